@@ -51,7 +51,8 @@ def test_where_nothing_listens(monkeypatch: pytest.MonkeyPatch) -> None:
         f"--address needs a running Ray cluster, got '{address}', where nothing answers (Connection refused); "
         "start one with `ray start --head`, or leave --address out"
     )
-    assert "where nothing answers" in refused("no-such-host.invalid:6379")
+    for wrong in ("no-such-host.invalid:6379", "127.0.0.1:99999", "a..b:6379"):
+        assert f"got '{wrong}', where nothing answers (" in refused(wrong)
     for looked_up_by_ray in ("auto", "ray://127.0.0.1:10001"):
         check_reachable(looked_up_by_ray)
 

@@ -13,6 +13,7 @@ from tuner.storage import outages
 from tuner.storage.azure import AzurePlace
 from tuner.storage.bucket import Bucket
 from tuner.storage.locations import open_folder
+from tuner.storage.object_folder import ObjectFolder
 
 
 def test_an_account_is_in_the_uri_or_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,6 +27,10 @@ def test_an_account_is_in_the_uri_or_in_the_environment(monkeypatch: pytest.Monk
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "mine")
     assert AzurePlace.of("abfs://photos/my%20runs") == own
     assert (own.options(), own.is_told) == ({"account_name": "mine"}, False)
+    for uri in ("abfs://photos/my runs", "abfs://photos@mine.dfs.core.windows.net/my runs?enable_tls=true"):
+        folder = open_folder(uri)  # by the machine's identity, which nothing is asked for yet
+        assert isinstance(folder, ObjectFolder)
+        assert folder.key == "photos/my runs"
     monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "?sv=1&sig=2")
     assert AzurePlace.of("abfs://photos").options() == {"account_name": "mine", "sas_key": "?sv=1&sig=2"}
     monkeypatch.setenv("AZURE_STORAGE_KEY", KEY)

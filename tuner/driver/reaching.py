@@ -23,10 +23,10 @@ def check_reachable(address: str) -> None:
     try:
         with socket.create_connection((place[1], int(place[2])), SECONDS) as connection:
             theirs = _has_tls(connection)
-    except OSError as error:
+    except (OSError, OverflowError, UnicodeError) as error:  # the latter two of a port or a name that can't be
         raise StudyError(
             f"--address needs a running Ray cluster, got {address!r}, where nothing answers "
-            f"({error.strerror or error}); start one with `ray start --head`, or leave --address out"
+            f"({getattr(error, 'strerror', None) or error}); start one with `ray start --head`, or leave --address out"
         ) from error
     ours = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
     if theirs is True and not ours:

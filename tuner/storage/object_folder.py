@@ -187,9 +187,12 @@ class ObjectFolder(Folder):
 
 
 def _azure(uri: str) -> tuple[FileSystem, str] | None:
-    """File system and path in an account of Azure's that the environment describes; None for any other."""
-    place = AzurePlace.of(uri) if urlsplit(uri).scheme in SCHEMES else None
-    return (place.filesystem(), place.path) if place is not None and place.is_told else None
+    """File system and path in Azure; None for other stores, and where only the URI's query says how to reach it."""
+    parts = urlsplit(uri)
+    if parts.scheme not in SCHEMES:
+        return None
+    place = AzurePlace.of(uri)
+    return (place.filesystem(), place.path) if place.is_told or not parts.query else None
 
 
 def _quoted(location: str) -> str:
