@@ -131,6 +131,8 @@ def test_arrows_go_through_the_table_and_from_trial_to_trial(visit: Visit) -> No
 def test_the_explorer_draws_what_is_chosen_of_the_trials_that_pass_the_filter(visit: Visit, run: Run) -> None:
     visit.page.locator("#plot-explorer").scroll_into_view_if_needed()
     visit.page.wait_for_selector("#plot-explorer .main-svg")
+    buttons = "document.getElementById('plot-explorer')._fullLayout.modebar.bgcolor"
+    assert visit.page.evaluate(buttons) == "rgba(0,0,0,0)"  # no box behind them
     visit.page.locator("#explore-y").select_option("train_loss")
     visit.page.locator("#explore-x").select_option("config/lr")
     visit.page.locator("#explore-log-x").check()

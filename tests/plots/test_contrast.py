@@ -60,6 +60,8 @@ def test_no_line_is_paler_than_its_colour_and_all_text_is_the_themes(run_of: Cal
     for name in Plots.names():
         figure = getattr(run_of(kind).plot, name)()
         assert figure.layout.font.color == THEMES["light"]["text"]
+        looks = figure.layout.template.layout
+        assert {axis.gridcolor for axis in (looks.xaxis, looks.yaxis)} == {THEMES["light"]["grid"]}
         for trace in figure.data:
             assert trace.type == "parcoords" or trace.opacity in (None, 1)
             if trace.type == "scatter" and trace.mode == "lines" and isinstance(trace.line.color, str):

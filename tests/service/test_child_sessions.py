@@ -2,6 +2,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.processes import is_alive
 from tuner.service.child_sessions import end_session
 
@@ -25,7 +27,21 @@ def test_a_process_that_takes_a_while_to_go_is_waited_for() -> None:
         assert not is_alive(large)
 
 
-def test_what_starts_processes_all_the_time_is_ended_too() -> None:
+def test_it_is_waited_for_also_where_the_leader_has_ended_before() -> None:
+    code = f"""\
+import os, subprocess, sys
+subprocess.Popen([sys.executable, "-c", {LEADER!r}])
+os._exit(0)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as leader:
+        assert leader.stdout is not None
+        large = int(leader.stdout.readline())
+        assert end_session(leader.pid)
+        assert not is_alive(large)
+
+
+@pytest.mark.parametrize("_", range(8))  # what begins between a look and a kill is luck
+def test_what_starts_processes_all_the_time_is_ended_too(_: int) -> None:
     code = """\
 import subprocess
 print("ready", flush=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyarrow.fs import AzureFileSystem
 
 from tests.azure_server import ACCOUNT, KEY, azure_account
 from tests.storage.stores import works_for_everything
@@ -33,6 +34,7 @@ def test_an_account_is_in_the_uri_or_in_the_environment(monkeypatch: pytest.Monk
         assert folder.key == "photos/my runs"
     monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "?sv=1&sig=2")
     assert AzurePlace.of("abfs://photos").options() == {"account_name": "mine", "sas_key": "?sv=1&sig=2"}
+    assert AzurePlace.of("abfs://photos").filesystem() == AzureFileSystem("mine", sas_token="?sv=1&sig=2")
     monkeypatch.setenv("AZURE_STORAGE_KEY", KEY)
     monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:10000/mine/")
     place = AzurePlace.of("abfs://photos")
