@@ -44,11 +44,13 @@ def session_bytes(leader: int) -> int:
 def end_session(leader: int) -> bool:
     """Kill all processes of a session and those below its leader, at once; whether all are gone.
 
-    The leader is stopped meanwhile and killed last: it starts nothing any more, and what is orphaned below it is found
-    there. A process that was killed counts until it is gone, which takes a moment if it holds much memory.
+    The leader is stopped first. It is killed last, once a look that began after it had stopped finds nothing below it:
+    what it started just before, and what is orphaned below it, is found there. A process that was killed counts until
+    it is gone, which takes a moment if it holds much memory.
     """
     until = time.monotonic() + END_SECONDS
     killed: set[tuple[int, int]] = set()
+    stopped = False
     while time.monotonic() < until:
         seen = _processes()
         belonging = {one.pid for one in _belonging(leader, seen)}
@@ -58,7 +60,8 @@ def end_session(leader: int) -> bool:
         if not living:
             return True
         below = [one for one in living if one.pid != leader]
-        _send(leader, signal.SIGSTOP if below else signal.SIGKILL)
+        _send(leader, signal.SIGKILL if stopped and not below else signal.SIGSTOP)
+        stopped = any(one.pid == leader and one.state == "T" for one in living)
         for one in below:
             _send(one.pid, signal.SIGKILL)
             killed.add((one.pid, one.started))
