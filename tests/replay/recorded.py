@@ -1,5 +1,6 @@
 """Runs of real trials, trained by what a worker calls and driven by the real loop, in this process and without Ray."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,14 @@ class Left(BaseException):
 class LoopSession(WorkerSession):
     """Reports straight to the loop."""
 
+    quick_seconds = 0.0
+
     def __init__(self, assignment: Assignment, loop: SearchLoop, reports: list[int]) -> None:
         super().__init__(assignment)
         self._loop, self._reports = loop, reports
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _deliver(self, messages: Sequence[dict[str, Any]]) -> None:
+        (message,) = messages
         self._reports[0] -= 1
         trial = self._assignment.trial
         decision = self._loop.report(trial, message["epoch"], message["metrics"], saved=message["saved"])

@@ -1,5 +1,6 @@
 """One trial of an image classifier in a worker, without Ray: what is sent to it is kept here."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,15 @@ class KeptSession(WorkerSession):
         super().__init__(assignment)
         self.sent: list[dict[str, Any]] = []
 
-    def _send(self, message: dict[str, Any]) -> None:
-        self.sent.append(message)
+    def _deliver(self, messages: Sequence[dict[str, Any]]) -> None:
+        self.sent.extend(messages)
 
 
 def trained(assignment: Assignment) -> list[dict[str, Any]]:
     session = KeptSession(assignment)
     try:
         Classification().train(TRIAL, assignment, session)
+        session.flush()
     finally:
         session.close()
     assert WRITER.flush(60)

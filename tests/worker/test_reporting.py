@@ -1,9 +1,13 @@
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tests.worker.test_saving import ASSIGNMENT
 from tuner.history.checkpoints import CheckpointStore
 from tuner.storage.folder import LocalFolder
+from tuner.worker.assignment import Assignment
 from tuner.worker.reporting import WorkerSession
 
 
@@ -26,4 +30,48 @@ def test_a_trial_goes_on_from_the_newest_whole_checkpoint_of_an_epoch_that_the_d
     assert session.notes[0].startswith("a checkpoint is skipped: a checkpoint must be complete, got checkpoints/00003/")
     (found / "epoch").write_text("the function's own copy")
     assert (store.fetch(ASSIGNMENT.trial, 1, tmp_path / "copy") / "epoch").read_text() == "1"
+    session.close()
+
+
+class Held(WorkerSession):
+    """Its driver answers when it is told to."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        super().__init__(assignment)
+        self.answers, self.epochs = threading.Event(), list[int]()
+
+    def _deliver(self, messages: Sequence[dict[str, Any]]) -> None:
+        assert self.answers.wait(60)
+        self.epochs += [message["epoch"] for message in messages]
+
+
+def goes_on(session: Held, epoch: int, **how: Any) -> bool:
+    """Whether the report of an epoch returns before the driver has answered, which it then does."""
+    reports = threading.Thread(target=session.report_epoch, args=(epoch, {"loss": 1.0}), kwargs=how)
+    session.answers.clear()
+    reports.start()
+    reports.join(0.2)
+    before = not reports.is_alive()
+    session.answers.set()
+    reports.join(60)
+    session.flush()
+    assert session.epochs[-1] == epoch
+    return before
+
+
+def test_a_trial_of_quick_epochs_waits_for_the_driver_only_where_it_may_be_stopped_or_has_saved(tmp_path: Path) -> None:
+    session = Held(replace(ASSIGNMENT, run_uri=str(tmp_path), epochs=9, save_epochs=[4]))
+    session.quick_seconds = 60.0
+    assert not goes_on(session, 1)  # how long its epochs take isn't known yet
+    assert goes_on(session, 2)
+    assert goes_on(session, 3)
+    assert not goes_on(session, 4)  # the scheduler may stop or pause it here
+    assert goes_on(session, 5)
+    assert not goes_on(session, 6, fill=lambda folder: (folder / "epoch").write_text("6"))
+    assert goes_on(session, 7)
+    session.quick_seconds = 0.0
+    assert not goes_on(session, 8)
+    session.quick_seconds = 60.0
+    assert not goes_on(session, 9)  # the last
+    assert session.epochs == list(range(1, 10))
     session.close()

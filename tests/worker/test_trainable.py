@@ -2,7 +2,7 @@
 
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +24,8 @@ from tuner.worker.reporting import WorkerSession
 LARGE: list["weakref.ref[torch.Tensor]"] = []  # what trials made
 
 
-def stop(session: Any, message: dict[str, Any]) -> None:
-    if "epoch" in message:
+def stop(session: Any, messages: Sequence[dict[str, Any]]) -> None:
+    if any(message.get("epoch", 0) >= session._assignment.config["ends"] for message in messages):
         raise SystemExit(0)
 
 
@@ -35,7 +35,10 @@ def train(config: dict[str, Any]) -> None:
     LARGE.append(weakref.ref(large))
     if config["fails"]:
         raise TrialError("no such thing")
-    tuner.report(loss=1.0)
+    for _ in range(config["ends"]):
+        tuner.report(loss=1.0)
+    while config["ends"] > 1:  # it is ahead of the driver until that has answered
+        tuner.report(loss=1.0)
 
 
 @pytest.fixture
@@ -54,13 +57,15 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     gc.enable()
 
 
-@pytest.mark.parametrize("ends", ["stopped", "failed", "completed"])
+@pytest.mark.parametrize("ends", ["stopped", "stopped while ahead", "failed", "completed"])
 def test_a_trials_memory_is_free_when_it_is_given_back(
     alive: list[bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ends: str
 ) -> None:
+    stopped = ends.startswith("stopped")
     stopping = FunctionType(stop.__code__, vars(ray_session))  # where Ray raises it
-    monkeypatch.setattr(WorkerSession, "_send", stopping if ends == "stopped" else lambda session, message: None)
-    assignment = replace(ASSIGNMENT, config={"fails": ends == "failed"}, run_uri=str(tmp_path))
-    with pytest.raises(SystemExit) if ends == "stopped" else nullcontext():
+    monkeypatch.setattr(WorkerSession, "_deliver", stopping if stopped else lambda session, messages: None)
+    config = {"fails": ends == "failed", "ends": 2 if ends == "stopped while ahead" else 1}
+    assignment = replace(ASSIGNMENT, config=config, epochs=10**9, save_epochs=[], run_uri=str(tmp_path))
+    with pytest.raises(SystemExit) if stopped else nullcontext():
         trainable.perform(cloudpickle.dumps(FunctionTrial(train)), assignment)
     assert alive == [False]

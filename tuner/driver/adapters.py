@@ -23,7 +23,7 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
 
 from tuner.driver.host_memory import KilledForMemoryError
-from tuner.driver.leaving import Leaving, end_all_workers
+from tuner.driver.leaving import IdleWorkers, Leaving, end_all_workers
 from tuner.driver.packing import share_name
 from tuner.history.attempts import DRAINED
 from tuner.history.checkpoints import CheckpointStore
@@ -37,7 +37,7 @@ from tuner.loop.search_loop import SearchLoop
 from tuner.resources import Resources
 from tuner.schedule import Decision
 from tuner.storage.locations import open_folder
-from tuner.worker.assignment import REPORT, Assignment
+from tuner.worker.assignment import AGO, REPORT, Assignment
 
 OF_A_LABEL = 0.001  # each node has 1 of what says its kind of GPU
 SECONDS_FOR_SAVES = 15.0  # seconds to wait for checkpoints at the end of a search
@@ -122,25 +122,33 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
 
     @leaves_on_error
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> str:
-        """One message of a worker: where the trial runs, an epoch, or the trial's failure."""
+        """Messages of a worker, in their order: where the trial runs, epochs, or the trial's failure. What comes after
+        the epoch that ends or pauses it is left out.
+        """
         loop = self._bridge.loop
         if not self._bridge.is_current(trial):
             return str(TrialScheduler.STOP)
         if REPORT not in result:
             loop.failed(trial.ours, "error", ANOTHER_REPORT)
             return str(TrialScheduler.STOP)
-        message = json.loads(result[REPORT][0])
+        decisions = (self._take(trial, json.loads(message)) for message in result[REPORT])
+        goes_on = all(decision is Decision.CONTINUE for decision in decisions)
+        return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
+
+    def _take(self, trial: RayTrial, message: dict[str, Any]) -> Decision:
+        loop = self._bridge.loop
         if "placed" in message:
             loop.placed(trial.ours, **message["placed"])
-            return str(TrialScheduler.CONTINUE)
+            return Decision.CONTINUE
         if "failure" in message:
             self._fail(trial.ours, **message["failure"])
-            return str(TrialScheduler.CONTINUE)  # the worker has something left to do: to return, or to end itself
+            return Decision.CONTINUE  # the worker has something left to do: to return, or to end itself
         saved = self._bridge.take_along(trial.ours, message)
-        decision = loop.report(trial.ours, message["epoch"], message["metrics"], saved=saved, saves=message["saves"])
+        told = {"saved": saved, "saves": message["saves"], "ago": message.get(AGO, 0.0)}
+        decision = loop.report(trial.ours, message["epoch"], message["metrics"], **told)
         if message["leaving"] and message["epoch"] in saved and decision is Decision.CONTINUE:
             self._bridge.leave_node(trial.ours)
-        return str(TrialScheduler.CONTINUE if decision is Decision.CONTINUE else TrialScheduler.STOP)
+        return decision
 
     def _fail(self, ours: str, cause: str, message: str, traceback: str | None) -> None:
         """A trial whose GPU failed goes on elsewhere; other failures are the trial's own."""
@@ -227,7 +235,7 @@ class Bridge:
         self._looked = 0.0
         self.folder = open_folder(self.run_uri)
         self._checkpoints = CheckpointStore(self.folder)
-        self._leaving = Leaving()
+        self._leaving, self._idle = Leaving(), IdleWorkers()
         self._controller: Any = None
 
     def is_current(self, trial: RayTrial) -> bool:
@@ -247,8 +255,13 @@ class Bridge:
             self.loop.make_room()
 
     def obey(self, controller: Any) -> None:
-        """Do what users order; a trial that an order ends leaves its worker. Raises SearchLeft if the search is."""
+        """Do what users order; a trial that an order ends leaves its worker, as do workers that wait for none for long.
+
+        Raises SearchLeft if an order ends the search.
+        """
         self._controller = controller
+        if self.joined:
+            self._idle.end(controller)
         if self.orders is None:
             return
         before = self.loop.running

@@ -20,7 +20,7 @@ from ray._private import worker
 from ray.exceptions import RuntimeEnvSetupError
 from ray.experimental import internal_kv
 
-from tuner.driver import packing
+from tuner.driver import autoscaling, packing
 from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.local_ray import LOOPBACK, SHUTDOWN_SECONDS, local_ray, short_folder, shut_down, signals_left_alone
 from tuner.driver.patching import changed, environment, quiet_loggers
@@ -108,7 +108,7 @@ def connected(
             if address is None:
                 stack.enter_context(any_worker_taken())
         interrupted.stop_if_asked()
-        machine = this_machine() if address is None else _cluster(study.resources)
+        machine = this_machine() if address is None else _cluster(study.resources, driving.concurrency)
         study.check_machine(machine, where="this machine" if address is None else "the cluster")
         stack.enter_context(Watchdog(interrupted, is_gone))
         yield study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu), devices
@@ -196,12 +196,20 @@ def prepare_environment() -> None:
 
 
 def concurrency(resources: Resources, limit: int | None) -> int:
-    """How many trials the nodes of the connected cluster can hold at once, `limit` at most."""
+    """How many trials the nodes of the connected cluster can hold at once, `limit` at most; `limit` where an autoscaler
+    adds nodes.
+    """
+    present = fitting(resources)
+    if limit and limit > present and autoscaling.grows():
+        return limit
+    return max(1, min(present, limit) if limit else present)
+
+
+def fitting(resources: Resources) -> int:
+    """How many trials the nodes that are there can hold at once."""
     count = int(resources.devices) if resources.placement == "spread" else 1
-    fits = (
-        sum(_on_node(resources, count, node.get("CPU", 0), node.get("GPU", 0)) for node in _nodes(resources)) // count
-    )
-    return max(1, min(fits, limit) if limit else fits)
+    on_nodes = (_on_node(resources, count, node.get("CPU", 0), node.get("GPU", 0)) for node in _nodes(resources))
+    return sum(on_nodes) // count
 
 
 def holds_a_trial(resources: Resources, node: Mapping[str, Any]) -> bool:
@@ -284,10 +292,20 @@ def _join(address: str, code: dict[str, Any] | None) -> None:
         ) from error
 
 
-def _cluster(resources: Resources) -> Machine:
-    """The largest node of the connected cluster, as a trial has to fit on one; all together where it is spread."""
+def _cluster(resources: Resources, wanted: int | None) -> Machine:
+    """The largest node of the connected cluster, as a trial has to fit on one; all together where it is spread.
+
+    Where nothing fits and an autoscaler can start nodes for the trials that are `wanted` at once, it is what a trial
+    asks for: Ray doesn't tell which nodes it may start.
+    """
     nodes = _nodes(resources)
-    if not nodes and resources.accelerator is not None:
+    grows = fitting(resources) < (wanted or 1) and autoscaling.will_grow()
+    if grows and not fitting(resources) and wanted is None:
+        raise StudyError(
+            "where Ray's autoscaler starts the nodes, a search needs to say for how many trials at once, got no "
+            "--concurrency and no node that has room for a trial; add --concurrency N"
+        )
+    if not nodes and resources.accelerator is not None and not grows:
         alive = (node["Resources"] for node in ray.nodes() if node["Alive"])
         kinds = {name.removeprefix(ACCELERATOR) for node in alive for name in node if name.startswith(ACCELERATOR)}
         raise StudyError(
@@ -295,9 +313,10 @@ def _cluster(resources: Resources) -> Machine:
             f"({', '.join(sorted(kinds)) or 'none'}), got {resources.accelerator!r}; choose another, or leave it out"
         )
     of_all = sum if resources.placement == "spread" else max
+    cpus, gpus = (math.ceil(amount) if grows else 0 for amount in (resources.cpu_count, resources.gpu_count))
     return Machine(
-        cpus=int(of_all([0, *(node.get("CPU", 0) for node in nodes)])),
-        gpus=int(of_all([0, *(node.get("GPU", 0) for node in nodes)])),
+        cpus=max(cpus, int(of_all([0, *(node.get("CPU", 0) for node in nodes)]))),
+        gpus=max(gpus, int(of_all([0, *(node.get("GPU", 0) for node in nodes)]))),
         memory_bytes=int(of_all([0, *(node.get("memory", 0) for node in nodes)])),
         processor=f"Ray cluster of {len(nodes)} node{'s' if len(nodes) != 1 else ''}",
     )

@@ -1,4 +1,4 @@
-"""Workers of trials that an order has ended: killed at once, as Ray would wait for the end of their epochs."""
+"""Workers that leave before Ray would end them: of trials that an order has ended, and those that wait for none."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ray.tune.execution.tune_controller import TuneController
     from ray.tune.experiment import Trial as RayTrial
 
+IDLE_SECONDS = 15.0  # that a worker is kept for the next trial, on a cluster that others may use
 SAVING_SECONDS = 2.0  # that the worker of a trial that was ended may take to write its last checkpoint
 
 
@@ -34,6 +35,25 @@ class Leaving:
                 ended.append(ours)
                 del self._leaving[ours]
         return ended
+
+
+class IdleWorkers:
+    """The worker that Ray Tune keeps for the next trial: it holds a trial's devices, which others of the cluster may
+    need, and keeps an autoscaler from ending its node.
+    """
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def end(self, controller: TuneController) -> None:
+        """End it once it has waited for long."""
+        now = time.monotonic()
+        if not controller._actor_cache.num_cached_objects:
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        elif now - self._since >= IDLE_SECONDS:
+            controller._cleanup_cached_actors(force_all=True)
 
 
 def end_worker(controller: TuneController, trial: RayTrial) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.budget import check_names
-from tuner.driver.cluster import connected
+from tuner.driver.autoscaling import grows, waiting_notice
+from tuner.driver.cluster import connected, fitting
 from tuner.driver.data_look import look, news_of, write_data
 from tuner.driver.disk_need import largest_checkpoint, measured_checkpoint, room_checked, worth_a_look
 from tuner.driver.driving import DEFAULT, Driving
@@ -148,6 +149,7 @@ def resume(
         earlier.record.close()
         mode = wandb_mode(driving.wandb or earlier.info.get("wandb", "off"))
         going_on = decide(earlier, limits, study, retry, confirm, refit=refit, undo_refit=undo_refit)
+        as_before = replace(driving, concurrency=driving.concurrency or earlier.record.steered.concurrency)
         ready = going_on.study
         _check(ready, cluster=driving.address is not None)
         _download(ready, driving)
@@ -156,11 +158,11 @@ def resume(
             _tell_what_is_read(ready, driving)
         with (
             gpus_checked(ready, driving.address, driving.listeners) as notices,
-            connected(ready, driving, interrupted=interrupted) as (resources, devices),
+            connected(ready, as_before, interrupted=interrupted) as (resources, devices),
         ):
-            of_the_nodes = _of_nodes(ready, driving, resources, earlier.folder, interrupted)
+            of_the_nodes = _of_nodes(ready, as_before, resources, earlier.folder, interrupted)
             of_the_data = None if looking is None else awaited(looking, interrupted)
-            of_the_disk = _room_to_go_on(going_on, workers_of(resources, driving.concurrency, devices))
+            of_the_disk = _room_to_go_on(going_on, workers_of(resources, as_before.concurrency, devices))
             if earlier.info["format"] < FORMAT:
                 bring_over_checkpoints(earlier.folder, earlier.events)
             info = going_on.info | describe_session(ready, driving.address) | {"wandb": mode}
@@ -168,7 +170,7 @@ def resume(
             with _room_for_the_start(earlier.path):
                 search = Search(
                     *(ready, earlier.folder, info, resources),
-                    driving.concurrency or earlier.record.steered.concurrency,
+                    as_before.concurrency,
                     *([*driving.listeners, *telling.listeners], interrupted),
                     history=earlier.events,
                     start_from=None if earlier.events else learned(ready, _storage_of(earlier)),
@@ -266,7 +268,11 @@ def _of_nodes(
     study: Study, driving: Driving, resources: Resources, storage: Folder, interrupted: Interruption
 ) -> list[str]:
     """Notices of a joined cluster's nodes; raises StudyError if one of them can't run the study's trials."""
-    return [] if driving.address is None else check_nodes(study, resources, storage, interrupted)
+    if driving.address is None:
+        return []
+    wanted, present = driving.concurrency or 0, fitting(resources)
+    waits = [waiting_notice(resources, wanted, present)] if wanted > present and grows() else []
+    return [*check_nodes(study, resources, storage, interrupted), *waits]
 
 
 def _download(study: Study, driving: Driving) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from tuner.driver import packing
+from tuner.driver.autoscaling import grows
 from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.winner import write_winner
 from tuner.errors import RunFolderError
@@ -36,6 +37,7 @@ from tuner.wandb_mirror.process import END_SECONDS, INTERRUPTED_SECONDS, MirrorP
 from tuner.worker.implementation import implementation_of
 
 TUNE = "tune"
+NO_LIMIT = 1_000_000  # of trials that wait for nodes: the loop starts no more than are wanted at once
 SECONDS_FOR_SAVES_OF_STOPPED = 3.0  # that a search which a user ends waits for checkpoints
 
 
@@ -60,8 +62,8 @@ class Search:
     ) -> None:
         self.study, self.folder, self.info, self.resources = study, folder, info, resources
         self.interrupted, self.lease, self._listeners = interrupted, lease, list(listeners)
-        self.most_workers = workers_of(resources, None, devices)
-        self.workers = min(self.most_workers, limit or self.most_workers)
+        self.workers = workers_of(resources, limit, devices)
+        self.most_workers = None if grows() else workers_of(resources, None, devices)
         gpus = len(devices) if study.resources.packed == "gpus" else None
         self.info |= {"concurrency": self.workers, "status": "running", "shared_gpus": gpus}
         write_info(folder, self.info)
@@ -163,7 +165,7 @@ class Search:
         from tuner.driver.silence import SilentReporter
         from tuner.worker.trainable import make_trainable
 
-        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(self.most_workers)
+        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(self.most_workers or NO_LIMIT)
         bridge = Bridge(
             self.loop,
             self.resources,

@@ -18,6 +18,7 @@ CANNOT_PAUSE = (
     "pass checkpoint=FOLDER with each report to let them pause and continue"
 )
 EARLY_STOPPING = "early_stopping"
+Metrics = dict[str, Any]
 Ending = dict[str, Any]  # fields of the event that ends a trial
 
 
@@ -40,7 +41,7 @@ class Judge:
         self._limits, self._notice = limits, notice
 
     def judge(
-        self, record: TrialRecord, epoch: int, metrics: dict[str, Any], *, saved: bool, saves: bool
+        self, record: TrialRecord, epoch: int, metrics: Metrics, *, saved: bool, saves: bool
     ) -> tuple[Decision, Ending | None]:
         """What the trial does after this report, which the record doesn't hold yet, and how it ends if it does.
 
@@ -93,7 +94,7 @@ class Judge:
         self._notice(CANNOT_PAUSE, code="cannot_pause")
         return self._stopping.give_up_pausing()
 
-    def _problem_with(self, metrics: dict[str, Any]) -> tuple[str, str] | None:
+    def _problem_with(self, metrics: Metrics) -> tuple[str, str] | None:
         """Cause and message of a report that ends its trial as failed."""
         name = self._study.metric
         if name not in metrics:

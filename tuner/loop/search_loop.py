@@ -19,7 +19,7 @@ from tuner.loop.earlier import said_of
 from tuner.loop.ending import Ending
 from tuner.loop.epoch_times import EpochTimes
 from tuner.loop.failing import Failing
-from tuner.loop.judging import Judge
+from tuner.loop.judging import Judge, Metrics
 from tuner.loop.keeping import Keeper
 from tuner.loop.limits import STOP, Limits
 from tuner.loop.listeners import Listeners
@@ -211,20 +211,20 @@ class SearchLoop:
             self._emit(kind, trial=trial, **where)
 
     def report(
-        self, trial: str, epoch: int, metrics: dict[str, Any], *, saved: Sequence[int] = (), saves: bool = True
+        self, trial: str, epoch: int, metrics: Metrics, *, saved: Sequence[int] = (), saves: bool = True, ago: float = 0
     ) -> Decision:
         """Take one epoch's metrics; what the trial should do now.
 
         `saved` are epochs whose checkpoints have come to the run folder since its last report; `saves` says whether the
-        trial means to write any.
+        trial means to write any; `ago` are seconds since the epoch ended.
         """
         if trial not in self._running:
             return Decision.STOP
         record = self.record.trials[trial]
         self._times.report(trial)
         decision, ending = self._judge.judge(record, epoch, metrics, saved=epoch in saved, saves=saves)
-        why = {} if ending is None else {"ending": ending}
-        self._emit("epoch_reported", trial=trial, epoch=epoch, metrics=metrics, decision=decision.value, **why)
+        more = ({} if ending is None else {"ending": ending}) | ({"ago": ago} if ago else {})
+        self._emit("epoch_reported", trial=trial, epoch=epoch, metrics=metrics, decision=decision.value, **more)
         for each in saved:
             self._take_checkpoint(trial, each)
         self._tell_of_packing()

@@ -28,16 +28,19 @@ class StayOver(BaseException):
 class ReplaySession(WorkerSession):
     """Hands reports on to `tell`, and leaves after the stay's last epoch; checkpoints lie in the folder of the stay."""
 
+    quick_seconds = 0.0  # no epoch is trained beyond the stay
+
     def __init__(self, stay: Stay, tell: Tell) -> None:
         super().__init__(stay.assignment)
         self._until, self._tell = stay.until, tell
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _deliver(self, messages: Sequence[dict[str, Any]]) -> None:
         """Metrics become what the events of a run hold: plain JSON, without NaN."""
-        told = json.loads(json.dumps(message, default=plain), parse_constant=lambda _: None)
-        self._tell({name: told[name] for name in ("epoch", "metrics", "notes")})
-        if told["epoch"] >= self._until:
-            raise StayOver
+        for message in messages:
+            told = json.loads(json.dumps(message, default=plain), parse_constant=lambda _: None)
+            self._tell({name: told[name] for name in ("epoch", "metrics", "notes")})
+            if told["epoch"] >= self._until:
+                raise StayOver
 
 
 def train(trial: Trial, stays: Sequence[Stay], folder: str, tell: Tell) -> None:

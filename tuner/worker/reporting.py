@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,7 @@ from tuner.worker.draining import DrainWatch
 from tuner.worker.hanging import HangWatch
 from tuner.worker.output import NO_OUTPUT, Output
 from tuner.worker.saving import BackgroundWriter, unwritten
+from tuner.worker.sending import Sender
 
 if TYPE_CHECKING:
     from tuner.history.placement import Placement
@@ -32,8 +35,11 @@ WRITER = BackgroundWriter()  # of this worker process
 class WorkerSession:
     """Carries a trial's reports to the driver and its checkpoints to the run folder.
 
-    `notes` are sentences for the user, sent with the next report; `output` is what takes what the trial prints.
+    `notes` are sentences for the user, sent with the next report; `output` is what takes what the trial prints. Epochs
+    that take less than `quick_seconds` are reported together, while the next ones are trained.
     """
+
+    quick_seconds = 0.2
 
     def __init__(self, assignment: Assignment, output: Output = NO_OUTPUT) -> None:
         self._assignment, self.output = assignment, output
@@ -41,6 +47,8 @@ class WorkerSession:
         self._store = CheckpointStore(folder)
         self.watch = HangWatch(folder, assignment.trial, assignment.hung_seconds)
         self._drain = DrainWatch(joined=assignment.joined)
+        self._sender = Sender(self._deliver, self.watch.reporting)
+        self._reported_at = -math.inf  # when the trial went on after its last report
         self._epoch: int | None = None  # the last one reported from here, or gone on from
         self._restored: Path | None = None
         self._owned = OwnedFolder("trial")
@@ -90,12 +98,21 @@ class WorkerSession:
         if epoch >= self._assignment.last:
             self.output.flush()  # the search may end with this report, and what it shows then is whole
         self.output.epoch(min(epoch + 1, self._assignment.last))
-        try:
-            self._send(message)
-        finally:
-            if behind is not None and coming:
-                WRITER.submit(trial, epoch, behind, self._assignment.run_uri)
-        self._epoch = epoch
+        if coming or written or not self._may_go_ahead(epoch):
+            try:
+                self._sender.send(message)
+            finally:
+                if behind is not None and coming:
+                    WRITER.submit(trial, epoch, behind, self._assignment.run_uri)
+        else:
+            self._sender.hold(message)
+            self.watch.start()
+        self._epoch, self._reported_at = epoch, time.monotonic()
+
+    def _may_go_ahead(self, epoch: int) -> bool:
+        """Whether the trial doesn't wait for what the driver decides: its epochs are quick, and "go on" is foreseen."""
+        quick = time.monotonic() - self._reported_at < self.quick_seconds
+        return quick and epoch < self._assignment.last and epoch not in self._assignment.save_epochs
 
     def is_leaving(self) -> bool:
         """Whether the trial should be saved now, as its node is drained."""
@@ -120,15 +137,20 @@ class WorkerSession:
 
     def placed(self, placement: Placement) -> None:
         """Tell the driver where the trial runs; returns when the driver wants it to begin."""
-        self._send({"placed": asdict(placement)})
+        self._sender.send({"placed": asdict(placement)})
 
     def fail(self, cause: str, message: str, trace: str | None = None) -> None:
         """Tell the driver that the trial has failed, once what it printed can be read."""
         self.output.flush()
-        self._send({"failure": {"cause": cause, "message": message, "traceback": trace}})
+        self._sender.send({"failure": {"cause": cause, "message": message, "traceback": trace}})
+
+    def flush(self) -> None:
+        """Wait until the driver has answered all reports; called when the trial's code has returned."""
+        self._sender.flush()
 
     def close(self) -> None:
         """Delete what the trial left on this machine."""
+        self._sender.close()
         self.watch.close()
         self._owned.delete()
 
@@ -151,10 +173,10 @@ class WorkerSession:
             return [], [(epoch, unwritten(self._assignment.trial, epoch, error))]
         return [epoch], []
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _deliver(self, messages: Sequence[dict[str, Any]]) -> None:
+        """Bring messages to the driver; returns when it wants the trial to go on."""
         # In a list, because Ray flattens dicts; as JSON, because it is stored in Ray's own snapshots.
-        with self.watch.reporting():
-            tune.report({REPORT: [json.dumps(message, default=plain)]})
+        tune.report({REPORT: [json.dumps(message, default=plain) for message in messages]})
 
 
 def _copying(source: Path) -> Fill:

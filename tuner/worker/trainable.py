@@ -79,6 +79,7 @@ def _perform(pickled: bytes, assignment: Assignment, worker: WorkerSession, plac
         with session.activate(worker):
             trial = cloudpickle.loads(pickled)
             implementation_of(trial).train(trial, assignment, worker)
+        worker.flush()
     except (Exception, SystemExit) as error:
         if isinstance(error, SystemExit) and _comes_from_ray(error):  # the search wants the trial to stop
             traceback.clear_frames(error.__traceback__)  # they hold the trial's network and optimizer

@@ -1,0 +1,144 @@
+"""Brings a trial's messages to the driver: those of quick epochs together, so that training doesn't wait for Ray.
+
+A message takes some milliseconds to the driver and back, which costs a trial of one-millisecond epochs most of its time
+and the driver a core. A trial is ahead of what the driver knows by a second at most, and waits wherever its answer may
+be anything but "go on".
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from tuner.worker.assignment import AGO
+
+GAP_SECONDS = 0.2  # from the driver's answer to the next message, where that is no hurry
+AHEAD_SECONDS = 1.0  # that a trial is ahead of what the driver has answered
+
+
+class Sender:
+    """Sends messages in order by `send`, which takes several at once and returns when the driver wants the trial to go
+    on, or raises what ends the trial here. Within `waiting()` the trial waits for the driver.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[Sequence[dict[str, Any]]], None],
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._send, self._waiting = send, waiting
+        self._changed = threading.Condition()
+        self._held: deque[tuple[float, dict[str, Any]]] = deque()
+        self._since: float | None = None  # when the oldest message that isn't answered was given
+        self._sending = self._closed = False
+        self._answered = 0.0
+        self._ended: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send the message after those that are held, and return when the driver wants the trial to go on.
+
+        Raises whatever ended the trial, now or since the message before.
+        """
+        with self._waiting():
+            self._take_turn()
+            try:
+                self._bring((time.monotonic(), message))
+            finally:
+                self._answer()
+
+    def hold(self, message: dict[str, Any]) -> None:
+        """Send the message soon, with others; the trial goes on meanwhile.
+
+        Raises whatever ended the trial since the message before.
+        """
+        now = time.monotonic()
+        with self._changed:
+            self._raise_if_ended()
+            late = self._since is not None and now - self._since > AHEAD_SECONDS
+            if not late:
+                self._held.append((now, message))
+                self._since = now if self._since is None else self._since
+                self._changed.notify_all()
+        if late:
+            self.send(message)
+        elif self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="reports", daemon=True)
+            self._thread.start()
+
+    def flush(self) -> None:
+        """Wait until the driver has answered everything. Raises whatever ended the trial."""
+        with self._changed:
+            pending = self._held or self._sending
+        if not pending:
+            return
+        with self._waiting():
+            self._take_turn()
+            try:
+                self._bring()
+            finally:
+                self._answer()
+
+    def close(self) -> None:
+        """Nothing more is sent."""
+        with self._changed:
+            self._closed = True
+            self._held.clear()
+            self._changed.notify_all()
+
+    def _take_turn(self) -> None:
+        """Wait until nobody else sends. Raises whatever ended the trial."""
+        with self._changed:
+            while self._sending:
+                self._changed.wait()
+            self._raise_if_ended()
+            self._sending = True
+
+    def _bring(self, *more: tuple[float, dict[str, Any]]) -> None:
+        """Send what is held; only by who has the turn."""
+        with self._changed:
+            messages = [*self._held, *more]
+            self._held.clear()
+            self._since = messages[0][0] if messages else None
+        now = time.monotonic()
+        if messages:
+            self._send([_aged(message, now - given) for given, message in messages])
+
+    def _answer(self) -> None:
+        with self._changed:
+            self._sending = False
+            self._answered = time.monotonic()
+            self._since = self._held[0][0] if self._held else None
+            self._changed.notify_all()
+
+    def _raise_if_ended(self) -> None:
+        if self._ended is not None:
+            raise self._ended
+
+    def _work(self) -> None:
+        """Send what is held, as long as the trial is here."""
+        while self._next():
+            try:
+                self._bring()
+            except BaseException as ended:  # the trial hears of it by its next message
+                self._ended = ended
+            self._answer()
+
+    def _next(self) -> bool:
+        """Wait until it is this thread's turn; False once there will be nothing more to send."""
+        with self._changed:
+            while not self._closed and self._ended is None:
+                wait = self._answered + GAP_SECONDS - time.monotonic()
+                if self._held and not self._sending and wait <= 0:
+                    self._sending = True
+                    return True
+                self._changed.wait(wait if self._held and not self._sending else None)
+            return False
+
+
+def _aged(message: dict[str, Any], seconds: float) -> dict[str, Any]:
+    return message | {AGO: seconds} if seconds > 0.001 else message
