@@ -79,17 +79,19 @@ def beside_ray(*, quick: bool) -> dict[str, dict[str, float]]:
     """The rows' seconds, by row and side, as a table."""
     from benchmarks.scale_rows import QUICK, ROWS, SIDES, measured_apart
 
-    print("seconds".ljust(41) + "   wall  ideal  start  least  excess  of the ideal    CPU  driver  load")
+    print("seconds".ljust(41) + "workers   wall  ideal  start  least  excess  of the ideal    CPU  driver  load")
     found = {}
     for name, row in (QUICK if quick else ROWS).items():
         for side in SIDES:
             load = os.getloadavg()[0]
             told = found[f"{name}, {side}"] = measured_apart(name, side, quick=quick)
             told["load"] = load
+            columns = (row.ideal, told["start"], told["least"], told["excess"])
             print(
-                f"{f'{name}, {side}':41}{told['wall']:7.1f}{row.ideal:7.1f}{told['start']:7.1f}{told['least']:7.1f}"
-                f"{told['excess']:8.1f}"
+                f"{f'{name}, {side}':41}{told['workers']:7}{told['wall']:7.1f}",
+                *(f"{seconds:7.1f}" for seconds in columns),
                 f"{row.ideal / told['wall']:14.0%}{told['cpu']:7.1f}{told['cpu of the driver']:8.1f}{load:6.1f}",
+                sep="",
                 flush=True,
             )
     return found

@@ -12,14 +12,16 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-MARKS = "SCALE_MARKS"  # the variable that names a folder, in which each trial leaves a file when it begins
+MARKS = (
+    "SCALE_MARKS"  # the variable that names a folder, in which each worker leaves a file when its first trial begins
+)
 LOOK_SECONDS = 0.2
 
 
@@ -64,8 +66,9 @@ SIDES = ("tuner", "plain Ray Tune")
 
 
 def sleeper(row: Row, report: Callable[[float], None]) -> None:
-    """What every trial does: it says that it has begun, then sleeps and reports."""
-    (Path(os.environ[MARKS]) / uuid.uuid4().hex).write_text(str(time.time()))
+    """What every trial does: the first of its worker says that it has begun, then it sleeps and reports."""
+    with suppress(FileExistsError), (Path(os.environ[MARKS]) / str(os.getpid())).open("x") as mark:
+        mark.write(str(time.time()))
     for number in range(row.reports):
         time.sleep(row.seconds)
         report(1 / (number + 1))
@@ -117,8 +120,9 @@ def by_ray(row: Row, folder: str, share: float) -> None:
 def measured(row: Row, side: str) -> dict[str, float]:
     """Seconds of one search in this process.
 
-    `start` is when the last of the first `at_once` trials began, `least` what the search takes at least as its workers
-    were ready no sooner, and `excess` what it took beyond that.
+    `start` is when the last of the workers began with its first trial, `least` what the search takes at least as its
+    workers were ready no sooner, and `excess` what it took beyond that. `workers` may be fewer than `at_once`, as plain
+    Ray Tune doesn't always start all.
     """
     share = (os.cpu_count() or 1) / row.at_once
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as marks:
@@ -129,7 +133,8 @@ def measured(row: Row, side: str) -> dict[str, float]:
         starts = sorted(float(path.read_text()) - begun for path in Path(marks).iterdir())
     starts = starts[: row.at_once]
     least = row.least(starts)
-    return {"wall": wall, "ideal": row.ideal, "start": starts[-1], "least": least, "excess": wall - least}
+    found = {"wall": wall, "ideal": row.ideal, "start": starts[-1], "least": least, "excess": wall - least}
+    return found | {"workers": len(starts)}
 
 
 def measured_apart(name: str, side: str, *, quick: bool) -> dict[str, float]:
