@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +20,7 @@ from tuner.service.troubles import Troubles
 LOOK_SECONDS = 1.0  # between looks at the queue where nobody says that a study has come
 AT_ONCE = 2
 _STEP = "check it"
+_log = logging.getLogger(__name__)
 
 
 class Checks:
@@ -59,7 +62,11 @@ class Checks:
 
     def _work(self) -> None:
         while not self._ended.is_set():
-            study = self._next()
+            try:
+                study = self._next()
+            except (sqlite3.Error, ServiceError):  # such as too many open files; it may be over at the next look
+                _log.warning("the studies to check can't be read; the server looks again", exc_info=True)
+                study = None
             if study is None:
                 self._come.wait(LOOK_SECONDS)
                 self._come.clear()
@@ -76,8 +83,9 @@ class Checks:
         with self._database.reading() as connection:
             for study in studies.in_states(connection, [State.CHECKING]):
                 if study.id not in self._taken and not self._troubles.rests(study.id, _STEP):
+                    found = studies.get(connection, study.id)
                     self._taken.add(study.id)
-                    return studies.get(connection, study.id)
+                    return found
         return None
 
     def _check(self, study: SubmittedStudy) -> None:
