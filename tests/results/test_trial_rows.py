@@ -102,15 +102,18 @@ def test_of_a_trial_that_was_stopped_early_its_place_at_that_epoch_is_told(
     history, reasons = run.history, why_stopped(run.record)
     stopped = [one for one in run.record.trials.values() if one.ended_by == "early_stopping"]
     assert len(stopped) > 3
+    ranks = ranks_of(run.record)
     for trial in stopped:
         there = history[history["epoch"] == trial.epoch].set_index("trial")["val_accuracy"].dropna()
         place = int((there > there[trial.trial]).sum()) + 1
         said = f"; after epoch {trial.epoch} it was number {place} of the {len(there)} trials that reached it"
-        assert told(run, trial, {}, reasons).said.endswith(said)
+        assert told(run, trial, ranks, reasons).said.endswith(said)
+        assert ", rank " not in told(run, trial, ranks, reasons).said  # of trials of all lengths, it says less
     print_run(run, traceback_of=stopped[0].trial)
     assert f"; after epoch {stopped[0].epoch} it was number " in " ".join(capsys.readouterr().out.split())
     completed = next(one for one in run.record.trials.values() if one.status == "completed")
     assert completed.trial not in reasons
+    assert f", rank {ranks[completed.trial]} of {len(ranks)}" in told(run, completed, ranks, reasons).said
 
 
 def test_what_is_said_of_a_trial_is_the_same_in_the_report_and_at_the_service(run: Run, tmp_path: Path) -> None:

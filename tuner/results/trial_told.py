@@ -103,8 +103,8 @@ def _said(run: Run, trial: TrialRecord, ranks: Mapping[str, int], reasons: Mappi
     worth = run.record.worth_of(trial.trial)
     reached = averaged(worth) or f" after epoch {worth.epoch}" if worth else ""
     value = f"; {run.metric} {with_error(worth)}{reached}" if worth else ""
-    rank = f", rank {ranks[trial.trial]} of {len(ranks)}" if trial.trial in ranks else ""
     why = f"; {reasons[trial.trial]}" if trial.trial in reasons else ""
+    rank = f", rank {ranks[trial.trial]} of {len(ranks)}" if trial.trial in ranks and not why else ""
     return f"{ended_how(trial)}, {epochs}{value}{rank}{why}"
 
 
