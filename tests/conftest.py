@@ -26,6 +26,8 @@ _LONG = re.compile(
     rf"_end_to_end\.py|{README_SEARCH}|driver/test_cluster|test_extension|test_watch|doctor/|web/test_schema|test_mirror"
     r"|test_several_devices|memory/test_estimate|history/test_damage|docker/test_slurm|driver/test_nodes"
 )
+# what forks: autograd refuses to work in the copy of a process in which it has worked on another device than the CPU
+_FORKS = ("tests/doctor/test_training.py", "tests/doctor/test_gpu.py")
 ROOM_BYTES = 4 << 30  # several times what the tests have there at once
 
 # The tests start hundreds of Pythons: where nothing keeps what is compiled, each compiles all of tuner again.
@@ -46,9 +48,14 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]
         return nodeid if file.endswith("_end_to_end.py") else file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        """What is long first, then the files with most tests, so that no process waits long for another's last one."""
-        first = max(self.workqueue, key=lambda scope: (_LONG.search(scope) is not None, len(self.workqueue[scope])))
-        self.workqueue.move_to_end(first, last=False)
+        """What needs a new process first; then what is long, then the files with most tests, so that no process waits
+        long for another's last one.
+        """
+
+        def urgency(scope: str) -> tuple[bool, bool, int]:
+            return scope in _FORKS, _LONG.search(scope) is not None, len(self.workqueue[scope])
+
+        self.workqueue.move_to_end(max(self.workqueue, key=urgency), last=False)
         super()._assign_work_unit(node)
 
 
