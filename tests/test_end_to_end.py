@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -247,7 +248,9 @@ def test_quick_epochs_are_reported_together_and_none_is_trained_in_vain(tmp_path
         assert list(trial.epochs) == list(range(1, trial.epoch + 1))
         assert len((trained / str(trial.config["x"])).read_text()) == trial.epoch  # it waited where it might be stopped
         times = [epoch.time for epoch in trial.epochs.values()]
-        assert all(later - earlier > 0.003 for earlier, later in itertools.pairwise(times))  # each has its own
+        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+        assert min(gaps) >= 0
+        assert median(gaps) > 0.003  # each has its own, though they come together
     assert sum("ago" in event for event in run.events) > run.record.epochs() / 2
 
 

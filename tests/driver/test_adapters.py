@@ -1,6 +1,7 @@
 """What the driver makes of the messages of a worker, which come several at once where epochs are quick."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +47,16 @@ def scheduler(tmp_path: Path) -> RayScheduler:
 
 def take(scheduler: RayScheduler, *messages: dict[str, Any]) -> str:
     (trial,) = scheduler._bridge._current.values()
-    return scheduler.on_trial_result(None, trial, {REPORT: [json.dumps(message) for message in messages]})
+    told = [[json.dumps(message), message.pop("ago", 0.0)] for message in messages]
+    return scheduler.on_trial_result(None, trial, {REPORT: told})
 
 
 def test_epochs_that_come_together_are_recorded_in_order_at_their_own_times(
     scheduler: RayScheduler, tmp_path: Path
 ) -> None:
     assert take(scheduler, said(1, 0.9)) == TrialScheduler.CONTINUE
-    assert take(scheduler, said(2, 0.8, ago=0.5), said(3, 0.7, ago=0.25), said(4, 0.6)) == TrialScheduler.CONTINUE
+    time.sleep(0.5)
+    assert take(scheduler, said(2, 0.8, ago=0.5), said(3, 0.7, ago=0.2), said(4, 0.6)) == TrialScheduler.CONTINUE
     loop = scheduler._bridge.loop
     (trial,) = loop.record.trials.values()
     assert [(epoch.epoch, epoch.metrics["loss"]) for epoch in trial.epochs.values()] == [
@@ -63,11 +66,12 @@ def test_epochs_that_come_together_are_recorded_in_order_at_their_own_times(
         (4, 0.6),
     ]
     events = [event for event in read_events(LocalFolder(tmp_path)) if event["event"] == "epoch_reported"]
-    assert [event.get("ago") for event in events] == [None, 0.5, 0.25, None]
-    assert [event["time"] for event in events] == sorted(event["time"] for event in events)
-    assert [epoch.time for epoch in trial.epochs.values()] == [
-        event["time"] - event.get("ago", 0.0) for event in events
-    ]
+    assert "ago" not in events[0]
+    assert [round(event["ago"], 1) for event in events[1:3]] == [0.5, 0.2]
+    times = [epoch.time for epoch in trial.epochs.values()]
+    assert times[0] == events[0]["time"] - 0
+    assert times == sorted(times)
+    assert times[2] - times[1] == pytest.approx(0.3, abs=0.001)  # as they were, whatever the driver did in between
     loop.close()
 
 
@@ -87,3 +91,11 @@ def test_a_failure_comes_after_the_epochs_before_it(scheduler: RayScheduler) -> 
     (trial,) = loop.record.trials.values()
     assert (trial.epoch, trial.status, trial.message) == (1, "failed", "no such thing")
     loop.close()
+
+
+def test_a_batch_that_took_longer_to_the_driver_does_not_turn_the_times_round(scheduler: RayScheduler) -> None:
+    take(scheduler, said(1, 0.9))
+    take(scheduler, said(2, 0.8, ago=5.0))  # before the first was told
+    (trial,) = scheduler._bridge.loop.record.trials.values()
+    assert trial.epochs[2].time == trial.epochs[1].time
+    scheduler._bridge.loop.close()

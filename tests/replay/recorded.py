@@ -1,9 +1,9 @@
 """Runs of real trials, trained by what a worker calls and driven by the real loop, in this process and without Ray."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tuner import Study, load_run, load_study, session
 from tuner.errors import describe_failure
@@ -20,6 +20,7 @@ from tuner.worker.assignment import Assignment
 from tuner.worker.clean_process import clean_process
 from tuner.worker.implementation import implementation_of
 from tuner.worker.reporting import WRITER, WorkerSession
+from tuner.worker.sending import Message
 
 
 class Left(BaseException):
@@ -35,8 +36,8 @@ class LoopSession(WorkerSession):
         super().__init__(assignment)
         self._loop, self._reports = loop, reports
 
-    def _deliver(self, messages: Sequence[dict[str, Any]]) -> None:
-        (message,) = messages
+    def _deliver(self, messages: Sequence[Message]) -> None:
+        (message,) = (json.loads(message.text) for message in messages)
         self._reports[0] -= 1
         trial = self._assignment.trial
         decision = self._loop.report(trial, message["epoch"], message["metrics"], saved=message["saved"])

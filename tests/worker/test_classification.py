@@ -1,5 +1,6 @@
 """One trial of an image classifier in a worker, without Ray: what is sent to it is kept here."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from tuner.storage.folder import LocalFolder
 from tuner.worker.assignment import Assignment
 from tuner.worker.classification import Classification
 from tuner.worker.reporting import WRITER, WorkerSession
+from tuner.worker.sending import Message
 
 
 class KeptSession(WorkerSession):
@@ -21,8 +23,8 @@ class KeptSession(WorkerSession):
         super().__init__(assignment)
         self.sent: list[dict[str, Any]] = []
 
-    def _deliver(self, messages: Sequence[dict[str, Any]]) -> None:
-        self.sent.extend(messages)
+    def _deliver(self, messages: Sequence[Message]) -> None:
+        self.sent += [json.loads(message.text) for message in messages]
 
 
 def trained(assignment: Assignment) -> list[dict[str, Any]]:

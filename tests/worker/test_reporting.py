@@ -1,14 +1,19 @@
+import json
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
 from tests.worker.test_saving import ASSIGNMENT
 from tuner.history.checkpoints import CheckpointStore
 from tuner.storage.folder import LocalFolder
 from tuner.worker.assignment import Assignment
 from tuner.worker.reporting import WorkerSession
+from tuner.worker.sending import Message
 
 
 def test_a_trial_goes_on_from_the_newest_whole_checkpoint_of_an_epoch_that_the_driver_knows(tmp_path: Path) -> None:
@@ -38,11 +43,16 @@ class Held(WorkerSession):
 
     def __init__(self, assignment: Assignment) -> None:
         super().__init__(assignment)
-        self.answers, self.epochs = threading.Event(), list[int]()
+        self.answers, self.epochs, self.losses = threading.Event(), list[int](), list[float]()
+        self.ends_at = 10**9
 
-    def _deliver(self, messages: Sequence[dict[str, Any]]) -> None:
+    def _deliver(self, messages: Sequence[Message]) -> None:
         assert self.answers.wait(60)
-        self.epochs += [message["epoch"] for message in messages]
+        told = [json.loads(message.text) for message in messages]
+        self.epochs += [one["epoch"] for one in told if "epoch" in one]
+        self.losses += [one["metrics"]["loss"] for one in told if "epoch" in one]
+        if any(epoch >= self.ends_at for epoch in self.epochs):
+            raise SystemExit(0)
 
 
 def goes_on(session: Held, epoch: int, **how: Any) -> bool:
@@ -74,4 +84,37 @@ def test_a_trial_of_quick_epochs_waits_for_the_driver_only_where_it_may_be_stopp
     session.quick_seconds = 60.0
     assert not goes_on(session, 9)  # the last
     assert session.epochs == list(range(1, 10))
+    session.close()
+
+
+def test_a_metric_that_is_changed_after_its_report_is_reported_as_it_was(tmp_path: Path) -> None:
+    session = Held(replace(ASSIGNMENT, run_uri=str(tmp_path), epochs=9, save_epochs=[]))
+    session.quick_seconds = 60.0
+    session.answers.set()
+    total = np.zeros(())
+    for epoch in range(1, 6):
+        total[...] = epoch
+        session.report_epoch(epoch, {"loss": total})
+    total[...] = 0.0
+    session.flush()
+    assert session.losses == [1, 2, 3, 4, 5]
+    with pytest.raises(TypeError):
+        session.report_epoch(6, {"loss": {(1, 2): 3}})
+    session.fail("error", "told all the same")
+    session.close()
+
+
+def test_no_checkpoint_is_written_after_an_epoch_at_which_the_driver_has_ended_the_trial(tmp_path: Path) -> None:
+    session = Held(replace(ASSIGNMENT, run_uri=str(tmp_path), epochs=9, save_epochs=[]))
+    session.quick_seconds, session.ends_at = 60.0, 3
+    session.answers.set()
+    session.report_epoch(1, {"loss": 1.0})
+    session.answers.clear()
+    for epoch in (2, 3):
+        session.report_epoch(epoch, {"loss": 1.0})
+    session.answers.set()
+    written = []
+    with pytest.raises(SystemExit):
+        session.report_epoch(4, {"loss": 1.0}, fill=written.append)
+    assert not written
     session.close()

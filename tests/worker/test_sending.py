@@ -3,13 +3,11 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
 from tuner.worker import sending
-from tuner.worker.assignment import AGO
-from tuner.worker.sending import Sender
+from tuner.worker.sending import Message, Sender
 
 SECONDS = 60.0
 
@@ -19,13 +17,13 @@ class Driver:
 
     def __init__(self) -> None:
         self.got: list[list[int]] = []
-        self.ages: list[float | None] = []
+        self.ages: list[float] = []
         self.taken, self.answer = threading.Semaphore(0), threading.Semaphore(0)
         self.answers_by_itself, self.ends_at = True, 10**9
 
-    def take(self, messages: Sequence[dict[str, Any]]) -> None:
-        self.got.append([message["epoch"] for message in messages])
-        self.ages += [message.get(AGO) for message in messages]
+    def take(self, messages: Sequence[Message]) -> None:
+        self.got.append([int(message.text) for message in messages])
+        self.ages += [message.ago for message in messages]
         self.taken.release()
         if not self.answers_by_itself:
             assert self.answer.acquire(timeout=SECONDS)
@@ -50,7 +48,7 @@ def sender(driver: Driver) -> Iterator[Sender]:
 
 def hold(sender: Sender, *epochs: int) -> None:
     for epoch in epochs:
-        sender.hold({"epoch": epoch})
+        sender.hold(str(epoch))
 
 
 def test_what_comes_while_the_driver_is_busy_is_sent_together(
@@ -78,12 +76,9 @@ def test_held_messages_wait_for_a_while_and_go_before_one_that_is_urgent(
     sender.flush()
     hold(sender, 2, 3)
     threading.Event().wait(0.01)
-    sender.send({"epoch": 4})
+    sender.send("4")
     assert driver.got == [[1], [2, 3, 4]]
-    told = driver.ages[1]
-    assert told is not None
-    assert told >= 0.01  # and the driver can tell when its epoch ended
-    assert driver.ages[-1] is None
+    assert driver.ages[1] >= 0.01  # and the driver can tell when its epoch ended
     hold(sender, 5)
     sender.flush()
     sender.flush()
@@ -114,13 +109,61 @@ def test_what_ends_the_trial_behind_its_back_is_raised_by_its_next_message(
 
     def go_on() -> None:
         while True:
-            sender.flush() if then == "flush" else getattr(sender, then)({"epoch": 3})
+            sender.flush() if then == "flush" else getattr(sender, then)("3")
 
     with pytest.raises(SystemExit):
         go_on()
     with pytest.raises(SystemExit):
-        sender.send({"epoch": 4})
+        sender.send("4")
     assert driver.got == [[1]]
+
+
+def test_a_trial_whose_last_messages_ended_it_hears_of_that_though_nothing_is_left_to_send(
+    driver: Driver, sender: Sender
+) -> None:
+    driver.ends_at, driver.answers_by_itself = 1, False
+    hold(sender, 1)
+    driver.wait()
+    driver.answer.release()
+    thread = sender._thread
+    assert thread is not None
+    thread.join(SECONDS)
+    with pytest.raises(SystemExit):
+        sender.flush()
+
+
+def test_what_fails_in_sending_is_raised_once_so_that_it_can_be_told(driver: Driver) -> None:
+    fails = True
+
+    def take(messages: Sequence[Message]) -> None:
+        driver.take(messages)
+        if fails:
+            raise OSError("no way")
+
+    sender = Sender(take)
+    hold(sender, 1)
+    driver.wait()
+    thread = sender._thread
+    assert thread is not None
+    thread.join(SECONDS)
+    fails = False
+    with pytest.raises(OSError, match="no way"):
+        hold(sender, 2)
+    sender.send("3")
+    assert driver.got == [[1], [3]]
+    sender.close()
+
+
+def test_no_more_is_held_than_a_driver_takes_in_a_moment(
+    driver: Driver, sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "MOST_HELD", 3)
+    monkeypatch.setattr(sending, "GAP_SECONDS", SECONDS)
+    hold(sender, 1)
+    driver.wait()
+    sender.flush()
+    hold(sender, 2, 3, 4, 5)
+    assert driver.got == [[1], [2, 3, 4, 5]]
 
 
 def test_a_trial_is_not_far_ahead_of_what_the_driver_has_answered(
@@ -153,7 +196,7 @@ def test_only_a_trial_that_waits_for_the_driver_is_not_watched(driver: Driver) -
     hold(sender, 1)
     driver.wait()
     assert not waits
-    sender.send({"epoch": 2})
+    sender.send("2")
     assert waits == ["begins", "ends"]
     sender.close()
 

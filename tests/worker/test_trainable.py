@@ -20,12 +20,14 @@ from tuner.errors import TrialError
 from tuner.trial import FunctionTrial
 from tuner.worker import clean_process, trainable
 from tuner.worker.reporting import WorkerSession
+from tuner.worker.sending import Message
 
 LARGE: list["weakref.ref[torch.Tensor]"] = []  # what trials made
 
 
-def stop(session: Any, messages: Sequence[dict[str, Any]]) -> None:
-    if any(message.get("epoch", 0) >= session._assignment.config["ends"] for message in messages):
+def stop(session: Any, messages: Sequence[Message]) -> None:
+    epochs = [int(text.split(",")[0].split(":")[1]) for text, _ in messages if text.startswith('{"epoch"')]
+    if any(epoch >= session._assignment.config["ends"] for epoch in epochs):
         raise SystemExit(0)
 
 

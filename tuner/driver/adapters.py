@@ -37,7 +37,7 @@ from tuner.loop.search_loop import SearchLoop
 from tuner.resources import Resources
 from tuner.schedule import Decision
 from tuner.storage.locations import open_folder
-from tuner.worker.assignment import AGO, REPORT, Assignment
+from tuner.worker.assignment import REPORT, Assignment
 
 OF_A_LABEL = 0.001  # each node has 1 of what says its kind of GPU
 SECONDS_FOR_SAVES = 15.0  # seconds to wait for checkpoints at the end of a search
@@ -131,11 +131,12 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
         if REPORT not in result:
             loop.failed(trial.ours, "error", ANOTHER_REPORT)
             return str(TrialScheduler.STOP)
-        decisions = (self._take(trial, json.loads(message)) for message in result[REPORT])
-        goes_on = all(decision is Decision.CONTINUE for decision in decisions)
+        arrived = time.monotonic()
+        taken = (self._take(trial, json.loads(text), arrived - ago) for text, ago in result[REPORT])
+        goes_on = all(decision is Decision.CONTINUE for decision in taken)
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 
-    def _take(self, trial: RayTrial, message: dict[str, Any]) -> Decision:
+    def _take(self, trial: RayTrial, message: dict[str, Any], given: float) -> Decision:
         loop = self._bridge.loop
         if "placed" in message:
             loop.placed(trial.ours, **message["placed"])
@@ -144,7 +145,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
             self._fail(trial.ours, **message["failure"])
             return Decision.CONTINUE  # the worker has something left to do: to return, or to end itself
         saved = self._bridge.take_along(trial.ours, message)
-        told = {"saved": saved, "saves": message["saves"], "ago": message.get(AGO, 0.0)}
+        told = {"saved": saved, "saves": message["saves"], "ago": time.monotonic() - given}
         decision = loop.report(trial.ours, message["epoch"], message["metrics"], **told)
         if message["leaving"] and message["epoch"] in saved and decision is Decision.CONTINUE:
             self._bridge.leave_node(trial.ours)

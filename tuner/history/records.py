@@ -319,7 +319,7 @@ class RunRecord:
 
     def _on_epoch_reported(self, event: Event) -> None:
         trial = self.trials[event["trial"]]
-        ended = event["time"] - event.get("ago", 0.0)
+        ended = trial.end_of_epoch(event["time"], event.get("ago", 0.0))
         epoch = EpochRecord(event["epoch"], event["metrics"], event["decision"], ended, event.get("ending"))
         again = epoch.epoch in trial.epochs  # after an interruption; the newer row counts
         trial.epochs[epoch.epoch] = epoch

@@ -76,6 +76,13 @@ class TrialRecord:
         """Epochs reported so far."""
         return max(self.epochs, default=0)
 
+    def end_of_epoch(self, reported: float, ago: float) -> float:
+        """When an epoch ended that was `reported` so many seconds later; never before the epoch that came before it, as
+        some reports take longer to the driver than others.
+        """
+        before = next(reversed(self.epochs.values()), None)
+        return reported - ago if before is None else max(before.time, reported - ago)
+
     @property
     def last_checkpoint(self) -> int:
         """Epoch of the newest checkpoint, 0 where there is none."""

@@ -223,7 +223,7 @@ class SearchLoop:
         record = self.record.trials[trial]
         self._times.report(trial)
         decision, ending = self._judge.judge(record, epoch, metrics, saved=epoch in saved, saves=saves)
-        more = ({} if ending is None else {"ending": ending}) | ({"ago": ago} if ago else {})
+        more = ({} if ending is None else {"ending": ending}) | ({"ago": ago} if ago > 0.001 else {})
         self._emit("epoch_reported", trial=trial, epoch=epoch, metrics=metrics, decision=decision.value, **more)
         for each in saved:
             self._take_checkpoint(trial, each)

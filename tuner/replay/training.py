@@ -10,12 +10,12 @@ from typing import Any
 
 from tuner import session
 from tuner.errors import describe_failure
-from tuner.history.events import plain
 from tuner.replay.stays import Stay
 from tuner.trial import Trial
 from tuner.worker.clean_process import clean_process
 from tuner.worker.implementation import implementation_of
 from tuner.worker.reporting import WRITER, WorkerSession
+from tuner.worker.sending import Message
 
 SECONDS_FOR_WRITING = 600.0
 Tell = Callable[[dict[str, Any]], None]
@@ -34,10 +34,10 @@ class ReplaySession(WorkerSession):
         super().__init__(stay.assignment)
         self._until, self._tell = stay.until, tell
 
-    def _deliver(self, messages: Sequence[dict[str, Any]]) -> None:
+    def _deliver(self, messages: Sequence[Message]) -> None:
         """Metrics become what the events of a run hold: plain JSON, without NaN."""
         for message in messages:
-            told = json.loads(json.dumps(message, default=plain), parse_constant=lambda _: None)
+            told = json.loads(message.text, parse_constant=lambda _: None)
             self._tell({name: told[name] for name in ("epoch", "metrics", "notes")})
             if told["epoch"] >= self._until:
                 raise StayOver

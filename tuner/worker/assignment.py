@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 REPORT = "tuner_report"  # the only key of a worker's reports to Ray
-AGO = "ago"  # of a message: seconds between its report and its sending, where that was not at once
 
 
 @dataclass(frozen=True)

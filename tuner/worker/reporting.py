@@ -23,7 +23,7 @@ from tuner.worker.draining import DrainWatch
 from tuner.worker.hanging import HangWatch
 from tuner.worker.output import NO_OUTPUT, Output
 from tuner.worker.saving import BackgroundWriter, unwritten
-from tuner.worker.sending import Sender
+from tuner.worker.sending import Message, Sender
 
 if TYPE_CHECKING:
     from tuner.history.placement import Placement
@@ -80,6 +80,8 @@ class WorkerSession:
         `saves` says whether the trial means to write checkpoints at all.
         """
         trial = self._assignment.trial
+        if fill or behind is not None:
+            self._sender.flush()  # no checkpoint is written after an epoch at which the driver ends the trial
         written, refused = self._write(epoch, fill) if fill else ([], [])
         saved, failures = [*WRITER.finished(trial), *written], WRITER.failures(trial)
         notes, self.notes = [*self.notes, *(why for _, why in [*refused, *failures])], []
@@ -100,12 +102,12 @@ class WorkerSession:
         self.output.epoch(min(epoch + 1, self._assignment.last))
         if coming or written or not self._may_go_ahead(epoch):
             try:
-                self._sender.send(message)
+                self._sender.send(_text(message))
             finally:
                 if behind is not None and coming:
                     WRITER.submit(trial, epoch, behind, self._assignment.run_uri)
         else:
-            self._sender.hold(message)
+            self._sender.hold(_text(message))
             self.watch.start()
         self._epoch, self._reported_at = epoch, time.monotonic()
 
@@ -137,12 +139,12 @@ class WorkerSession:
 
     def placed(self, placement: Placement) -> None:
         """Tell the driver where the trial runs; returns when the driver wants it to begin."""
-        self._sender.send({"placed": asdict(placement)})
+        self._sender.send(_text({"placed": asdict(placement)}))
 
     def fail(self, cause: str, message: str, trace: str | None = None) -> None:
         """Tell the driver that the trial has failed, once what it printed can be read."""
         self.output.flush()
-        self._sender.send({"failure": {"cause": cause, "message": message, "traceback": trace}})
+        self._sender.send(_text({"failure": {"cause": cause, "message": message, "traceback": trace}}))
 
     def flush(self) -> None:
         """Wait until the driver has answered all reports; called when the trial's code has returned."""
@@ -173,10 +175,13 @@ class WorkerSession:
             return [], [(epoch, unwritten(self._assignment.trial, epoch, error))]
         return [epoch], []
 
-    def _deliver(self, messages: Sequence[dict[str, Any]]) -> None:
+    def _deliver(self, messages: Sequence[Message]) -> None:
         """Bring messages to the driver; returns when it wants the trial to go on."""
-        # In a list, because Ray flattens dicts; as JSON, because it is stored in Ray's own snapshots.
-        tune.report({REPORT: [json.dumps(message, default=plain) for message in messages]})
+        tune.report({REPORT: list(map(list, messages))})  # in a list, because Ray flattens dicts
+
+
+def _text(message: dict[str, Any]) -> str:
+    return json.dumps(message, default=plain)  # JSON, because it is stored in Ray's own snapshots
 
 
 def _copying(source: Path) -> Fill:

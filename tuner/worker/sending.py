@@ -12,12 +12,23 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import NamedTuple
 
-from tuner.worker.assignment import AGO
+GAP_SECONDS = 0.2  # from the driver's answer to the next messages, unless one of them is urgent
+AHEAD_SECONDS = 1.0  # a trial may be this far ahead of what the driver has answered,
+MOST_HELD = 200  # and this many messages
 
-GAP_SECONDS = 0.2  # from the driver's answer to the next message, where that is no hurry
-AHEAD_SECONDS = 1.0  # that a trial is ahead of what the driver has answered
+
+class Message(NamedTuple):
+    """A message for the driver.
+
+    Attributes:
+        text: what it says, as JSON: written when it is given, as the trial may change its values afterwards
+        ago: seconds from then until it was sent
+    """
+
+    text: str
+    ago: float = 0.0
 
 
 class Sender:
@@ -27,45 +38,46 @@ class Sender:
 
     def __init__(
         self,
-        send: Callable[[Sequence[dict[str, Any]]], None],
+        send: Callable[[Sequence[Message]], None],
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._send, self._waiting = send, waiting
         self._changed = threading.Condition()
-        self._held: deque[tuple[float, dict[str, Any]]] = deque()
+        self._held: deque[tuple[float, str]] = deque()
         self._since: float | None = None  # when the oldest message that isn't answered was given
         self._sending = self._closed = False
         self._answered = 0.0
         self._ended: BaseException | None = None
         self._thread: threading.Thread | None = None
 
-    def send(self, message: dict[str, Any]) -> None:
-        """Send the message after those that are held, and return when the driver wants the trial to go on.
+    def send(self, text: str) -> None:
+        """Send a message after those that are held, and return when the driver wants the trial to go on.
 
         Raises whatever ended the trial, now or since the message before.
         """
         with self._waiting():
             self._take_turn()
             try:
-                self._bring((time.monotonic(), message))
+                self._bring((time.monotonic(), text))
             finally:
                 self._answer()
 
-    def hold(self, message: dict[str, Any]) -> None:
-        """Send the message soon, with others; the trial goes on meanwhile.
+    def hold(self, text: str) -> None:
+        """Send a message soon, with others; the trial goes on meanwhile.
 
         Raises whatever ended the trial since the message before.
         """
         now = time.monotonic()
         with self._changed:
             self._raise_if_ended()
-            late = self._since is not None and now - self._since > AHEAD_SECONDS
+            behind = self._since is not None and now - self._since > AHEAD_SECONDS
+            late = behind or len(self._held) >= MOST_HELD
             if not late:
-                self._held.append((now, message))
+                self._held.append((now, text))
                 self._since = now if self._since is None else self._since
                 self._changed.notify_all()
         if late:
-            self.send(message)
+            self.send(text)
         elif self._thread is None:
             self._thread = threading.Thread(target=self._work, name="reports", daemon=True)
             self._thread.start()
@@ -73,9 +85,9 @@ class Sender:
     def flush(self) -> None:
         """Wait until the driver has answered everything. Raises whatever ended the trial."""
         with self._changed:
-            pending = self._held or self._sending
-        if not pending:
-            return
+            self._raise_if_ended()
+            if not (self._held or self._sending):
+                return
         with self._waiting():
             self._take_turn()
             try:
@@ -98,7 +110,7 @@ class Sender:
             self._raise_if_ended()
             self._sending = True
 
-    def _bring(self, *more: tuple[float, dict[str, Any]]) -> None:
+    def _bring(self, *more: tuple[float, str]) -> None:
         """Send what is held; only by who has the turn."""
         with self._changed:
             messages = [*self._held, *more]
@@ -106,7 +118,7 @@ class Sender:
             self._since = messages[0][0] if messages else None
         now = time.monotonic()
         if messages:
-            self._send([_aged(message, now - given) for given, message in messages])
+            self._send([Message(text, max(0.0, now - given)) for given, text in messages])
 
     def _answer(self) -> None:
         with self._changed:
@@ -116,8 +128,12 @@ class Sender:
             self._changed.notify_all()
 
     def _raise_if_ended(self) -> None:
-        if self._ended is not None:
-            raise self._ended
+        ended = self._ended
+        if ended is None:
+            return
+        if not isinstance(ended, SystemExit):  # what failed is told to the driver, which still listens
+            self._ended = None
+        raise ended
 
     def _work(self) -> None:
         """Send what is held, as long as the trial is here."""
@@ -138,7 +154,3 @@ class Sender:
                     return True
                 self._changed.wait(wait if self._held and not self._sending else None)
             return False
-
-
-def _aged(message: dict[str, Any], seconds: float) -> dict[str, Any]:
-    return message | {AGO: seconds} if seconds > 0.001 else message
