@@ -1,5 +1,6 @@
 """Searches on a cluster whose nodes Ray's own autoscaler starts and ends, on this machine."""
 
+import re
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from ray.core.generated.gcs_pb2 import GcsNodeInfo
 from tests.commands import ROOT, environment, start, study_file, tuner
 from tests.nodes import NEEDS_PLAIN_PATH
 from tests.searches import CURVE, study
-from tests.test_several_devices import ON_LOOPBACK, two_nodes  # noqa: F401 -- a fixture
+from tests.test_several_devices import ON_LOOPBACK
 from tuner import Resources, load_run
 from tuner.driver import autoscaling
 
@@ -118,18 +119,51 @@ def test_nodes_come_for_the_trials_that_wait_and_go_when_none_does(autoscaled: s
     finally:
         driver.kill()
     assert driver.returncode == 0, err
-    assert "the nodes have room for 0 of the 2 trials at once, so Ray's autoscaler is asked for more nodes" in err
+    assert re.search("the nodes have room for [01] of the 2 trials at once, so Ray's autoscaler is asked for more", err)
     assert load_run(run.path).record.counts()["completed"] == 4
     until(lambda: workers(autoscaled) == 0)
+    resumed = tuner("resume", run.path, "--address", autoscaled, "--max-epochs", "2", folder=tmp_path, **ON_LOOPBACK)
+    assert "a search needs to say" not in resumed.err  # for how many trials at once is known from before
 
 
 @pytest.mark.slow
 @pytest.mark.ray
 @NEEDS_PLAIN_PATH
-def test_without_an_autoscaler_as_many_trials_run_as_fit(two_nodes: str, tmp_path: Path) -> None:  # noqa: F811
+def test_whether_trials_get_gpus_that_no_node_has_yet_is_asked(autoscaled: str, tmp_path: Path) -> None:
+    (tmp_path / "space.py").write_text(
+        "from tuner import Budget, ImageClassifier, Study, loguniform\n"
+        'study = Study("net", trial=ImageClassifier("digits", weights=None), space={"lr": loguniform(1e-4, 1e-1)},\n'
+        "              budget=Budget(trials=1, max_epochs=1))\n"
+    )
+    options = ("--address", autoscaled, "--concurrency", "1", "--storage", tmp_path / "out")
+    refused = tuner("run", "space.py", *options, folder=tmp_path, **ON_LOOPBACK)
+    assert refused.code == 2
+    assert "whether a trial gets a GPU, got no Resources(gpus=...) and no node that has one; add --gpus" in refused.err
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@NEEDS_PLAIN_PATH
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_on_fixed_nodes_as_many_trials_run_as_fit(version: str, tmp_path: Path) -> None:
+    """Also where a monitor of version 2 looks on, as on KubeRay's clusters without an autoscaler."""
+    looks = {"RAY_enable_autoscaler_v2": "1", "RAY_CLOUD_INSTANCE_ID": "head", "RAY_NODE_TYPE_NAME": "headgroup"}
+    nodes = subprocess.Popen(
+        [sys.executable, "-m", "tests.two_nodes"],
+        cwd=ROOT,
+        env=environment(**ON_LOOPBACK, **(looks if version == "v2" else {})),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert nodes.stdin is not None
+    assert nodes.stdout is not None
+    address = nodes.stdout.readline().strip()
     space = study_file(tmp_path, study(CURVE, "search=Random(), resources=Resources(cpus=1)", trials=3))
-    options = ("--address", two_nodes, "--concurrency", "5", "--storage", "out")
+    options = ("--address", address, "--concurrency", "5", "--storage", "out")
     finished = tuner("run", space, *options, folder=tmp_path, **ON_LOOPBACK)
+    nodes.stdin.close()
+    nodes.wait(60)
     assert finished.code == 0, finished.err
     assert load_run(tmp_path / "out").info["concurrency"] == 2
     assert "autoscaler" not in finished.err

@@ -22,6 +22,7 @@ from ray.tune.experiment import Trial as RayTrialBase
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
 
+from tuner.driver.autoscaling import bundles_of
 from tuner.driver.host_memory import KilledForMemoryError
 from tuner.driver.leaving import IdleWorkers, Leaving, end_all_workers
 from tuner.driver.packing import share_name
@@ -39,7 +40,6 @@ from tuner.schedule import Decision
 from tuner.storage.locations import open_folder
 from tuner.worker.assignment import REPORT, Assignment
 
-OF_A_LABEL = 0.001  # each node has 1 of what says its kind of GPU
 SECONDS_FOR_SAVES = 15.0  # seconds to wait for checkpoints at the end of a search
 _log = logging.getLogger(__name__)
 ANOTHER_REPORT = "the function called ray.tune.report; call tuner.report(...) instead"
@@ -389,10 +389,8 @@ class Bridge:
         cpus, gpus = self.resources.cpu_count, self.resources.gpu_count
         if place is not None and gpus:
             return ray.tune.PlacementGroupFactory([{"CPU": cpus, share_name(place.device): gpus}])
-        count = int(self.resources.devices) if self.resources.placement == "spread" else 1
-        bundle = {"CPU": cpus / count} | ({"GPU": gpus / count} if gpus else {})
-        bundle |= {self.resources.node_label: OF_A_LABEL} if self.resources.node_label else {}
-        return ray.tune.PlacementGroupFactory([bundle] * count, strategy="SPREAD" if count > 1 else "PACK")
+        bundles, strategy = bundles_of(self.resources)
+        return ray.tune.PlacementGroupFactory(bundles, strategy=strategy)
 
 
 def _first_line(error: BaseException | None) -> str:

@@ -1,4 +1,4 @@
-"""Whether Ray's autoscaler adds nodes to the connected cluster, and how many trials a search may ask it for."""
+"""Whether Ray's autoscaler would start nodes for the trials of a search."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import ray
 from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
 from ray._private.worker import global_worker
 from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
@@ -14,22 +15,36 @@ from ray.experimental import internal_kv
 
 from tuner.resources import Resources
 
-STATUS_SECONDS = 10.0  # after its start an autoscaler takes some before it first tells of itself
+STATUS_SECONDS = 15.0  # that an autoscaler takes at most to tell of itself, or to look at a request
 LOOK_SECONDS = 0.5
+OF_A_LABEL = 0.001  # each node has 1 of what says its kind of GPU
 _FIXED = "node_"  # and the node's id: what Ray calls the type of a node where no autoscaler runs
 
 
-def grows() -> bool:
-    """Whether the connected cluster has an autoscaler. A cluster that has only just started may not tell yet."""
-    return bool(_status())
+def would_grow(resources: Resources, present: int) -> bool:
+    """Whether an autoscaler would start nodes for one trial more than the `present` ones that the nodes can hold.
 
-
-def will_grow() -> bool:
-    """The same, and waits for a cluster that has only just started."""
+    Version 1 of Ray's autoscaler names its types of nodes. Of version 2 nobody is told them, and on a fixed cluster a
+    monitor looks the same; so a request is made, and taken back once it was called infeasible or a node is on its way.
+    """
     until = time.monotonic() + STATUS_SECONDS
-    while (status := _status()) is None and time.monotonic() < until:
+    while time.monotonic() < until:
+        told = internal_kv._internal_kv_get(DEBUG_AUTOSCALING_STATUS)
+        if told is not None:
+            return _has_types(json.loads(told))
+        if _reply().HasField("autoscaling_state"):
+            return _answers(resources, present, until)
         time.sleep(LOOK_SECONDS)
-    return bool(status)
+    return False
+
+
+def bundles_of(resources: Resources) -> tuple[list[dict[str, float]], str]:
+    """What a trial asks Ray for, with the strategy: one bundle, or one for each process that is spread over nodes."""
+    count = int(resources.devices) if resources.placement == "spread" else 1
+    bundle = {"CPU": resources.cpu_count / count}
+    bundle |= {"GPU": resources.gpu_count / count} if resources.gpu_count else {}
+    bundle |= {resources.node_label: OF_A_LABEL} if resources.node_label else {}
+    return [bundle] * count, "SPREAD" if count > 1 else "PACK"
 
 
 def waiting_notice(resources: Resources, wanted: int, present: int) -> str:
@@ -43,13 +58,27 @@ def waiting_notice(resources: Resources, wanted: int, present: int) -> str:
     )
 
 
-def _status() -> bool | None:
-    """Whether there is an autoscaler; None where nothing is known yet."""
-    told = internal_kv._internal_kv_get(DEBUG_AUTOSCALING_STATUS)
-    if told is not None:
-        return _has_types(json.loads(told))
-    reply = GetClusterStatusReply.FromString(global_worker.gcs_client.get_cluster_status())
-    return True if reply.HasField("autoscaling_state") else None  # of autoscaler v2
+def _answers(resources: Resources, present: int, until: float) -> bool:
+    """Whether autoscaler 2 starts a node for a request that the nodes can't hold."""
+    bundles, strategy = bundles_of(resources)
+    group = ray.util.placement_group(bundles * (present + 1), strategy="PACK" if present else strategy)
+    try:
+        asked = _reply().cluster_resource_state.cluster_resource_state_version
+        while time.monotonic() < until:
+            state = _reply().autoscaling_state
+            if state.last_seen_cluster_resource_state_version > asked:
+                if any(group.id.hex() in request.details for request in state.infeasible_gang_resource_requests):
+                    return False
+                if state.pending_instance_requests or state.pending_instances or group.wait(0):
+                    return True
+            time.sleep(LOOK_SECONDS)
+        return False
+    finally:
+        ray.util.remove_placement_group(group)
+
+
+def _reply() -> GetClusterStatusReply:
+    return GetClusterStatusReply.FromString(global_worker.gcs_client.get_cluster_status(timeout_s=STATUS_SECONDS))
 
 
 def _has_types(status: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,12 @@ from tuner.machine import Machine, this_machine
 from tuner.resources import ACCELERATOR, Resources
 from tuner.study import Study
 from tuner.temporary import sweep
+from tuner.worker.assignment import THREAD_TIMEOUT
 from tuner.worker.begin import no_collecting
 from tuner.worker.code import runtime_environment
 from tuner.worker.implementation import implementation_of
 
-__all__ = ["LOOPBACK", "concurrency", "connected", "prepare_environment", "ray_apart"]
+__all__ = ["LOOPBACK", "Connected", "concurrency", "connected", "prepare_environment", "ray_apart"]
 
 GCS_SECONDS = 10  # that a call may wait for the GCS server which nothing can interrupt
 
@@ -52,7 +54,7 @@ _ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
-    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "120",  # clean-up longer than this hangs a reused worker
+    THREAD_TIMEOUT[0]: THREAD_TIMEOUT[1],
     "TUNE_GLOBAL_CHECKPOINT_S": "300",  # Ray's snapshot is a by-product: the events are what a run resumes from
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "TUNE_RESULT_BUFFER_LENGTH": "1",
@@ -65,11 +67,26 @@ _LOGGERS = ("ray", "ray.tune", "ray.train", "ray.air", "ray.data", "ray._private
 _SETTINGS: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
 
 
+@dataclass(frozen=True)
+class Connected:
+    """What a connected cluster gives to a search.
+
+    Attributes:
+        resources: of one trial
+        devices: that packed trials share
+        grows: whether an autoscaler starts nodes for trials that wait
+    """
+
+    resources: Resources
+    devices: tuple[Device, ...] = ()
+    grows: bool = False
+
+
 @contextmanager
 def connected(
     study: Study, driving: Driving = DEFAULT, *, interrupted: Interruption | None = None
-) -> Iterator[tuple[Resources, tuple[Device, ...]]]:
-    """Ray for the length of the block; yields what one trial of the study gets, and the devices that packed ones share.
+) -> Iterator[Connected]:
+    """Ray for the length of the block; yields what trials of the study get.
 
     Without an address a cluster of this machine is started, its workers `nice` steps of niceness below this process,
     and ended again. Where Ray is gone before the block ends, `interrupted` is asked to end the search.
@@ -108,10 +125,12 @@ def connected(
             if address is None:
                 stack.enter_context(any_worker_taken())
         interrupted.stop_if_asked()
-        machine = this_machine() if address is None else _cluster(study.resources, driving.concurrency)
+        machine, grows = (this_machine(), False) if address is None else _cluster(study, driving.concurrency)
         study.check_machine(machine, where="this machine" if address is None else "the cluster")
         stack.enter_context(Watchdog(interrupted, is_gone))
-        yield study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu), devices
+        yield Connected(
+            study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu), tuple(devices), grows
+        )
 
 
 def _check_nice(nice: int | None, address: str | None) -> None:
@@ -195,12 +214,10 @@ def prepare_environment() -> None:
         os.environ.setdefault(name, value)
 
 
-def concurrency(resources: Resources, limit: int | None) -> int:
-    """How many trials the nodes of the connected cluster can hold at once, `limit` at most; `limit` where an autoscaler
-    adds nodes.
-    """
+def concurrency(resources: Resources, limit: int | None, *, grows: bool = False) -> int:
+    """How many trials the connected cluster's nodes can hold at once, `limit` at most; `limit` where it `grows`."""
     present = fitting(resources)
-    if limit and limit > present and autoscaling.grows():
+    if limit and grows:
         return limit
     return max(1, min(present, limit) if limit else present)
 
@@ -292,19 +309,17 @@ def _join(address: str, code: dict[str, Any] | None) -> None:
         ) from error
 
 
-def _cluster(resources: Resources, wanted: int | None) -> Machine:
-    """The largest node of the connected cluster, as a trial has to fit on one; all together where it is spread.
+def _cluster(study: Study, wanted: int | None) -> tuple[Machine, bool]:
+    """The largest node of the connected cluster, as a trial has to fit on one; all together where it is spread. And
+    whether an autoscaler starts nodes for the trials that are `wanted` at once.
 
-    Where nothing fits and an autoscaler can start nodes for the trials that are `wanted` at once, it is what a trial
-    asks for: Ray doesn't tell which nodes it may start.
+    Where nothing fits and it does, the node is what a trial asks for: Ray doesn't tell which nodes it may start.
     """
-    nodes = _nodes(resources)
-    grows = fitting(resources) < (wanted or 1) and autoscaling.will_grow()
-    if grows and not fitting(resources) and wanted is None:
-        raise StudyError(
-            "where Ray's autoscaler starts the nodes, a search needs to say for how many trials at once, got no "
-            "--concurrency and no node that has room for a trial; add --concurrency N"
-        )
+    resources = study.resources
+    nodes, present = _nodes(resources), fitting(resources)
+    grows = present < (wanted or 1) and autoscaling.would_grow(resources, present)
+    if grows:
+        _check_told(study, wanted, present)
     if not nodes and resources.accelerator is not None and not grows:
         alive = (node["Resources"] for node in ray.nodes() if node["Alive"])
         kinds = {name.removeprefix(ACCELERATOR) for node in alive for name in node if name.startswith(ACCELERATOR)}
@@ -314,9 +329,25 @@ def _cluster(resources: Resources, wanted: int | None) -> Machine:
         )
     of_all = sum if resources.placement == "spread" else max
     cpus, gpus = (math.ceil(amount) if grows else 0 for amount in (resources.cpu_count, resources.gpu_count))
-    return Machine(
+    machine = Machine(
         cpus=max(cpus, int(of_all([0, *(node.get("CPU", 0) for node in nodes)]))),
         gpus=max(gpus, int(of_all([0, *(node.get("GPU", 0) for node in nodes)]))),
         memory_bytes=int(of_all([0, *(node.get("memory", 0) for node in nodes)])),
         processor=f"Ray cluster of {len(nodes)} node{'s' if len(nodes) != 1 else ''}",
     )
+    return machine, grows
+
+
+def _check_told(study: Study, wanted: int | None, present: int) -> None:
+    """Raise StudyError where nodes have to be started, and the search doesn't say which and for how many trials."""
+    where = "where Ray's autoscaler starts the nodes, a search needs to say"
+    if wanted is None and not present:
+        raise StudyError(
+            f"{where} for how many trials at once, got no --concurrency and no node that has room for a trial; add "
+            "--concurrency N"
+        )
+    if study.uses_gpu and study.resources.gpus is None and not any(node.get("GPU") for node in _nodes(study.resources)):
+        raise StudyError(
+            f"{where} whether a trial gets a GPU, got no Resources(gpus=...) and no node that has one; add "
+            "--gpus-per-trial 1, or 0 for trials without"
+        )

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.budget import check_names
-from tuner.driver.autoscaling import grows, waiting_notice
-from tuner.driver.cluster import connected, fitting
+from tuner.driver.autoscaling import waiting_notice
+from tuner.driver.cluster import Connected, connected, fitting
 from tuner.driver.data_look import look, news_of, write_data
 from tuner.driver.disk_need import largest_checkpoint, measured_checkpoint, room_checked, worth_a_look
 from tuner.driver.driving import DEFAULT, Driving
@@ -34,7 +34,6 @@ from tuner.loop.earlier import learned
 from tuner.loop.refitting import check_refittable, refit_request
 from tuner.notify import given_targets
 from tuner.orders.going_on import going_on_by
-from tuner.resources import Resources
 from tuner.results.found import load_run
 from tuner.results.run import FORMAT, Run, new_run_folder
 from tuner.storage.folder import Folder, LocalFolder
@@ -77,14 +76,14 @@ def run(
     with (
         gpus_checked(ready, driving.address, driving.listeners) as notices,
         interruptions(driving.grace_seconds) as interrupted,
-        connected(ready, driving, interrupted=interrupted) as (resources, devices),
+        connected(ready, driving, interrupted=interrupted) as cluster,
         ExitStack() as leases,
     ):
-        of_the_nodes = _of_nodes(ready, driving, resources, open_folder(storage), interrupted)
+        of_the_nodes = _of_nodes(ready, driving, cluster, open_folder(storage), interrupted)
         start_from = awaited(learning, interrupted)  # before this run's own folder is there
         of_the_disk: list[str] = []
         if sizing is not None:
-            workers = workers_of(resources, driving.concurrency, devices)
+            workers = workers_of(cluster, driving.concurrency)
             of_the_disk = room_checked(ready, open_folder(storage), workers, awaited(sizing, interrupted))
         if reads and not looking.done():
             tell(driving.listeners, OPENING, step=f"reading {reads}")
@@ -93,11 +92,11 @@ def run(
             folder = new_run_folder(storage, ready.name)
             lease = leases.enter_context(held(folder))
             telling = Notifying(targets, folder, ready)
-            info = {**describe_run(ready, options, resources, driving.address), "wandb": mode}
+            info = {**describe_run(ready, options, cluster.resources, driving.address), "wandb": mode}
             write_study_file(folder, declared)
             write_data(folder, of_the_data)
             search = Search(
-                *(ready, folder, info, resources, driving.concurrency),
+                *(ready, folder, info, cluster, driving.concurrency),
                 *([*driving.listeners, *telling.listeners], interrupted),
                 start_from=start_from,
                 opening={
@@ -105,7 +104,6 @@ def run(
                     **opening(options, driving.concurrency),
                 },
                 lease=lease,
-                devices=devices,
             )
         driving.begun(folder.uri)
         of_the_images = of_the_data.notices if of_the_data else ()
@@ -149,7 +147,8 @@ def resume(
         earlier.record.close()
         mode = wandb_mode(driving.wandb or earlier.info.get("wandb", "off"))
         going_on = decide(earlier, limits, study, retry, confirm, refit=refit, undo_refit=undo_refit)
-        as_before = replace(driving, concurrency=driving.concurrency or earlier.record.steered.concurrency)
+        limit = driving.concurrency or earlier.record.steered.concurrency
+        before = earlier.info.get("concurrency") if driving.address else None  # what an autoscaler was asked for
         ready = going_on.study
         _check(ready, cluster=driving.address is not None)
         _download(ready, driving)
@@ -158,25 +157,25 @@ def resume(
             _tell_what_is_read(ready, driving)
         with (
             gpus_checked(ready, driving.address, driving.listeners) as notices,
-            connected(ready, as_before, interrupted=interrupted) as (resources, devices),
+            connected(ready, replace(driving, concurrency=limit or before), interrupted=interrupted) as cluster,
         ):
-            of_the_nodes = _of_nodes(ready, as_before, resources, earlier.folder, interrupted)
+            limit = limit or (before if cluster.grows else None)
+            of_the_nodes = _of_nodes(ready, replace(driving, concurrency=limit), cluster, earlier.folder, interrupted)
             of_the_data = None if looking is None else awaited(looking, interrupted)
-            of_the_disk = _room_to_go_on(going_on, workers_of(resources, as_before.concurrency, devices))
+            of_the_disk = _room_to_go_on(going_on, workers_of(cluster, limit))
             if earlier.info["format"] < FORMAT:
                 bring_over_checkpoints(earlier.folder, earlier.events)
             info = going_on.info | describe_session(ready, driving.address) | {"wandb": mode}
             telling = Notifying(targets, earlier.folder, ready, earlier.events)
             with _room_for_the_start(earlier.path):
                 search = Search(
-                    *(ready, earlier.folder, info, resources),
-                    as_before.concurrency,
+                    *(ready, earlier.folder, info, cluster),
+                    limit,
                     *([*driving.listeners, *telling.listeners], interrupted),
                     history=earlier.events,
                     start_from=None if earlier.events else learned(ready, _storage_of(earlier)),
                     opening=going_on.opening | opening(going_on.options, driving.concurrency),
                     lease=lease,
-                    devices=devices,
                 )
                 _do_what_was_asked(search, going_on)
             driving.begun(earlier.folder.uri)
@@ -265,14 +264,14 @@ def _check(study: Study, *, cluster: bool) -> None:
 
 
 def _of_nodes(
-    study: Study, driving: Driving, resources: Resources, storage: Folder, interrupted: Interruption
+    study: Study, driving: Driving, cluster: Connected, storage: Folder, interrupted: Interruption
 ) -> list[str]:
     """Notices of a joined cluster's nodes; raises StudyError if one of them can't run the study's trials."""
     if driving.address is None:
         return []
-    wanted, present = driving.concurrency or 0, fitting(resources)
-    waits = [waiting_notice(resources, wanted, present)] if wanted > present and grows() else []
-    return [*check_nodes(study, resources, storage, interrupted), *waits]
+    wanted, present = driving.concurrency or 0, fitting(cluster.resources)
+    waits = [waiting_notice(cluster.resources, wanted, present)] if cluster.grows and wanted > present else []
+    return [*check_nodes(study, cluster.resources, storage, interrupted), *waits]
 
 
 def _download(study: Study, driving: Driving) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from tuner.driver import packing
-from tuner.driver.autoscaling import grows
+from tuner.driver.cluster import Connected
 from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.winner import write_winner
 from tuner.errors import RunFolderError
@@ -22,10 +22,8 @@ from tuner.lifecycle.counting import InfoWriter
 from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption, SearchLeft
 from tuner.lifecycle.obedience import Obedience, Orders
 from tuner.lifecycle.telling import CONCLUDING, tell
-from tuner.loop.packing import Device
 from tuner.loop.search_loop import SearchLoop
 from tuner.quoting import command
-from tuner.resources import Resources
 from tuner.results.run import Run, write_info
 from tuner.search import Learned
 from tuner.storage.azure import SCHEMES
@@ -49,7 +47,7 @@ class Search:
         study: Study,
         folder: Folder,
         info: dict[str, Any],
-        resources: Resources,
+        connected: Connected,
         limit: int | None,
         listeners: Iterable[Listener],
         interrupted: Interruption,
@@ -58,12 +56,12 @@ class Search:
         opening: Mapping[str, Any] | None = None,
         *,
         lease: Lease,
-        devices: Sequence[Device] = (),
     ) -> None:
+        resources, devices = connected.resources, connected.devices
         self.study, self.folder, self.info, self.resources = study, folder, info, resources
         self.interrupted, self.lease, self._listeners = interrupted, lease, list(listeners)
-        self.workers = workers_of(resources, limit, devices)
-        self.most_workers = None if grows() else workers_of(resources, None, devices)
+        self.workers = workers_of(connected, limit)
+        self.most_workers = None if connected.grows else workers_of(connected, None)
         gpus = len(devices) if study.resources.packed == "gpus" else None
         self.info |= {"concurrency": self.workers, "status": "running", "shared_gpus": gpus}
         write_info(folder, self.info)
@@ -217,7 +215,8 @@ def ray_storage(folder: Folder) -> dict[str, Any]:
     return {"storage_path": folder.uri}
 
 
-def workers_of(resources: Resources, limit: int | None, devices: Sequence[Device]) -> int:
-    """How many trials the connected cluster runs at once; `devices` are those that trials share."""
-    fits = cluster_concurrency(replace(resources, gpus=0) if devices else resources, limit)
+def workers_of(connected: Connected, limit: int | None) -> int:
+    """How many trials the connected cluster runs at once."""
+    resources, devices = connected.resources, connected.devices
+    fits = cluster_concurrency(replace(resources, gpus=0) if devices else resources, limit, grows=connected.grows)
     return min(fits, sum(device.most for device in devices)) if devices else fits

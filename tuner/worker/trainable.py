@@ -20,7 +20,7 @@ from tuner.device_errors import context_is_dead, dead_context
 from tuner.errors import TrialLost, describe_error, describe_failure
 from tuner.history.placement import Placement
 from tuner.trial import Trial
-from tuner.worker.assignment import Assignment
+from tuner.worker.assignment import THREAD_TIMEOUT, Assignment
 from tuner.worker.clean_process import clean_process
 from tuner.worker.code import extend_import_path
 from tuner.worker.implementation import implementation_of
@@ -38,6 +38,7 @@ def make_trainable(trial: Trial) -> type[tune.Trainable]:
 
     def run_trial(assignment: dict[str, Any]) -> None:
         extend_import_path(import_path)
+        os.environ.setdefault(*THREAD_TIMEOUT)  # which nodes of a joined cluster don't have from the driver
         told = Assignment(**assignment)
         if told.device is not None:  # before CUDA is initialised; a worker stays with its GPU
             os.environ["CUDA_VISIBLE_DEVICES"] = told.device
