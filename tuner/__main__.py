@@ -9,7 +9,7 @@ from typing import IO, NoReturn
 
 
 class _LastingFile(io.FileIO):
-    """A file descriptor that drops its output when nobody reads it any more: a search doesn't depend on its output."""
+    """A file descriptor that drops output once nobody reads it: a search doesn't depend on its output."""
 
     def write(self, data: object) -> int:
         """Write everything; if that fails, write nothing from now on."""
@@ -23,12 +23,12 @@ class _LastingFile(io.FileIO):
 
 
 def make_streams_last() -> None:
-    """Standard streams that are open and never fail to write, also with `2>&-`, `| head -1` or a closed terminal."""
+    """Make standard streams open and never fail to write, also with `2>&-`, `| head -1` or a closed terminal."""
     for number in range(3):
         try:
             os.fstat(number)
-        except OSError:  # closed: the next file that is opened would be taken for it
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+        except OSError:  # closed: the next opened file would get its number
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
     sys.stdout, sys.stderr = _lasting(sys.stdout, 1), _lasting(sys.stderr, 2)
 
 
@@ -48,13 +48,13 @@ def _lasting(stream: IO[str] | None, number: int) -> IO[str]:
 def command() -> NoReturn:
     """Run the command line, and end the process with its exit code.
 
-    Threads are awaited and exit functions run as usual; only taking torch and its thousand modules apart, which takes a
-    second, is left out.
+    Threads are awaited and exit functions run as usual; only Python's cleanup of torch's thousand modules, which takes
+    a second, is skipped.
     """
     codes: list[int] = []
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a name that no encoding has is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # names that can't be encoded aren't a reason to fail
 
     def leave() -> None:
         if codes:

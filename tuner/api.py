@@ -1,4 +1,4 @@
-"""What is called from Python: the functions whose work needs Ray or torch, which are loaded when they are called."""
+"""Functions that are called from Python and need Ray or torch, which are loaded when the functions are called."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ def run(
 
     Args:
         study: or the path of its file
-        storage: folder or URI under which run folders lie
+        storage: folder or URI that contains the run folders
         concurrency: trials at once, at most
         address: of an existing Ray cluster
-        wandb: "online", "offline" or "off"; by default online where the user is logged in
-        nice: niceness that is added to that of the workers, which lowers their priority: 0 to 19
+        wandb: "online", "offline" or "off"; by default online if the user is logged in
+        nice: 0 to 19, is added to the workers' niceness, which lowers their priority
         grace: seconds that a search may take to save and end after a signal; 25 by default
         listeners: their `on_event` is called for every event while the search runs
-        notify: web addresses and commands that are told of the end of the search and of new bests
+        notify: web addresses and commands that get messages about the end of the search and new best values
         progress: whether to show the search while it runs: as a table and a curve in a notebook, else on stderr
         raise_on_failure: whether a search without any successful trial raises SearchFailed
         changes: to the study: any limit of `Budget` by its name, name, cpus, gpus, strategy, placement, seed, fixed (a
             dict of hyperparameters), weights, data_dir, history, portfolio
 
     Raises:
-        StudyError: it can't work; nothing was started or written.
+        StudyError: the study can't work; nothing was started or written.
         SearchFailed: no trial succeeded; its `run` says why they failed.
     """
     driver, given = _driver(), (concurrency, address, wandb, nice, grace)
@@ -91,27 +91,27 @@ def resume(
     retry: bool | Iterable[str] = False,
     **limits: float | None,
 ) -> Run:
-    """Go on with an interrupted run, do the steps after a search that were cut off, or extend a finished run.
+    """Go on with an interrupted run, do steps after a search that were cut off, or extend a finished run.
 
     Args:
-        path: of the run's folder, or of one above it, for the newest run in it
-        study: needed if the run was started from Python rather than from a file
+        path: of the run's folder, or of a folder above it, for the newest run there
+        study: needed if the run was started from Python and not from a file
         concurrency: trials at once, at most
         address: of an existing Ray cluster
-        wandb: what it was, unless it is given
+        wandb: unchanged by default
         nice: as for `run`
         grace: as for `run`
         listeners: as for `run`
         notify: as for `run`; what `run` was given isn't kept
         progress: as for `run`
         raise_on_failure: as for `run`
-        take_over: from a driver that still works on the run
-        retry: failed trials that run again first, by their ids: `retry=["00007"]`; True for all but those that diverged
+        take_over: take the run over from a driver that still works on it
+        retry: failed trials that run again first, by id: `retry=["00007"]`; True for all except those that diverged
         limits: of `Budget` by their names, for the whole run: `trials=40` for 40 in total
 
     Raises:
         RunFolderError: there is nothing to go on with, another driver works on the run, or new trials could not be
-            compared with those that it has.
+            compared with its trials.
         StudyError: the study can't work.
         SearchFailed: no trial of the run succeeded.
     """
@@ -137,29 +137,29 @@ def confirm(
     progress: bool = True,
     take_over: bool = False,
 ) -> Run:
-    """Train the best configurations of a run again under other seeds, at full length; returns the run.
+    """Train the best configurations of a run again with other seeds, at full length; returns the run.
 
     Its `repr` and `run.configurations` give mean and standard error. If it is interrupted, `resume` goes on with it. A
     run whose search was interrupted first trains these trials, then goes on with its search.
 
     Args:
-        run: or the path of its folder, or of one above it, for the newest run in it
+        run: or the path of its folder, or of a folder above it, for the newest run there
         top: how many of the best configurations; 3, or all of a run that has fewer
-        seeds: under how many other seeds each is trained; 5
-        study: needed if the run was started from Python rather than from a file
+        seeds: with how many other seeds each is trained; 5
+        study: needed if the run was started from Python and not from a file
         concurrency: trials at once, at most
         address: of an existing Ray cluster
-        wandb: what it was, unless it is given
+        wandb: unchanged by default
         nice: as for `run`
         grace: as for `run`
         listeners: as for `run`
         notify: as for `run`
         progress: as for `run`
-        take_over: from a driver that still works on the run
+        take_over: take the run over from a driver that still works on it
 
     Raises:
-        RunFolderError: the run has too few configurations, or none, that have ended with a value; its trials are asked
-            for by a program; a driver works on it: `Run.confirm` gives that an order.
+        RunFolderError: the run has too few configurations, or none, that have ended with a value; a program asks for
+            its trials; a driver works on it: use `Run.confirm` to send that an order.
         StudyError: the study can't work.
     """
     path = run.path if isinstance(run, Run) else run
@@ -189,21 +189,21 @@ def refit(
     with it. A run whose search was interrupted first goes on with its search.
 
     Args:
-        run: or the path of its folder, or of one above it, for the newest run in it
+        run: or the path of its folder, or of a folder above it, for the newest run there
         undo: put the winner's own network back into `best/`, and train nothing
-        study: needed if the run was started from Python rather than from a file
+        study: needed if the run was started from Python and not from a file
         address: of an existing Ray cluster
-        wandb: what it was, unless it is given
+        wandb: unchanged by default
         nice: as for `run`
         grace: as for `run`
         listeners: as for `run`
         notify: as for `run`
         progress: as for `run`
-        take_over: from a driver that still works on the run
+        take_over: take the run over from a driver that still works on it
 
     Raises:
         RunFolderError: the run has no winner, or one that was trained again already; a driver works on it.
-        StudyError: the trials are no `ImageClassifier`, or the study can't work.
+        StudyError: the trials aren't an `ImageClassifier`, or the study can't work.
     """
     path = run.path if isinstance(run, Run) else run
     driver, given = _driver(), (None, address, wandb, nice, grace)
@@ -232,8 +232,8 @@ def start(
     Ctrl-C inside the block the search is saved and ended: `tuner.resume` goes on with it. The arguments are those of
     `run`.
 
-    The search runs in its own process, because only a process's main thread takes signals, Ray changes the process that
-    it is started in, and a computation in a notebook's cell would delay the search. If the process that started the
+    The search runs in its own process, because only a process's main thread handles signals, Ray changes the process in
+    which it is started, and a computation in a notebook's cell would delay the search. If the process that started the
     search ends, in any way, the search is saved and ends.
 
     Raises:
@@ -267,10 +267,10 @@ def export_model(run: Run | str | Path, form: Form, path: str | Path, *, trust: 
 
     `form` is "onnx" (with a variant in float16; needs the extra `onnx`), "torch-export" or "safetensors". The file is
     checked: its probabilities for 64 test images are the winner's, within 1e-4. The run's study file says where the
-    data is; `trust` runs it even if it belongs to somebody else.
+    data is; `trust` runs it even if it belongs to another user.
 
-    Raises RunFolderError if the run has no winner that can be loaded, the folder is there, or the form can't express
-    the network.
+    Raises RunFolderError if the run has no winner that can be loaded, the folder exists, or the form can't express the
+    network.
     """
     check_trains("a winner's model", libraries=("torch", "torchvision"))
     from tuner.inspection.shipping import ship
@@ -279,7 +279,7 @@ def export_model(run: Run | str | Path, form: Form, path: str | Path, *, trust: 
 
 
 def _driver() -> ModuleType:
-    """The room that runs a search, loaded without Ray's remarks; raises StudyError if what it needs is missing."""
+    """The package that runs a search, imported without Ray's messages; raises StudyError if a library is missing."""
     check_trains("a search")
     with _ray_says_nothing():
         from tuner import driver
@@ -296,7 +296,7 @@ def _going_on(
     *,
     progress: bool,
 ) -> Iterator[Driving]:
-    """`_driving` of the run that there is, with these limits; raises RunFolderError if there is none."""
+    """`_driving` for an existing run, with these limits; raises RunFolderError if there is none."""
     from tuner.console.progress import Plan
 
     earlier = load_run(path)
@@ -315,7 +315,7 @@ def _driving(
     progress: bool,
     earlier: Sequence[Event] = (),
 ) -> Iterator[Driving]:
-    """How a search is driven, as it was `given`, which shows its progress while it lasts."""
+    """How a search is driven, from what was `given`; within the block its progress is shown."""
     from tuner.console.notebook import shown_here
 
     with shown_here(plan, quiet=not progress, earlier=earlier) as shown:
@@ -324,7 +324,7 @@ def _driving(
 
 @contextmanager
 def _ray_says_nothing() -> Iterator[None]:
-    """In a notebook, Ray prints on import which widgets it would like to have."""
+    """Within the block Ray, when imported in a notebook, doesn't print which widgets it would like to have."""
     logging.getLogger("ray.widgets.util").setLevel(logging.ERROR)
     with warnings.catch_warnings(action="ignore"):
         yield
@@ -339,7 +339,7 @@ def _succeeded(found: Run) -> Run:
 
 
 def _named(retry: bool | Iterable[str]) -> list[str] | None:
-    """The trials to retry by their ids, none of them for all, None for no retry; raises RunFolderError."""
+    """The ids of the trials to retry; empty for all, None for no retry; raises RunFolderError."""
     if isinstance(retry, bool):
         return [] if retry else None
     named = [str(trial) for trial in retry]

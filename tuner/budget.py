@@ -1,8 +1,8 @@
-"""What a search may spend, and the limits that end it; `disk_gb` alone ends none, see `tuner.loop.room`.
+"""What a search may spend, and the limits that end it; only `disk_gb` doesn't end it, see `tuner.loop.room`.
 
 Each limit is one object: its name, its option, what is spent of it, when it is reached, and its sentences. The command
-line, `Study.with_options`, `resume`, the search, report and terminal go through LIMITS: a further limit is a field of
-`Budget` and a row there.
+line, `Study.with_options`, `resume`, the search, report and terminal use LIMITS: a new limit is a field of `Budget` and
+a row there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tuner.space.values import is_number
 DEFAULT_MAX_EPOCHS = 10
 SECONDS_PER_HOUR = 3600
 MINUTES_PER_HOUR = 60
-MOST_COUNTED = 1e9  # greater numbers are written with a power of ten
+MOST_COUNTED = 1e9  # larger numbers are written with a power of ten
 
 
 class _LeftOut(int):
@@ -38,12 +38,12 @@ class Budget:
     `trials` counts configurations, None means as many as the space or the other limits allow. If it is left out it is
     20, or None with `total_epochs`: then as many trials start as fit into these epochs. `max_epochs` is the length of a
     trial. Once one of these is reached no trial goes on beyond its running epoch: `hours` of wall-clock time;
-    `device_hours`, in which each running trial counts with its GPUs, or its CPUs where it has none; `total_epochs` of
-    all trials together; `target`, a value of the metric. `min_improvement`, in units of the metric, starts no more
-    trials once no configuration is expected to improve on the best by more, which takes a search with a model of the
-    metric, such as `MultiFidelityGP()`. `disk_gb`, in units of 10^9 bytes, is what the run folder may take. It ends no
-    search: the least useful checkpoints go, and where the needed ones take more, the search pauses. `minutes` is
-    another way to say `hours`.
+    `device_hours`, in which each running trial counts with its GPUs, or its CPUs if it has none; `total_epochs` of all
+    trials together; `target`, a value of the metric. `min_improvement`, in units of the metric: no more trials start
+    once no configuration is expected to improve on the best by more; this needs a search with a model of the metric,
+    such as `MultiFidelityGP()`. `disk_gb`, in units of 10^9 bytes, limits the run folder. It doesn't end the search:
+    the least useful checkpoints are deleted, and if the needed ones take more, the search pauses. `minutes` is an
+    alternative to `hours`.
     """
 
     trials: int | None = DEFAULT_TRIALS
@@ -84,7 +84,7 @@ class Budget:
 
 
 def hours_of(minutes: float) -> float:
-    """The same in hours, with as many digits as people read."""
+    """Minutes in hours, rounded to a readable number of digits."""
     return float(f"{minutes / MINUTES_PER_HOUR:.4g}")
 
 
@@ -93,7 +93,7 @@ def hours_of(minutes: float) -> float:
 
 @dataclass(frozen=True)
 class Quantity:
-    """The numbers that a limit may be."""
+    """The numbers that a limit may have."""
 
     rule: str
     fix: str
@@ -101,7 +101,7 @@ class Quantity:
     whole: bool = False
 
     def check(self, name: str, value: object) -> None:
-        """Raise StudyError, which names the setting, for anything that is not such a number."""
+        """Raise StudyError, which names the setting, for anything else than such a number."""
         if not is_number(value) or (self.whole and not isinstance(value, int)) or not self.allowed(value):
             raise StudyError(f"{name} needs {self.rule}, got {shown(value)}; {self.fix}")
 
@@ -116,7 +116,7 @@ class Quantity:
         return int(value) if self.whole else value
 
 
-LONGEST_TRIAL = 1_000_000  # epochs: early stopping that compares trials after each of them lists them
+LONGEST_TRIAL = 1_000_000  # epochs: early stopping that compares trials after every epoch makes a list of them
 COUNT = Quantity("a whole number of at least 1", "use 1 or more", lambda value: value >= 1, whole=True)
 NATURAL = Quantity("a whole number of at least 0", "use 0", lambda value: value >= 0, whole=True)
 AMOUNT = Quantity("a number of at least 0", "use 0", lambda value: value >= 0)
@@ -140,7 +140,7 @@ class Spending:
     """What a run has spent when its limits are looked at.
 
     `seconds` is how long drivers have worked on it, `now` is in seconds since 1970; `epochs` and `value` are of a
-    report that the record doesn't hold yet. `kept_epochs` and `kept_seconds` are kept for what follows the search.
+    report that the record doesn't hold yet. `kept_epochs` and `kept_seconds` are reserved for work after the search.
     """
 
     record: Record
@@ -164,9 +164,9 @@ class Spending:
 class Limit:
     """One limit of a budget, by the name of its field.
 
-    `ending` says that it ended a search ("the search ended as …") and `sooner` that it would, with {limit} and {metric}
-    in them, the limit as `told` says it; `beyond` is what another value needs to be for a run that has reached it.
-    `reached` takes the limit and what was spent; None if no running trial ends by it.
+    `ending` says that it ended a search ("the search ended as …") and `sooner` that it would; both contain {limit}, in
+    the form of `told`, and {metric}. `beyond` is what another value needs to be for a run that has reached it.
+    `reached` takes the limit and what was spent; None if it doesn't end running trials.
     """
 
     name: str
@@ -198,7 +198,7 @@ class Limit:
 
 
 def _read_well(value: float) -> float:
-    """With as many digits as people read."""
+    """A number with a readable number of digits."""
     return int(value) if abs(value) < MOST_COUNTED and float(value).is_integer() else float(f"{value:.4g}")
 
 
@@ -210,7 +210,7 @@ def _hours(spending: Spending) -> float:
 
 
 def _in_hours(limit: Any) -> str:
-    """As a user would say it: 5 minutes, not 0.08333 hours."""
+    """The time in a user's words: 5 minutes, not 0.08333 hours."""
     if not is_number(limit) or limit >= 1 or limit == 0:
         return f"{limit} hours"
     return f"{MINUTES_PER_HOUR * limit:.3g} minutes"

@@ -1,4 +1,4 @@
-"""Where tuner keeps what is worth keeping between searches."""
+"""Where tuner stores data that later searches use again."""
 
 from __future__ import annotations
 

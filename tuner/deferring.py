@@ -11,7 +11,7 @@ from typing import Any
 
 
 class _Deferred(ModuleType):
-    """Stands for a module, which is loaded when an attribute is asked for; one of its functions, when it is called."""
+    """Stands for a module, which is loaded when an attribute is used, or one of these functions is called."""
 
     def __init__(self, name: str, functions: str = ""):
         """The functions are separated by spaces."""
@@ -37,7 +37,7 @@ def _called_later(module: str, name: str) -> Callable[..., Any]:
 
 @contextmanager
 def deferred(*names: str, functions: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Within the block an import of one of the modules loads it only once something is taken from it.
+    """Within the block an import of one of the modules only loads it when something in it is used.
 
     `functions` are modules and names of functions, separated by spaces: `from module import function` loads the module
     only once the function is called.
@@ -57,7 +57,7 @@ def deferred(*names: str, functions: Mapping[str, str] | None = None) -> Iterato
 
 
 def _bind(module: _Deferred) -> None:
-    """Bind it as an import does: by its name, and as an attribute of its package."""
+    """Bind the module like an import does: by its name, and as an attribute of its package."""
     sys.modules[module.__name__] = module
     package, _, name = module.__name__.rpartition(".")
     if package in sys.modules:

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 
-MEMORY = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")  # the context lives on
+MEMORY = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")  # the context is still usable
 _DEAD = re.compile(
     r"\b(CUDA|HIP|CUDA driver) error:|(CUBLAS|CUDNN)_STATUS_(EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR)"
     r"|device-side assert|illegal memory access|misaligned address|illegal instruction|unspecified launch failure"
@@ -46,14 +46,14 @@ def advice(error: BaseException) -> str:
 
 def dead_context() -> Exception | None:
     """The error of this process's GPUs if one became unusable without a raised exception; None if all is well. Waits
-    for what they still compute. It doesn't import torch or initialise CUDA.
+    until they have finished computing. It doesn't import torch or initialise CUDA.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None
     try:
         for device in range(torch.cuda.device_count()):
-            if torch.cuda.memory_reserved(device):  # a context is there already
+            if torch.cuda.memory_reserved(device):  # a context exists already
                 torch.cuda.synchronize(device)
     except Exception as error:
         return error
@@ -69,7 +69,7 @@ def _kills_context(error: BaseException) -> bool:
 
 
 def _said(error: BaseException) -> str:
-    """The first line: to every CUDA error torch adds the same lines, in which other errors are named."""
+    """The first line: torch adds the same lines, which name other errors, to every CUDA error."""
     return str(error).strip().split("\n")[0]
 
 

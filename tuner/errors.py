@@ -85,7 +85,7 @@ class TrialLost(TrialError):  # noqa: N818
 
 
 class TrialOutOfMemory(TrialError):  # noqa: N818
-    """Too little memory even for one image; or, with a `remedy`, unless all processes follow it."""
+    """Too little memory even for one image; with a `remedy`, too little unless all processes apply that."""
 
     cause = "out_of_memory"
 
@@ -95,7 +95,7 @@ class TrialOutOfMemory(TrialError):  # noqa: N818
 
 
 def describe_failure(error: BaseException) -> tuple[str, str, str]:
-    """Cause, one-line message and traceback of a trial's exception; "lost" where its GPU failed, not the trial."""
+    """Cause, one-line message and traceback of a trial's exception; the cause is "lost" if its GPU failed."""
     trace = "".join(traceback.format_exception(error))
     if isinstance(error, TrialError):
         return error.cause, str(error), trace

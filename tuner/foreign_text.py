@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-# Control characters except for line end and tab, what turns the direction of writing, line separators, lone surrogates
+# Control characters except for line end and tab, changes of the writing direction, line separators, lone surrogates
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff]"
 )
@@ -14,7 +14,7 @@ _RUNS = re.compile(r"'*[=+\-@\t\r\n]")
 
 
 def printable(text: object) -> str:
-    r"""The text for a terminal: what would command it, or turn text round, is written as `\x1b` and `\u202e`."""
+    r"""The text for a terminal: control and direction characters are written as `\x1b` and `\u202e`."""
     return _UNPRINTABLE.sub(_escaped, str(text))
 
 
@@ -28,10 +28,10 @@ def in_utf8(value: Any) -> Any:
 
 
 def spreadsheet_cell(value: Any) -> Any:
-    """The value of a CSV cell that no spreadsheet takes for a formula; only text is changed.
+    """The value of a CSV cell, changed so that no spreadsheet takes it for a formula; only text is changed.
 
-    Text that begins with `=`, `+`, `-`, `@`, a tab or a line's end, perhaps after apostrophes, gets one more apostrophe
-    before it. To read it back, take one off where apostrophes are followed by one of these: `text_of_cell`.
+    Text that begins with `=`, `+`, `-`, `@`, a tab or a line end, perhaps after apostrophes, gets one more apostrophe
+    in front. `text_of_cell` removes it: one apostrophe if apostrophes are followed by one of these.
     """
     return f"'{value}" if isinstance(value, str) and _RUNS.match(value) else value
 

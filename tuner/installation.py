@@ -8,9 +8,9 @@ from importlib.util import find_spec
 
 from tuner.errors import StudyError
 
-LIBRARIES = ("ray", "torch", "torchvision")  # of the extra `train`, which name the rest
+LIBRARIES = ("ray", "torch", "torchvision")  # of the extra `train`; others are their dependencies
 SERVICE_LIBRARIES = ("fastapi", "uvicorn", "argon2", "prometheus_client")  # of the extra `service`
-UNSUPPORTED = "Windows"  # of which Ray is in beta, and tuner's processes need signals, sessions and file locks of POSIX
+UNSUPPORTED = "Windows"  # Ray for it is in beta, and tuner's processes need signals, sessions and file locks of POSIX
 
 
 def check_trains(what: str, *, libraries: Sequence[str] = LIBRARIES, system: str | None = None) -> None:
@@ -28,7 +28,7 @@ def check_trains(what: str, *, libraries: Sequence[str] = LIBRARIES, system: str
 
 
 def check_serves(*, libraries: Sequence[str] = SERVICE_LIBRARIES, system: str | None = None) -> None:
-    """Raise StudyError if no service can run: elsewhere than on Linux, or without the extra `service`."""
+    """Raise StudyError if no service can run: not on Linux, or without the extra `service`."""
     here = system or platform.system()
     if here != "Linux":
         raise StudyError(f"a service needs Linux, by whose /proc it knows its drivers, got {here}; run it on Linux")

@@ -16,9 +16,9 @@ from typing import Any
 
 from tuner.nvml import NvmlUnavailableError, ask_gpus, read_gpus
 
-KFD = Path("/sys/class/kfd/kfd/topology/nodes")  # of AMD's kernel driver
+KFD = Path("/sys/class/kfd/kfd/topology/nodes")  # folder of AMD's kernel driver
 MPS_PIPES = "/tmp/nvidia-mps"  # where CUDA looks for the control daemon unless CUDA_MPS_PIPE_DIRECTORY says otherwise
-MPS_PROCESS = "nvidia-cuda-mps"  # as the kernel shortens the name of the daemon and of its server
+MPS_PROCESS = "nvidia-cuda-mps"  # the kernel's shortened name of the daemon and of its server
 DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))  # of NVIDIA's driver, and of WSL2
 
 
@@ -81,7 +81,7 @@ def gpu_source() -> str:
 
 
 def divided_gpus() -> str | None:
-    """What CUDA_VISIBLE_DEVICES has to be where MIG divides a GPU: CUDA shows a process only one instance otherwise.
+    """The CUDA_VISIBLE_DEVICES that is needed if MIG divides a GPU: otherwise CUDA shows a process only one instance.
 
     None if it is set already, or there are no instances.
     """
@@ -99,7 +99,7 @@ def mps_runs(environment: Mapping[str, str] = os.environ, processes: Path = Path
 
 @cache
 def _gpu_names(nvidia: str | None, amd: str | None) -> tuple[str, ...]:
-    """Those that a program may use; NVML needs a second where no other process keeps the driver awake."""
+    """Names of the GPUs that a program may use; NVML needs a second if no other process keeps the driver loaded."""
     try:
         return tuple(
             gpu.uuid for gpu in ask_gpus(environment={} if nvidia is None else {"CUDA_VISIBLE_DEVICES": nvidia})
@@ -117,7 +117,7 @@ def _visible(*variables: str) -> str | None:
 
 
 def _amd_gpus() -> tuple[str, ...]:
-    """Numbers of the AMD GPUs that the kernel's driver knows: nodes with compute units, as CPUs have none.
+    """Numbers of the AMD GPUs that the kernel's driver knows: nodes with compute units, which CPUs don't have.
 
     https://docs.kernel.org/gpu/amdgpu, `kfd_topology`
     """
@@ -129,7 +129,7 @@ def _amd_gpus() -> tuple[str, ...]:
 
 
 def _left_over() -> str:
-    """Signs of a GPU although none was counted."""
+    """A hint about a GPU although none was counted."""
     signs = [str(path) for path in DEVICE_FILES if path.exists()]
     return f"; yet {', '.join(signs)} is there: give this container the driver's libraries too" if signs else ""
 
@@ -164,5 +164,5 @@ def _processor() -> str:
 def _name_of(comm: Path) -> str:
     try:
         return comm.read_text().strip()
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return ""

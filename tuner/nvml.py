@@ -40,17 +40,17 @@ class Gpu:
     """A GPU, or a MIG instance of one, that CUDA programs may use.
 
     Attributes:
-        index: NVML's number of the physical GPU, which is its place on the bus; CUDA may number them otherwise
+        index: NVML's number of the physical GPU, by its place on the bus; CUDA's numbers may differ
         uuid: "GPU-…" or "MIG-…", which CUDA_VISIBLE_DEVICES takes
-        memory_bytes: in all; NaN where the driver doesn't tell, as with memory that the CPU shares
-        used_bytes: by whomever; NaN likewise
+        memory_bytes: total memory; NaN if the driver doesn't say, as for memory shared with the CPU
+        used_bytes: memory used by all programs; NaN if the driver doesn't say
         utilisation: share of the last second or less in which it was busy; NaN for MIG instances
         capability: compute capability, (9, 0) for sm_90
         driver: version, as "580.65.06"
         cuda: newest CUDA version that the driver can run, as (13, 0)
         mig: whether it is a MIG instance
         compute_mode: "default", "exclusive_process" or "prohibited"; "unknown" where the driver doesn't tell
-        processes: that compute on it, as far as this user may see them
+        processes: processes that compute on it, as far as this user may see them
     """
 
     index: int
@@ -68,19 +68,19 @@ class Gpu:
 
     @property
     def free_bytes(self) -> float:
-        """What nobody uses now; NaN where unknown."""
+        """Memory that nobody uses now; NaN if unknown."""
         return self.memory_bytes - self.used_bytes
 
 
 def read_gpus(library: Any = None, environment: Mapping[str, str] | None = None) -> tuple[Gpu, ...]:
     """The GPUs that a program started now could use, in the order of CUDA_VISIBLE_DEVICES; none without NVML.
 
-    A GPU that is divided by MIG stands for its instances; a CUDA process uses one of them, the first unless
-    CUDA_VISIBLE_DEVICES names another.
+    For a GPU that MIG divides, its instances; a CUDA process uses one of them, the first unless CUDA_VISIBLE_DEVICES
+    names another.
 
     Args:
         library: an object with the functions of `pynvml`
-        environment: where CUDA_VISIBLE_DEVICES is looked up; this process's
+        environment: has CUDA_VISIBLE_DEVICES; by default this process's
     """
     try:
         return ask_gpus(library, environment)
@@ -89,7 +89,7 @@ def read_gpus(library: Any = None, environment: Mapping[str, str] | None = None)
 
 
 def ask_gpus(library: Any = None, environment: Mapping[str, str] | None = None) -> tuple[Gpu, ...]:
-    """As `read_gpus`; raises NvmlUnavailableError if NVML can't be asked."""
+    """Like `read_gpus`, but raises NvmlUnavailableError if NVML can't be asked."""
     variables = os.environ if environment is None else environment
     with _opened(library) as nvml:
         devices = _visible(_devices(nvml), variables.get("CUDA_VISIBLE_DEVICES"))
@@ -136,7 +136,7 @@ def _open(library: Any) -> Any:
     try:
         nvml = library or _load()
         nvml.nvmlInit()
-    except Exception as error:  # the library is missing, the driver isn't loaded, or the two don't fit
+    except Exception as error:  # the library is missing, the driver isn't loaded, or their versions don't match
         raise NvmlUnavailableError(f"NVML can't be asked: {error}") from error
     return nvml
 
@@ -144,7 +144,7 @@ def _open(library: Any) -> Any:
 def _load() -> Any:
     import pynvml
 
-    if WSL_LIBRARY.exists():  # then the loader finds it by its name
+    if WSL_LIBRARY.exists():  # once loaded, it is found by its name
         with suppress(OSError):
             ctypes.CDLL(str(WSL_LIBRARY), mode=ctypes.RTLD_GLOBAL)
     return pynvml
@@ -184,7 +184,7 @@ class _Device:
 
 
 def _devices(nvml: Any) -> list[list[_Device]]:
-    """For each GPU that works itself, or its MIG instances."""
+    """Each GPU that isn't divided, and the MIG instances of others."""
     count = _value(nvml.nvmlDeviceGetCount, 0)
     found = [_value(partial(_parts, nvml, index), None) for index in range(count)]
     return [parts for parts in found if parts]
@@ -209,7 +209,7 @@ def _instance(nvml: Any, whole: _Device, slot: int) -> _Device:
 
 
 def _visible(devices: list[list[_Device]], visible: str | None) -> list[_Device]:
-    """Those that CUDA_VISIBLE_DEVICES names, up to the first name that fits none; none at all where one is repeated."""
+    """Devices named by CUDA_VISIBLE_DEVICES, up to the first unknown name; none at all if one is repeated."""
     if visible is None:
         return [part for parts in devices for part in parts]
     chosen: list[_Device] = []
@@ -224,7 +224,7 @@ def _visible(devices: list[list[_Device]], visible: str | None) -> list[_Device]
 
 
 def _named(devices: list[list[_Device]], name: str) -> _Device | None:
-    """By its number, or by a beginning of its UUID that fits one alone; a divided GPU stands for its first instance."""
+    """The device of a number, or of a unique beginning of a UUID; a divided GPU means its first instance."""
     if name.startswith("MIG-"):
         return _only([part for parts in devices for part in parts if part.mig and _fits(part, name)])
     if name.startswith("GPU-"):

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 def on_one_thread() -> Iterator[None]:
     """Within the block, or the function that it decorates, BLAS uses one thread; for matrices of some hundred rows.
 
-    On two cores, two threads took three times the CPU time for them and twice as long: each waits for the other by
-    turning in a loop. Also, the other cores are needed for the trials. The setting holds for the whole process.
+    On two cores, two threads took three times the CPU time and twice as long: each waits for the other in a busy loop.
+    Also, the other cores are needed for the trials. The setting holds for the whole process.
     """
     from threadpoolctl import ThreadpoolController
 

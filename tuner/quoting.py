@@ -5,7 +5,7 @@ import shlex
 
 
 def command(*arguments: str) -> str:
-    """`python -m tuner` with its arguments, quoted where need be."""
+    """`python -m tuner` with its arguments, quoted where necessary."""
     words = ["python", "-m", "tuner", *arguments]
     if os.name == "nt":
         from subprocess import list2cmdline

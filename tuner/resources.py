@@ -13,10 +13,10 @@ from tuner.trial import HYPERPARAMETERS, STRATEGIES, Trial
 
 AUTO: Literal["auto"] = "auto"
 Amount = float | Literal["auto"]
-MOST_ON_A_GPU = 32  # trials at once that gpus="auto" may come to; MPS serves 48 (60 from Hopper on)
+MOST_ON_A_GPU = 32  # the most trials at once with gpus="auto"; MPS serves 48 (60 from Hopper on)
 LEAST_SHARE = HYPERPARAMETERS["batch_size"].low  # of a batch, for each device
 PLACEMENTS = ("pack", "spread")
-ACCELERATOR = "accelerator_type:"  # before the kind of GPU, in what Ray knows of a node
+ACCELERATOR = "accelerator_type:"  # prefix of the kind of GPU in Ray's resources of a node
 ONE_PROCESS = {name for name, strategy in STRATEGIES.items() if not strategy.process_per_device}
 WHOLE_BATCHES = {name for name, strategy in STRATEGIES.items() if strategy.whole_batches}
 
@@ -25,14 +25,14 @@ WHOLE_BATCHES = {name for name, strategy in STRATEGIES.items() if strategy.whole
 class Resources:
     """What one trial gets. `gpus` may be a fraction, so that several trials share a device.
 
-    None stands for a default: one CPU; one GPU where the machine or cluster has any and the trial can use it.
+    None stands for a default: one CPU; one GPU if the machine or cluster has any and the trial can use it.
     `gpus="auto"` lets as many trials share each GPU as their memory allows and as are faster together, found while the
-    search runs; `cpus="auto"` does so on the CPU, a thread for each trial.
-    `strategy` trains an image classifier on all of its GPUs, or CPUs where it has none: "ddp" (a process with a copy of
-    the network for each), "pipeline" (a process with a part of the network for each), "dp" or "balanced_dp" (one
-    process for all GPUs); a hyperparameter `strategy` in the space overrides it. `placement="spread"` spreads the
-    processes of "ddp" and "pipeline" over the nodes of a cluster; "pack" keeps them on one. `accelerator="H100"` takes
-    only nodes of a cluster with GPUs of this kind, by Ray's name for it.
+    search runs; `cpus="auto"` does so on the CPU, a thread for each trial. `strategy` trains an image classifier on all
+    of its GPUs, or CPUs if it has none: "ddp" (a process with a copy of the network for each), "pipeline" (a process
+    with a part of the network for each), "dp" or "balanced_dp" (one process for all GPUs); a hyperparameter `strategy`
+    in the space overrides it. `placement="spread"` spreads the processes of "ddp" and "pipeline" over the nodes of a
+    cluster; "pack" keeps them on one. `accelerator="H100"` only uses nodes of a cluster with GPUs of this kind, by
+    Ray's name for it.
     """
 
     cpus: Amount | None = None
@@ -80,9 +80,9 @@ class Resources:
             )
 
     def resolve(self, *, gpus_present: int, uses_gpu: bool) -> Resources:
-        """The same with numbers for a machine or cluster that has `gpus_present` GPUs.
+        """The resources with numbers for a machine or cluster that has `gpus_present` GPUs.
 
-        Of "auto" it is the least share that a trial can have.
+        "auto" becomes the smallest share that a trial can have.
         """
         default_gpus = 1 if gpus_present and uses_gpu and self.cpus != AUTO else 0
         return replace(
@@ -98,7 +98,7 @@ class Resources:
 
     @property
     def node_label(self) -> str | None:
-        """What nodes have among their resources, in Ray's words, where the kind of GPU was chosen."""
+        """The resource, in Ray's words, that nodes with the chosen kind of GPU have."""
         return None if self.accelerator is None else f"{ACCELERATOR}{self.accelerator}"
 
     @property
@@ -113,7 +113,7 @@ class Resources:
 
     @property
     def devices(self) -> float:
-        """What a trial holds, once resolved: its GPUs, or its CPUs where it has none."""
+        """How many devices a trial holds, once resolved: its GPUs, or its CPUs if it has none."""
         return self.gpu_count or self.cpu_count
 
     def strategies(self, space: Space) -> tuple[str, ...]:
@@ -201,7 +201,7 @@ def _nearly_auto(value: object) -> bool:
 
 
 def _smallest(space: Space, name: str, default: float) -> float:
-    """The smallest number that a hyperparameter can be; the default where the space doesn't name it."""
+    """The smallest number that a hyperparameter can be; the default if the space doesn't name it."""
     domain = space.dimensions.get(name)
     if isinstance(domain, Choice | GridSearch):
         options: Collection[object] = domain.values()

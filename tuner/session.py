@@ -19,7 +19,7 @@ class Session(Protocol):
     """The implementation of `report` and `checkpoint`, provided by the code that runs a trial."""
 
     def report(self, metrics: dict[str, Any], checkpoint: Path | None) -> None:
-        """Take one epoch's metrics, and the folder of a checkpoint that belongs to them."""
+        """Take one epoch's metrics, and the folder of the matching checkpoint."""
 
     def checkpoint(self) -> Path | None:
         """The folder to go on from, None for a trial that starts from its beginning."""
@@ -44,12 +44,12 @@ def report(
     """Report one finished epoch; call it exactly once per epoch.
 
     `report(loss=0.3)` and `report({"loss": 0.3})` are the same. `checkpoint` is a folder that holds everything the
-    trial needs to go on from here; it is copied before `report` returns. The call does not return where the trial is
-    stopped. If epochs take less than 0.2 s, several are sent at once, and the trial doesn't wait for the answer except
-    where early stopping may end or pause it, after a checkpoint, and at its last epoch; so another limit may end it up
-    to a second late.
+    trial needs to go on from here; it is copied before `report` returns. The call does not return if the trial is
+    stopped. If epochs take less than 0.2 s, several are sent at once, and the trial only waits for the answer when
+    early stopping may end or pause it, after a checkpoint, and at its last epoch; so another limit may end it up to a
+    second late.
 
-    Raises TypeError if a metric's name is no string, or nothing was reported.
+    Raises TypeError if a metric's name isn't a string, or nothing was reported.
     """
     values = {**(metrics or {}), **more}
     if not values or not all(isinstance(name, str) for name in values):

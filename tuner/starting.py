@@ -1,6 +1,6 @@
 """The first code of the command, while Python still imports the rest: Ctrl-C prints a sentence, not a traceback.
 
-Imported by anything but the command, it does nothing.
+If anything else than the command imports it, it does nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def is_command() -> bool:
 
 
 def leave_at_once(_number: int = signal.SIGINT, _frame: FrameType | None = None) -> NoReturn:
-    """End the process, in which nothing has begun."""
+    """End the process, which hasn't begun anything yet."""
     try:
         os.write(2, b"tuner: interrupted before the search started; nothing was written\n")
     finally:

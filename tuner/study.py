@@ -28,7 +28,7 @@ from tuner.trial.hyperparameter import spellings_of
 LARGEST_SEED_BITS = 128
 LONGEST_NAME = 100  # bytes; file systems take 255
 MOST_REPEATS = 100
-REFIT = splitting.REFIT  # for rooms that know studies and no trials
+REFIT = splitting.REFIT  # for packages that may import studies but not trials
 KINDS: dict[str, type] = {
     "search": SearchAlgorithm,
     "scheduler": Scheduler,
@@ -41,15 +41,15 @@ KINDS: dict[str, type] = {
 
 @dataclass(frozen=True)
 class Study:
-    """One search, declared. Building it checks it: raises StudyError (SpaceError, …) with rule, value and fix.
+    """The declaration of one search. Building it checks it: raises StudyError (SpaceError, …) with rule, value and fix.
 
     `trial` is an `ImageClassifier` or a function `train(config)` that calls `tuner.report` once per epoch; `space` maps
     names to domains, constants or nested dicts of them; `start_from` lists configurations that are tried first (a
     dimension left out of one is sampled), then those that `warm_start` finds in earlier runs (None: none are used).
     `constraint` takes a configuration and says whether it is worth a trial, as `lambda config: config["batch_size"] *
-    config["image_size"] ** 2 < 10_000_000`: others are never tried. `repeats` is the most seeds under which a leading
+    config["image_size"] ** 2 < 10_000_000`: others are never tried. `repeats` is the most seeds with which a leading
     configuration is trained before it counts as the best; 1 for no repeats. `refit="train+validation"` trains the
-    winner again at the end, on all images but those of the test split. `source` is the file that declared it, set by
+    winner again at the end, on all images except those of the test split. `source` is the file that declared it, set by
     `load_study`. `mode` may be left out: `ImageClassifier` declares which of its metrics are better high and which low;
     a function's metric is maximised then.
     """
@@ -74,7 +74,7 @@ class Study:
     source: Path | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Run every check that needs no machine and no file."""
+        """Run every check that doesn't depend on the machine or files."""
         _check_types(self)
         self.declared_trial.check(self.search_space)
         self._check_metric()
@@ -96,7 +96,7 @@ class Study:
 
     @cached_property
     def declared_trial(self) -> Trial:
-        """`trial`, with a plain function wrapped, and with the space."""
+        """`trial`, which knows the space; a plain function is wrapped."""
         return as_trial(self.trial).within(self.search_space)
 
     @property
@@ -106,7 +106,7 @@ class Study:
 
     @property
     def uses_gpu(self) -> bool:
-        """Whether a trial gets a GPU without being asked to, where there is one."""
+        """Whether a trial gets a GPU by default, if there is one."""
         return self.declared_trial.uses_gpu
 
     @property
@@ -135,7 +135,7 @@ class Study:
         return [self.search_space.check(dict(point), where=f"start_from[{index}]") for index, point in points]
 
     def _check_constraint(self) -> None:
-        """Find one configuration that meets the constraint, of any, and from each starting point."""
+        """Find a configuration that meets the constraint, in the whole space and from each starting point."""
         space = self.search_space
         if space.constraint is None:
             return
@@ -239,11 +239,11 @@ class Study:
         portfolio: bool | None = None,
         **limits: float | None,
     ) -> Study:
-        """The study with command-line options laid over it; None leaves a setting as it is.
+        """The study changed by command-line options; None leaves a setting unchanged.
 
-        `limits` are those of `Budget` by their names; `weights` is "imagenet", "none" or a path; `history=False` leaves
-        earlier runs aside, `portfolio` says whether to start from what tuner's own studies found. Raises StudyError for
-        an option that doesn't fit the study.
+        `limits` are those of `Budget` by their names; `weights` is "imagenet", "none" or a path; `history=False`
+        ignores earlier runs, `portfolio` says whether to start from what tuner's own studies found. Raises StudyError
+        for an option that doesn't fit the study.
         """
         check_names(limits)
         changes: dict[str, Any] = {}
@@ -260,13 +260,13 @@ class Study:
         if weights is not None or data_dir is not None:
             changes["trial"] = self.declared_trial.with_options(weights=weights, data_dir=data_dir)
         if strategy is not None and "strategy" in {*self.search_space.dimensions, *self.search_space.constants}:
-            fixed = {"strategy": strategy, **(fixed or {})}  # what the space says would go before
+            fixed = {"strategy": strategy, **(fixed or {})}  # the space would take precedence
         if fixed:
             changes |= self._with_fixed(dict(fixed))
         return replace(self, **changes) if changes else self
 
     def _with_fixed(self, fixed: dict[str, Any]) -> dict[str, Any]:
-        """`--set name=value`: the name becomes a constant, and starting points follow it."""
+        """`--set name=value`: the name becomes a constant, also in starting points."""
         space = self.search_space.fix(fixed, spellings_of(self.declared_trial.known_hyperparameters.values()))
         return {"space": space, "start_from": tuple(space.project(point) for point in self.starting_points)}
 

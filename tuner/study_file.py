@@ -22,8 +22,8 @@ from tuner.space import values
 from tuner.study import Study
 
 STUDY_MODULE = values.STUDY_MODULE
-_files: dict[str, Path] = {}  # of the modules that are in use
-_brought: set[str] = set()  # folders that are searched for modules because a study file lies there
+_files: dict[str, Path] = {}  # by the names of the modules in use
+_brought: set[str] = set()  # folders that are searched for modules because they have a study file
 _REFUSED_CALL = re.compile(
     r"(?P<name>\w+)(?:\.__init__)?\(\) (?:got an unexpected keyword argument '(?P<unknown>\w+)'"
     r"|(?P<missing>missing) |(?P<many>takes) .*given)"
@@ -33,9 +33,9 @@ _REFUSED_CALL = re.compile(
 def load_study(path: str | Path, *, imports_from: Path | None = None) -> Study:
     """The `study` that the file declares.
 
-    The file is run as Python; it can import modules beside it, or in `imports_from`. Raises StudyError if there is
-    no such file, it fails to run (with the file's own line), declares no `study`, or imports a module whose name one
-    beside another study file of this process has.
+    The file is run as Python; it can import modules from its folder, or from `imports_from`. Raises StudyError if there
+    is no such file, it fails to run (with the file's own line), declares no `study`, or imports a module with the same
+    name as one in the folder of another study file of this process.
     """
     path = Path(path)
     if not _is_file(path):
@@ -45,7 +45,7 @@ def load_study(path: str | Path, *, imports_from: Path | None = None) -> Study:
     module = _execute(path, imports_from or path.resolve().parent)
     found = vars(module).get("study")
     if isinstance(found, Study):
-        loaded = copy.copy(found)  # as it was checked
+        loaded = copy.copy(found)  # unchanged since its check
         object.__setattr__(loaded, "source", path.resolve())
         return loaded
     others = [name for name, value in vars(module).items() if isinstance(value, Study)]
@@ -66,7 +66,7 @@ def _execute(path: Path, imports_from: Path) -> ModuleType:
         sys.path.append(str(imports_from))
         _brought.add(str(imports_from))
     _check_modules_beside(path, imports_from)
-    dont_write, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a check leaves nothing behind
+    dont_write, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a check leaves no files behind
     try:
         spec.loader.exec_module(module)
     except KeyboardInterrupt:
@@ -79,7 +79,7 @@ def _execute(path: Path, imports_from: Path) -> ModuleType:
 
 
 def _module_name(path: Path) -> str:
-    """The file's own name, which says nothing of its folder, with a number where another file's module has that."""
+    """The file's name, without its folder, with a number if another file's module has that name."""
     name = STUDY_MODULE + re.sub(r"\W", "_", path.stem)
     further = (f"{name}-{number}" for number in itertools.count(2))
     return next(each for each in itertools.chain([name], further) if not _is_held_by_another(each, path))
@@ -91,7 +91,7 @@ def _is_held_by_another(name: str, path: Path) -> bool:
 
 
 def _check_modules_beside(path: Path, folder: Path) -> None:
-    """Raise StudyError if Python would take a module from beside another study file, in place of its own."""
+    """Raise StudyError if Python would take a module from another study file's folder instead of its own."""
     for name in imported_by(path):
         own, found = {str(folder / f"{name}.py"), str(folder / name / "__init__.py")}, _found(name)
         if (
@@ -108,13 +108,13 @@ def _check_modules_beside(path: Path, folder: Path) -> None:
 
 
 def is_beside_a_study(file: str) -> bool:
-    """Whether a module's file is found only because a study file lies beside it, or beside its package."""
+    """Whether a module's file is only found because a study file is in its folder, or in its package's."""
     folder = Path(file).parent
     return str(folder.parent if Path(file).name == "__init__.py" else folder) in _brought
 
 
 def folders_of_modules() -> list[Path]:
-    """Where the modules of the study files lie that were loaded in this process."""
+    """The folders of the modules of the study files that were loaded in this process."""
     return [Path(folder) for folder in sorted(_brought)]
 
 
@@ -122,17 +122,17 @@ def _found(name: str) -> str | None:
     """The file of the module that an import would give."""
     try:
         found = importlib.util.find_spec(name)
-    except ValueError:  # __main__, or what a program made itself
+    except ValueError:  # __main__, or a module that a program created
         return None
     return None if found is None else found.origin
 
 
 def imported_by(path: Path) -> set[str]:
-    """The modules that a file's own code imports, at any place of it; of those in packages the package."""
+    """The modules that a file's own code imports anywhere; for those in packages the package."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # of the file, which running it shows
+        with warnings.catch_warnings(action="ignore"):  # of the file; running it will show them
             tree = ast.parse(path.read_bytes())
-    except Exception:  # whatever is wrong with it, running it will tell
+    except Exception:  # whatever is wrong with it, running it will show
         return set()
     names = {each.name for node in ast.walk(tree) if isinstance(node, ast.Import) for each in node.names}
     names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
@@ -150,7 +150,7 @@ def _refusal(error: BaseException, path: Path) -> StudyError:
     if refused is not None:
         return StudyError(f"{refused} ({_line_of(error, path)})")
     what = f"{path} does not run: {describe_error(error)}"
-    if isinstance(error, SyntaxError):  # its text names file and line, maybe those of a module that the file imports
+    if isinstance(error, SyntaxError):  # its text names file and line, maybe of a module that the file imports
         return StudyError(f"{what}; fix the file")
     return StudyError(f"{what} ({_line_of(error, path)}); fix the file")
 
@@ -179,7 +179,7 @@ def _refused_call(error: BaseException, path: Path) -> str | None:
 
 
 def _written(called: Callable[..., Any]) -> str:
-    """How a name of tuner is called: `loguniform(low, high)`, with what can't be left out."""
+    """How a function of tuner is called: `loguniform(low, high)`, with its required arguments."""
     needed = []
     for parameter in inspect.signature(called).parameters.values():
         if parameter.default is parameter.empty:
@@ -203,7 +203,7 @@ def _line_of(error: BaseException, path: Path) -> str:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # a name that is too long, or has a NUL in it
+    except (OSError, ValueError):  # a name that is too long, or contains a NUL
         return False
 
 

@@ -1,4 +1,4 @@
-"""A study as JSON, for programs in any language: plain data, of which nothing is executed.
+"""A study as JSON, for programs in any language: plain data that is never executed.
 
 {"name": "furnace", "trial": "furnace", "metric": "loss", "mode": "min",
 "space": {"heat": {"type": "loguniform", "low": 0.01, "high": 1.0},
@@ -39,7 +39,7 @@ def study_from_json(text: str | bytes) -> Study:
     """The study that JSON declares, whose trials a program asks for with `tuner.Search`.
 
     `trial` is the name that `External` gets; a search algorithm or scheduler is its name, or an object with its `type`
-    and settings. What is left out is as in `Study`. Raises StudyError for what can't work.
+    and settings. Omitted fields are as in `Study`. Raises StudyError for what can't work.
     """
     try:
         told = json.loads(text, parse_constant=_refuse_constant)
@@ -57,7 +57,7 @@ def study_from_json(text: str | bytes) -> Study:
 
 
 def study_to_json(study: Study) -> str:
-    """The study as JSON that `study_from_json` reads; raises StudyError for what has no plain form, as functions."""
+    """The study as JSON for `study_from_json`; raises StudyError for what has no plain form, such as functions."""
     if not study.declared_trial.asked_for:
         raise StudyError(
             f"a study in JSON needs trials that a program asks for, got {study.declared_trial.described}; "
@@ -79,7 +79,7 @@ def study_to_json(study: Study) -> str:
 
 
 def _object(value: object, what: str, names: Iterable[str]) -> dict[str, Any]:
-    """An object that has fields of these names alone."""
+    """An object that only has fields of these names."""
     if not isinstance(value, dict):
         raise StudyError(f"{what} needs an object, got {shown(value)}; write {{...}}")
     known = list(names)
@@ -121,7 +121,7 @@ def _section(value: object, where: str) -> dict[str, Any]:
 
 
 def _entry(value: Any, where: str) -> Any:
-    """A domain, a section of further ones, or a constant."""
+    """A domain, a section with more of them, or a constant."""
     if not isinstance(value, dict):
         return value
     if not isinstance(value.get("type"), str):
@@ -158,7 +158,7 @@ def _space(study: Study) -> dict[str, Any]:
 
 
 def _recorded(name: str, entry: Mapping[str, Any]) -> Any:
-    """A constant, or a domain: what `describe` says of it, with its arguments by their names."""
+    """A constant, or a domain: the text of `describe`, with arguments by their names."""
     if "constant" in entry:
         return entry["constant"]
     try:
@@ -179,7 +179,7 @@ def _parts(study: Study, names: Iterable[str]) -> list[tuple[str, Any]]:
 
 
 def _settings(declared: Any) -> dict[str, Any]:
-    """The fields that aren't as they would be if they were left out."""
+    """The fields that differ from their defaults."""
     found = {}
     for field in fields(declared):
         value = getattr(declared, field.name)

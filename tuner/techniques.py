@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-VARIABLE = "TUNER_SWITCHED_OFF"  # names of techniques with commas between; a user may set it too
+VARIABLE = "TUNER_SWITCHED_OFF"  # names of techniques, separated by commas; a user may set it, too
 TECHNIQUES = {
     "compile": "torch.compile",
     "graph": "CUDA graphs",
@@ -23,5 +23,5 @@ def allowed(technique: str) -> bool:
 
 
 def switched_off() -> tuple[str, ...]:
-    """Those that are switched off in this process."""
+    """The techniques that are switched off in this process."""
     return tuple(name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip())

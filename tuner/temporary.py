@@ -15,11 +15,11 @@ except ImportError:  # Windows, where results are read
     fcntl = None  # type: ignore[assignment]
 
 PREFIX = "tuner-"
-_OWNER = ".owner"  # locked by the kernel as long as the owner lives, whatever container or boot it lives in
+_OWNER = ".owner"  # locked by the kernel as long as the owner lives, in any container or boot
 
 
 class OwnedFolder:
-    """A folder that only this user can enter, deleted by `delete`, or by `sweep` in any process once this one is dead.
+    """A folder that only this user can enter, deleted by `delete`, or by `sweep` of any process once this one is dead.
 
     Raises OSError if the temporary directory can't be written to.
     """
@@ -37,7 +37,7 @@ class OwnedFolder:
         self.delete()
 
     def delete(self) -> None:
-        """Delete the folder and what is in it; again is nothing."""
+        """Delete the folder and its content; a second call does nothing."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock >= 0:
             os.close(self._lock)
@@ -45,19 +45,19 @@ class OwnedFolder:
 
 
 def _owned(folder: Path) -> int:
-    """The descriptor of a lock in the folder, by which it is this process's."""
+    """The descriptor of a lock in the folder, which makes this process its owner."""
     unlocked = folder / f"{_OWNER}-new"
     lock = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
-    with suppress(OSError):  # a file system without locks: nobody's sweep can take the folder for a dead one's
+    with suppress(OSError):  # without locks in this file system no sweep can take the folder for a dead process's
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    unlocked.rename(folder / _OWNER)  # a sweep sees the file only when it is locked
+    unlocked.rename(folder / _OWNER)  # so that a sweep only sees the file once it is locked
     return lock
 
 
 def sweep(within: Path | None = None) -> list[Path]:
-    """Delete this user's owned folders whose owners are dead; returns those that were."""
+    """Delete this user's owned folders whose owners are dead; returns the deleted ones."""
     swept: list[Path] = []
-    if fcntl is None:  # then nobody can know whose owner lives
+    if fcntl is None:  # without locks it isn't known which owners live
         return swept
     with suppress(OSError):
         for entry in os.scandir(within or tempfile.gettempdir()):
@@ -102,7 +102,7 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
 def _delete_if_abandoned(folder: Path) -> bool:
     try:
         lock = os.open(folder / _OWNER, os.O_RDWR | os.O_NOFOLLOW)
-    except OSError:  # no owned folder, or just gone
+    except OSError:  # not an owned folder, or just deleted
         return False
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -36,7 +36,7 @@ def begin(
     listeners: Iterable[Listener],
     notify: Iterable[str],
 ) -> AskDriver:
-    """See `Search` for the arguments, and for what is raised."""
+    """See `Search` for the arguments and exceptions."""
     check_concurrency(concurrency)
     declared = study if isinstance(study, Study) else load_study(study)
     options = {name: value for name, value in changes.items() if value is not None}
@@ -44,7 +44,7 @@ def begin(
     check_asked_for(ready)
     targets = given_targets(notify)
     check_writable(open_folder(storage))
-    start_from = learned(ready, storage)  # before this run's own folder is there
+    start_from = learned(ready, storage)  # before this run's own folder exists
     folder = new_run_folder(storage, ready.name)
     first = opening(options, concurrency)
     with _kept_if_sound() as leases:
@@ -84,7 +84,7 @@ def go_on(
     _check_asked(load_run(path))
     with _kept_if_sound() as leases:
         lease = leases.enter_context(held(load_run(path).folder, take_over=take_over))
-        earlier = load_run(path)  # as the program before left it
+        earlier = load_run(path)  # as the previous program left it
         earlier.record.close()
         going_on = decide(earlier, limits, study, retry)
         check_asked_for(going_on.study)
@@ -110,7 +110,7 @@ def go_on(
 
 @contextmanager
 def _kept_if_sound() -> Iterator[ExitStack]:
-    """What the driver leaves at its end, or this block where it raises."""
+    """Context managers that the driver leaves at its end, or this block if it raises."""
     leases = ExitStack()
     try:
         yield leases
@@ -120,7 +120,7 @@ def _kept_if_sound() -> Iterator[ExitStack]:
 
 
 def _tell(driver: AskDriver, going_on: Resumption) -> None:
-    """What the user should know before the first trial."""
+    """Show what the user should know before the first trial."""
     if going_on.text.changed:
         tell_of_changes(driver.loop, going_on.text)
     for warning in going_on.warnings:

@@ -29,7 +29,7 @@ def known_trial(record: RunRecord, trial: AskedTrial | str) -> TrialRecord:
 
 
 def checked_epoch(epoch: object) -> int:
-    """The epoch, a whole number from 1 on, also one of numpy's; raises ReportError for anything else."""
+    """The epoch, a whole number from 1 on, which may be numpy's; raises ReportError for anything else."""
     number = _as_python(epoch)
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise ReportError(f"an epoch is a whole number of at least 1, got {shown(epoch)}; count epochs from 1")
@@ -39,8 +39,8 @@ def checked_epoch(epoch: object) -> int:
 def checked_metrics(value: object, metric: str) -> dict[str, Any]:
     """The metrics by name as plain values, a single number as the study's metric.
 
-    Raises ReportError if the metric is missing or no number, and for what JSON can't hold. NaN and infinities are
-    numbers: a trial that reports one has diverged.
+    Raises ReportError if the metric is missing or isn't a number, and for what JSON can't express. NaN and infinities
+    are numbers: a trial that reports one has diverged.
     """
     given = dict(value) if isinstance(value, Mapping) else {metric: value}
     if not all(isinstance(name, str) for name in given):
@@ -61,7 +61,7 @@ def checked_metrics(value: object, metric: str) -> dict[str, Any]:
 
 
 def as_stored(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics as events keep them: without NaN and infinities, which JSON hasn't."""
+    """The metrics as events store them: without NaN and infinities, which JSON doesn't have."""
     return {name: _finite_or_none(value) for name, value in metrics.items()}
 
 

@@ -1,7 +1,7 @@
 """Answers the requests of workers, which are plain data and come through a search service.
 
-A request has `do` and `worker`, USER/NAME; all but `ask` have `trial`. What comes back is `answer`, or `refused`
-with `code`, `message`, and where it is known `field` and `retry_after` (seconds).
+A request has `do` and `worker`, USER/NAME; all except `ask` have `trial`. The reply is `answer`, or `refused` with
+`code`, `message`, and if known `field` and `retry_after` (seconds).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tuner.errors import ReportError, describe_error
 
 Request = Mapping[str, Any]
 Reply = dict[str, Any]
-LOST = "lost"  # a cause that a worker may name beside those of failures
-LOOK_SECONDS = 0.05  # between looks whether the search has ended while something is done
-WAIT_SECONDS = 2.0  # until a worker for which there is nothing now should ask again
-PAUSED_SECONDS = 10.0  # until one of a search that is interrupted should
+LOST = "lost"  # a cause that a worker may name in addition to those of failures
+LOOK_SECONDS = 0.05  # between checks whether the search has ended, while a request is handled
+WAIT_SECONDS = 2.0  # until a worker should ask again if there is nothing for it now
+PAUSED_SECONDS = 10.0  # until it should ask again if the search is interrupted
 
 
 class Desk:
@@ -45,7 +45,7 @@ class Desk:
         }
 
     def take_back(self, holders: Mapping[str, str], most: int) -> None:
-        """After a resume: trials go on with the workers that have them; `most` were cut off with these."""
+        """After a resume, return trials to the workers that still have them; at most `most` trials."""
         left = {trial: worker for trial, worker in holders.items() if self._waits(trial)}
         for _ in range(most):
             trial = self._search.poll() if left else None
@@ -71,10 +71,10 @@ class Desk:
         self._do(lambda: self._leases.watch(watched))
 
     def look(self) -> None:
-        """Do what is due: leases that have run out, and an order to pause; to be called a few times a second."""
+        """Do what is due: handle expired leases and an order to pause; to be called a few times a second."""
         self._do(self._lose_expired)
         if self._search.interrupted_by is not None and not self._search.over:
-            self._search.close()  # workers keep their trials until it goes on: no report is waited for
+            self._search.close()  # doesn't wait for reports: workers keep their trials until the search goes on
 
     def close(self) -> None:
         """Answer nothing more."""
@@ -121,9 +121,7 @@ class Desk:
         return {"answer": {"outcome": "wait", "trial": None, "retry_after": WAIT_SECONDS}}
 
     def _pending(self, worker: str) -> AskedTrial | None:
-        """The trial that the worker already has; if it has reported epochs of it, the trial begins again, as the worker
-        has.
-        """
+        """The trial that the worker already has; if epochs were reported, the trial begins again, like the worker."""
         lease = self._leases.of(worker)
         if lease is None:
             return None
@@ -152,7 +150,7 @@ class Desk:
         return {"answer": {"answer": answer}}
 
     def _recorded(self, trial: AskedTrial, epoch: int, metrics: dict[str, Any], place: object) -> Answer:
-        """The answer to a report, with where its worker has kept the trial's state, if it has."""
+        """The answer to a report; records where the worker has kept the trial's state, if it has."""
         if place is None:
             return self._search.report(trial, epoch, metrics)
         with as_folder(_checked("checkpoint", lambda: checked_place(place))) as folder:
@@ -186,7 +184,7 @@ class Desk:
         return {"answer": {"answer": self._search.standing(_stranger(trial.id))}}
 
     def _told_of(self, request: Request) -> tuple[Lease | None, AskedTrial]:
-        """The worker's lease of the trial, which is renewed, and the trial as it was given to the worker."""
+        """The worker's lease of the trial, after renewal, and the trial as it was given to the worker."""
         name = str(request["trial"]).zfill(5)
         _checked("trial", lambda: self._search.standing(_stranger(name)), code="not_found")
         lease = self._leases.held(request["worker"], name)

@@ -1,7 +1,7 @@
 """A search that workers ask over a socket: `python -m tuner.ask_tell.detached FOLDER/task.json`.
 
-A search service starts it. The task is as `tuner.cli.detached` has it, with a study in JSON; `socket` beside it is
-where requests come in, see `desk.py`. What else is written there: see `tuner.lifecycle.detached`.
+A search service starts it. The task is as in `tuner.cli.detached`, with a study in JSON; requests come in at `socket`
+in the same folder, see `desk.py`. For other files there see `tuner.lifecycle.detached`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def search(task: Task, folder: LocalFolder) -> str:
         tell_begun(folder, found.run.path)
         while not found.over and not told.wait(LOOK_SECONDS):
             desk.look()
-        found.close()  # which waits until what follows it is written
+        found.close()  # waits until everything after the search is written
         desk.close()
     print(f"the search is {found.run.status}", flush=True)
     return found.run.status
@@ -59,7 +59,7 @@ def _begun(task: Task) -> tuple[Search, Desk]:
 
 
 def _load(study: Study) -> None:
-    """Import what suggestions need, which takes a second: the first workers shouldn't wait for that."""
+    """Import what suggestions need in advance: it takes a second, for which the first workers shouldn't wait."""
     Proposals(study.problem, study.search.build(study.problem)).propose(0)
 
 

@@ -29,17 +29,17 @@ from tuner.storage.folder import Folder
 from tuner.storage.lease import Lease
 from tuner.study import Study
 
-LOOK_SECONDS = 0.5  # between looks at orders, limits and the lease while nothing is asked or told
-ROOM_SECONDS = 1.0  # between looks at the disk
-CONCLUSION_SECONDS = 8.0  # of the grace period that are left for what follows
+LOOK_SECONDS = 0.5  # between checks of orders, limits and the lease without requests
+ROOM_SECONDS = 1.0  # between checks of the disk
+CONCLUSION_SECONDS = 8.0  # of the grace period that are left for the conclusion
 _log = logging.getLogger(__name__)  # unless set up, it goes to stderr
 
 
 class AskDriver:
     """Drives a run for a program that runs its trials; every method except `working` is called within `working`.
 
-    `limit` is how many trials may be out at once, None for as many as are asked for. `leases` are left at the end,
-    which `telling` is told of before.
+    `limit` is how many trials may be out at once, None for as many as are asked for. `leases` are released at the end,
+    after `telling` was informed.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class AskDriver:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """One call of the program at a time. An error of the search itself ends it, interrupted, and is raised."""
+        """Lets one call of the program work at a time. An error of the search itself interrupts it, and is raised."""
         with self._changed:
             try:
                 yield
@@ -140,11 +140,11 @@ class AskDriver:
         return not self.over and trial in self.loop.running and trial not in self._parted
 
     def hear(self, trial: str) -> None:
-        """Somebody has told of it."""
+        """Note that the trial's worker was heard from."""
         self._heard[trial] = time.monotonic()
 
     def parts(self, trial: str) -> bool:
-        """Whether a trial that has just reported leaves its worker, as the search is interrupted."""
+        """Whether a trial that has just reported leaves its worker, because the search is interrupted."""
         if self.over:
             return True
         if self._interrupted.is_set() and trial in self.loop.running:
@@ -183,7 +183,7 @@ class AskDriver:
         self.end(Outcome(self._interrupted.reason))
 
     def end(self, outcome: Outcome) -> None:
-        """Do the steps after the search, and give up the run's lease."""
+        """Do the steps after the search, and release the run's lease."""
         finished = outcome.finished or self.loop.stopped
         self._cut_off_by = None if finished else outcome.interrupted_by
         self.over = True
@@ -209,9 +209,7 @@ class AskDriver:
         write_as_saved(self.folder, self.loop.record)
 
     def _is_done(self) -> bool:
-        """Whether nothing runs and nothing will; the loop only knows this for sure after it was asked for the next
-        trial.
-        """
+        """Whether nothing runs and nothing will; the loop only knows this after it was asked for the next trial."""
         record, trials = self.loop.record, self.loop.study.trials
         none_left = trials is not None and len(record.trials) >= trials
         if none_left and not any(trial.live for trial in record.trials.values()):
@@ -223,7 +221,7 @@ class AskDriver:
         return self.loop.running <= self._parted or self._interrupted.seconds_left() < CONCLUSION_SECONDS
 
     def _lose_hung_trials(self) -> None:
-        """Trials that have reported nothing for too long are handed out again."""
+        """Let trials that have reported nothing for too long be handed out again."""
         failures = self.loop.study.failures
         if failures.hung_seconds is None:
             return

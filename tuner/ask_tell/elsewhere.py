@@ -1,6 +1,6 @@
-"""Checkpoints that stay where the trials run: in place of their files, the run keeps the place where they are.
+"""Checkpoints that stay where the trials run: instead of their files, the run stores the place where they are.
 
-So pausing, going on after a loss, and deleting work as for checkpoints in the run folder.
+So pausing, going on after a loss, and deleting work in the same way as for checkpoints in the run folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LONGEST = 1_000  # characters
 
 
 def checked_place(place: object) -> str:
-    """Where a checkpoint is, as its worker names the place: a path, an address, a key. Raises ReportError."""
+    """The place of a checkpoint in the worker's words: a path, an address, a key. Raises ReportError."""
     if not isinstance(place, str) or not place.isprintable() or not 0 < len(place) <= LONGEST:
         raise ReportError(
             f"a checkpoint elsewhere is named by its path or address, a text of 1 to {LONGEST:,} printable characters, "
@@ -29,7 +29,7 @@ def checked_place(place: object) -> str:
 
 @contextmanager
 def as_folder(place: str) -> Iterator[Path]:
-    """A checkpoint's folder for the length of the block, which says where its files lie."""
+    """For the length of the block, a checkpoint's folder that only says where its files are."""
     with OwnedFolder("elsewhere") as temporary:
         folder = temporary / "checkpoint"
         folder.mkdir()
@@ -38,7 +38,7 @@ def as_folder(place: str) -> Iterator[Path]:
 
 
 def place_of(checkpoint: Path | None) -> str | None:
-    """Where a checkpoint's files lie; None if there is none, or its own folder has them."""
+    """The place of a checkpoint's files; None if there is no checkpoint, or its own folder has the files."""
     if checkpoint is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Which worker has which trial, and until when it need not report."""
+"""Which worker has which trial, and until when it must report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Lease:
 
 
 class Leases:
-    """One for each worker that has a trial. They run only while `watched`: else nobody could renew them."""
+    """One lease for each worker that has a trial. They only run while `watched`: otherwise nobody could renew them."""
 
     def __init__(self, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds, self._clock = seconds, clock
@@ -44,7 +44,7 @@ class Leases:
         return lease
 
     def of(self, worker: str) -> Lease | None:
-        """What the worker has."""
+        """The worker's lease, if it has one."""
         return self._leases.get(worker)
 
     def held(self, worker: str, trial: str) -> Lease | None:
@@ -53,16 +53,16 @@ class Leases:
         return lease if lease is not None and lease.trial.id == trial else None
 
     def renew(self, lease: Lease) -> None:
-        """Its worker sent a request about it."""
+        """Renew the lease: its worker sent a request about the trial."""
         lease.ends = self._clock() + self.seconds
 
     def end(self, lease: Lease) -> None:
-        """The worker has the trial no more."""
+        """The worker no longer has the trial."""
         if self._leases.get(lease.worker) is lease:
             del self._leases[lease.worker]
 
     def expired(self) -> list[Lease]:
-        """Those that have run out, in the order in which they were given."""
+        """The expired leases, in the order in which they were given."""
         now = self._clock()
         return [lease for lease in self._leases.values() if self._watched and lease.ends < now]
 

@@ -47,7 +47,7 @@ class Line:
     def _serve(self, caller: socket.socket) -> None:
         self._note(caller, is_open=True)
         try:
-            with caller.makefile("rb") as lines, suppress(OSError, ValueError, RuntimeError):  # which ends this caller
+            with caller.makefile("rb") as lines, suppress(OSError, ValueError, RuntimeError):  # ends this caller
                 while line := lines.readline(LONGEST_LINE):
                     caller.sendall(json.dumps(self._desk.answer(json.loads(line))).encode() + b"\n")
         finally:
@@ -63,7 +63,7 @@ class Line:
 
 
 def _listening(path: Path) -> socket.socket:
-    """A socket at a path of any length: its folder is named by a descriptor, as sockets' addresses are short."""
+    """A socket at a path of any length: a descriptor names its folder, because sockets' addresses are short."""
     found = socket.socket(socket.AF_UNIX)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     before = os.umask(0o177)

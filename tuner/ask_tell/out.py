@@ -31,11 +31,11 @@ class Out:
     def __init__(self, driver: AskDriver) -> None:
         self._driver, self._loop = driver, driver.loop
         self._store = CheckpointStore(driver.folder)
-        self._last: dict[str, int] = {}  # of each trial that was handed out, the last epoch
+        self._last: dict[str, int] = {}  # the last epoch of each trial that was handed out
         self._fetched = OwnedFolder("asked")
 
     def close(self) -> None:
-        """Delete what was fetched."""
+        """Delete fetched checkpoints."""
         self._fetched.delete()
 
     def next_epoch(self, trial: AskedTrial | str) -> int:
@@ -62,7 +62,7 @@ class Out:
         )
 
     def keep(self, trial: AskedTrial) -> None:
-        """The worker that has the trial kept its state: the epoch after its last reported one comes next."""
+        """Note that the trial's worker kept its state: the epoch after the last reported one comes next."""
         with self._driver.working():
             self._last[trial.id] = known_trial(self._loop.record, trial).epoch
 
@@ -94,7 +94,7 @@ class Out:
             checked_next(epoch, last, record.trial)
             return None
         if record.live:
-            return "pause"  # it is with somebody else, or waits to be handed out again
+            return "pause"  # another worker has it, or it waits to be handed out again
         if _is_newest(trial, record) and _ended_by_itself(record):
             raise ReportError(
                 f"epochs are reported while a trial runs, got epoch {epoch} of trial {record.trial}, "
@@ -105,7 +105,7 @@ class Out:
     def record(
         self, trial: AskedTrial | str, epoch: int, metrics: dict[str, Any], *, saved: bool | None = None
     ) -> Answer:
-        """Record a report; `saved` says whether its checkpoint has come to the run, None if it has none."""
+        """Record a report; `saved` says whether its checkpoint is in the run folder, None if it has none."""
         known = known_trial(self._loop.record, trial)
         saves = saved is not None or bool(known.checkpoints)
         self._driver.hear(known.trial)
@@ -116,7 +116,7 @@ class Out:
         return _ANSWERS[decision]
 
     def save(self, trial: AskedTrial | str, epoch: int, folder: Path) -> bool:
-        """Copy a checkpoint into the run; whether that could be done. A full disk pauses the search."""
+        """Copy a checkpoint into the run; returns whether that worked. A full disk pauses the search."""
         name = known_trial(self._loop.record, trial).trial
         try:
             self._store.write(name, epoch, lambda target: _copy(folder, target))

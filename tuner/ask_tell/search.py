@@ -23,12 +23,12 @@ from tuner.results.run import Run
 from tuner.study import Study
 
 LEFT = "its program left the search before its end"
-SECONDS_ALONE = 5.0  # that a program's only thread waits in `ask` before a warning names `poll`
+SECONDS_ALONE = 5.0  # that a program's only thread waits in `ask` before a warning suggests `poll`
 _log = logging.getLogger(__name__)  # unless set up, it goes to stderr
 
 
 class Search:
-    """A search whose trials your own program runs, on whatever it likes; a run folder like any other. Needs no Ray.
+    """A search whose trials your own program runs, anywhere; its run folder is like any other. Needs no Ray.
 
         with tuner.Search(study) as search:
             while (trial := search.ask()) is not None:
@@ -37,21 +37,21 @@ class Search:
                         break
                 search.tell(trial)
 
-    All methods may be called from any thread. Everything is written to disk before it is answered: a program that is
-    killed loses nothing of it, and goes on with `Search.resume`.
+    All methods may be called from any thread. Everything is written to disk before a call returns: a killed program
+    loses nothing, and goes on with `Search.resume`.
 
-    Long because it is what users call: most of it is what their calls take, return and raise.
+    Long because users call it: most of it describes what calls take, return and raise.
 
     Args:
         study: or the path of its file; its `trial` is `tuner.External()`
-        storage: folder or URI under which run folders lie
-        name: of the study, in place of its own
+        storage: folder or URI that contains the run folders
+        name: replaces the study's own name
         concurrency: how many trials may be handed out at the same time; by default as many as are asked for
-        seed: in place of the study's own
+        seed: replaces the study's own seed
         fixed: hyperparameters that get one value
-        history: False leaves earlier runs aside
+        history: False ignores earlier runs
         listeners: their `on_event` is called for every event
-        notify: web addresses and commands that are told of the end of the search and of new bests
+        notify: web addresses and commands that get messages about the end of the search and new best values
         limits: of `Budget` by their names
 
     Raises:
@@ -94,18 +94,18 @@ class Search:
         Trials that were running are handed out again, from their last checkpoints.
 
         Args:
-            path: of the run's folder, or of one above it, for the newest run in it
-            study: needed where the run was started with a study from Python rather than from a file
-            concurrency: as for `Search`; what it was, unless it is given
-            take_over: from a program that still works on the run
-            retry: failed trials that are handed out again first; without names all but those that diverged
+            path: of the run's folder, or of a folder above it, for the newest run there
+            study: needed if the run was started with a study from Python and not from a file
+            concurrency: as for `Search`; unchanged by default
+            take_over: take the run over from a program that still works on it
+            retry: failed trials that are handed out again first; without names all except those that diverged
             listeners: as for `Search`
             notify: as for `Search`; earlier values are not kept
             limits: of `Budget` by their names, for the whole run: `trials=40` for 40 in total
 
         Raises:
             RunFolderError: there is nothing to go on with, another program works on the run, or new trials could not be
-                compared with those that it has.
+                compared with its trials.
             StudyError: the study can't work.
         """
         search = cls.__new__(cls)
@@ -165,14 +165,14 @@ class Search:
     ) -> Answer:
         """Record an epoch of a trial; returns what the trial does now: "continue", "stop" (it is over) or "pause".
 
-        After "pause" leave the trial alone: `ask` hands it out again if it is to go on. The same report again gets the
-        same answer.
+        After "pause" stop working on the trial: `ask` hands it out again if it is to go on. If a report is repeated,
+        the answer is the same.
 
         Args:
-            trial: what `ask` gave, or its id
+            trial: the trial from `ask`, or its id
             epoch: counted from 1, one after another
             value: of the study's metric, or several metrics by name
-            checkpoint: a folder that holds all that the trial needs to go on from here; it is copied. Trials that
+            checkpoint: a folder with everything that the trial needs to go on from here; it is copied. Trials that
                 never report one are not paused
 
         Raises:
@@ -202,16 +202,16 @@ class Search:
     ) -> None:
         """Say that a trial has ended: by itself, or by an error.
 
-        Nothing happens if it is already over or paused, as a report may have answered.
+        Nothing happens if the trial is already over or paused.
 
         Args:
-            trial: what `ask` gave, or its id
-            value: of its next epoch, to report it and end the trial at once
+            trial: the trial from `ask`, or its id
+            value: of its next epoch, to report that and end the trial in one call
             error: what the trial failed with; it is handed out again if `Study.failures` says so
-            cause: of a failure: "error", "out_of_memory" or "diverged"; an exception says it by itself
+            cause: of a failure: "error", "out_of_memory" or "diverged"; not needed for an exception
 
         Raises:
-            ReportError: it is impossible, for instance because nothing was reported of the trial yet.
+            ReportError: it is impossible, for instance because the trial hasn't reported anything yet.
         """
         if value is not None and error is not None:
             raise ReportError(f"a trial has a value or an error, got value={shown(value)} and error; give one of them")
@@ -234,7 +234,7 @@ class Search:
     def lost(self, trial: AskedTrial | str, message: str = "its worker is gone") -> None:
         """Say that a trial's worker is gone: the trial is handed out again, from its last checkpoint.
 
-        `Failures.hung_minutes` does so for trials of which nothing was heard for this long.
+        `Failures.hung_minutes` does this for trials that report nothing for so long.
 
         Raises:
             ReportError: there is no such trial.
@@ -245,10 +245,10 @@ class Search:
                 self._loop.lost(record.trial, "lost", str(message))
 
     def hand(self, trial: AskedTrial, worker: str, *, keeps: bool = False) -> None:
-        """Write down who works on a trial, for people who look at the run.
+        """Record who works on a trial, for people who look at the run.
 
         Args:
-            trial: what `ask` gave
+            trial: the trial from `ask`
             worker: its name
             keeps: whether it worked on the trial before this program began, and kept its state: then the epoch after
                 the last reported one comes next, even without a checkpoint
@@ -275,12 +275,12 @@ class Search:
 
     @property
     def metric(self) -> str:
-        """What each report needs."""
+        """The metric that each report needs."""
         return self._loop.study.metric
 
     @property
     def over(self) -> bool:
-        """Whether the search has ended; its report may still be being written. Never waits."""
+        """Whether the search has ended; its report may not be finished yet. Never waits."""
         return self._driver.over
 
     @property
@@ -301,20 +301,20 @@ class Search:
             return self._driver.over or self._loop.finished
 
     def close(self) -> None:
-        """End the search. Where nothing is left to run, tables, report and `best/` are written; else `resume` goes on.
+        """End the search. If nothing is left to run, tables, report and `best/` are written; else `resume` goes on.
 
-        At the end of a `with` block it is called by itself.
+        It is called automatically at the end of a `with` block.
         """
         self._close(LEFT)
 
     def __enter__(self) -> Self:
-        """The search itself; it is closed at the end of the block."""
+        """The search itself, which is closed at the end of the block."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """`close`, with the error as the reason."""
+        """Call `close`, with the error as the reason."""
         self._close(LEFT if error is None else _reason(error))
 
     def __repr__(self) -> str:
@@ -335,7 +335,7 @@ class Search:
         return self._driver.next()
 
     def _warn_where_alone(self, waited: int) -> None:
-        """A program whose only thread waits for its own reports would wait forever."""
+        """Warn a program whose only thread waits for its own reports: it would wait forever."""
         alone = self._threads == {threading.get_ident()} and bool(self._loop.running)
         if alone and waited == round(SECONDS_ALONE / LOOK_SECONDS):
             _log.warning(

@@ -1,4 +1,4 @@
-"""What a search hands out."""
+"""A trial that a search hands out."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class AskedTrial:
         number: counted from 0
         config: the hyperparameters
         seed: of its random numbers, 32 bits
-        epochs: to train it to, unless the search stops or pauses it before
+        epochs: up to which it is trained, unless the search stops or pauses it before
         from_epoch: the last epoch that is done, from which it goes on; 0 for a trial that begins
         checkpoint: the folder that was reported with that epoch; None if there is none. Read it, don't change it
         rungs: epochs after which it may be paused, if its checkpoint of that epoch was reported
         metrics: the metrics reported so far, by epoch
-        attempt: how many times it was handed out, this time included
+        attempt: how many times it was handed out, including this time
     """
 
     id: str

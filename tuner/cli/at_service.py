@@ -1,4 +1,4 @@
-"""Verbs about a run, where the run is a study of a service: `@17` in place of a folder."""
+"""Verbs about a run that is a study of a service: `@17` instead of a folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STUDY = re.compile(r"@[0-9]{1,16}")
 
 
 def is_study(run: str) -> bool:
-    """Whether it names a study of a service rather than a folder."""
+    """Whether it names a study of a service and not a folder."""
     return _STUDY.fullmatch(run) is not None
 
 
@@ -35,9 +35,7 @@ def study_of(run: str) -> RemoteStudy:
 
 
 def located(run: str) -> str:
-    """A folder with the run: the given folder, or the study's run folder on this machine, or a copy of it as it is
-    now.
-    """
+    """A folder with the run: the given one, or the study's run folder on this machine, or a present copy of it."""
     if not is_study(run):
         return run
     study = study_of(run)
@@ -65,7 +63,7 @@ def named(run: str, path: str) -> Iterator[None]:
 
 
 def _run_here(study: RemoteStudy) -> str | None:
-    """The run's folder, where the service is one of this machine."""
+    """The run's folder, if the service runs on this machine."""
     from tuner.service.connection import is_loopback
 
     run = study.record["run"]
@@ -73,7 +71,7 @@ def _run_here(study: RemoteStudy) -> str | None:
 
 
 def steer(options: argparse.Namespace, verb: str, arguments: Mapping[str, Any]) -> int:
-    """Send an order to a study of a service, and print what it answers; the exit code."""
+    """Send an order to a study of a service, and print the answer; returns the exit code."""
     study = study_of(options.run)
     return _told(options, study, _sent(study, verb, arguments))
 
@@ -92,7 +90,7 @@ def go_on(options: argparse.Namespace, limits: Mapping[str, Any]) -> int:
     """Let a study of a service go on, with new limits if they are given; returns the exit code."""
     if limits:
         changed = study_of(options.run).change(**limits)
-        if changed.state not in ("paused", "failed"):  # new limits alone put a finished study into the queue
+        if changed.state not in ("paused", "failed"):  # new limits already put a finished study into the queue
             return _told(options, changed, changed.record)
     return steer(options, "resume", {})
 
@@ -110,7 +108,7 @@ def _sent(study: RemoteStudy, verb: str, arguments: Mapping[str, Any]) -> dict[s
 
 
 def _fetched(study: RemoteStudy) -> Path:
-    """A copy of a study's run in a folder that the next command deletes."""
+    """A copy of a study's run, in a folder that the next command deletes."""
     from tuner.temporary import OwnedFolder, sweep
 
     sweep()

@@ -9,7 +9,7 @@ from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("cancel")
     parser.set_defaults(perform=perform)
     parser.add_argument("study", metavar="ID", help=STUDY)
@@ -17,5 +17,5 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     return show_study(options, client_of(options).study(options.study).cancel())

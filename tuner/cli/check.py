@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("check")
     parser.set_defaults(perform=perform)
     parser.add_argument("space", metavar="SPACE.py", help="a file that declares `study = Study(...)`")
@@ -37,7 +37,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     from tuner.console.data import print_data
     from tuner.console.first_study import print_cost
     from tuner.console.studies import print_earlier, print_study
@@ -49,7 +49,7 @@ def perform(options: argparse.Namespace) -> int:
         study.check_here()
         stored = study.declared_trial.stored()
         study = replace(study, trial=study.declared_trial.pinned(stored)) if stored else study
-        if "pipeline" in study.strategies:  # makes the model, which takes torch's two seconds
+        if "pipeline" in study.strategies:  # makes the model, for which importing torch takes two seconds
             from tuner.driver.pipelines import check_splits
 
             check_splits(study)
@@ -93,7 +93,7 @@ def _cost(study: Study) -> tuple[SearchCost | None, list[str]]:
 
 
 def _disk(study: Study) -> DiskNeed:
-    """What the search's checkpoints take; raises StudyError if its limit can't hold the least."""
+    """The disk space of the search's checkpoints; raises StudyError if its limit is below the least."""
     from tuner.driver.disk_need import disk_need, largest_checkpoint, trials_at_once
 
     need = disk_need(study, trials_at_once(study), largest_checkpoint(study))

@@ -1,4 +1,4 @@
-"""`tuner clean`: what runs hold on their disks, and deleting what is asked for."""
+"""`tuner clean`: shows the disk space of runs, and deletes what is asked for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HELP = {
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("clean")
     parser.set_defaults(perform=perform)
     parser.add_argument("runs", metavar="RUN", nargs="*", help="run folders (default: all runs under --storage)")
@@ -47,7 +47,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     from tuner.console.holdings import print_holdings
     from tuner.console.tables import print_damages
     from tuner.results.cleaning import cache_entries, chosen_runs, holding, sessions
@@ -90,7 +90,7 @@ def _extra(options: argparse.Namespace) -> list[Path]:
 def _delete(
     options: argparse.Namespace, request: Request, found: list[Holding], chosen: list[Holding], extra: list[Path]
 ) -> dict[str, int | None]:
-    """Bytes that were freed, or would be, for each run and in all; None for a run that couldn't be cleaned."""
+    """Bytes that were freed, or would be, for each run and in total; None for a run that couldn't be cleaned."""
     from tuner.foreign_text import printable
     from tuner.results.cleaning import clean, delete_paths, size_of, would_free
 

@@ -12,7 +12,7 @@ from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("compare")
     parser.set_defaults(perform=perform)
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders with the same metric")
@@ -22,7 +22,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     from tuner.console.tables import print_comparison
     from tuner.html_report import comparison_html
     from tuner.results import compare, load_run

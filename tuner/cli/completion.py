@@ -1,7 +1,7 @@
 """`tuner completion`: a script that lets a shell complete commands of tuner, and the answers that the script asks for.
 
-The library argcomplete (https://kislyuk.github.io/argcomplete) takes verbs, options and choices from the parsers. What
-other values an argument takes is read from its placeholder in the help, such as `RUN` or `N|auto`.
+The library argcomplete (https://kislyuk.github.io/argcomplete) takes verbs, options and choices from the parsers. An
+argument's other values follow from its placeholder in the help, such as `RUN` or `N|auto`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Completer = Callable[..., Iterator[str]]
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("completion")
     parser.set_defaults(perform=perform)
     parser.add_argument("shell", choices=SHELLS, help="the shell that will read the script")
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     from argcomplete.shell_integration import shellcode
 
     print(shellcode(["tuner"], use_defaults=False, shell=options.shell))
@@ -46,7 +46,7 @@ def answer(parser: argparse.ArgumentParser) -> None:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Those of the parser and of its verbs."""
+    """The arguments of the parser and of its verbs."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for verb in action.choices.values():
@@ -69,7 +69,7 @@ def _completer(placeholder: str) -> Completer:
 
 
 def runs(prefix: str) -> Iterator[str]:
-    """Run folders, and folders with runs, which stand for their newest one; else folders to look into.
+    """Run folders, and folders with runs, which stand for their newest run; else folders to descend into.
 
     Before a folder is named, only `runs` is looked into: the working directory may be large.
     """
@@ -89,7 +89,7 @@ def _runs_below(folder: Path) -> list[str]:
 
 
 def files(prefix: str, suffix: str = "") -> Iterator[str]:
-    """Files whose names end so, and folders to look into."""
+    """Files with these endings, and folders to descend into."""
     for text, path in _matches(prefix):
         if path.is_dir():
             yield f"{text}/"
@@ -103,7 +103,7 @@ def folders(prefix: str) -> Iterator[str]:
 
 
 def python_files(prefix: str) -> Iterator[str]:
-    """Python files, and folders to look into."""
+    """Python files, and folders to descend into."""
     return files(prefix, ".py")
 
 

@@ -1,8 +1,8 @@
-"""A driver that runs by itself: `python -m tuner.cli.detached FOLDER/task.json`, started by the search service.
+"""A driver in a process of its own: `python -m tuner.cli.detached FOLDER/task.json`, started by the search service.
 
 The task is an object with `study` (a file's path) or `run` (a folder to go on with), `storage`, `options`, `limits`,
-`driving`, `retry` and `cpus` (numbers, or null for all). For the files that it writes there, see
-`tuner.lifecycle.detached`. What `tuner run` would show in a log goes to stdout, for `tuner logs`.
+`driving`, `retry` and `cpus` (numbers, or null for all). For its files in the folder see `tuner.lifecycle.detached`.
+The output of `tuner run` goes to stdout, for `tuner logs`.
 """
 
 from __future__ import annotations

@@ -9,14 +9,14 @@ from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("devices")
     parser.set_defaults(perform=perform)
     add_server(parser)
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     found = client_of(options).devices()
     rows = [
         (

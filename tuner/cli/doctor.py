@@ -12,7 +12,7 @@ from tuner.installation import check_trains
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("doctor")
     parser.set_defaults(perform=perform)
     parser.add_argument("--storage", default="runs", metavar="DIR", help="the folder of runs (default: runs)")
@@ -29,7 +29,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     check_trains("the check of a machine")
     from tuner.console.diagnosis import line, summary
     from tuner.doctor.examination import examine_machine

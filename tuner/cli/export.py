@@ -12,11 +12,11 @@ from tuner.cli.verbs import Verbs
 from tuner.foreign_text import printable
 from tuner.installation import check_trains
 
-MODELS = ("onnx", "torch-export", "safetensors")  # the winner; the others are trials
+MODELS = ("onnx", "torch-export", "safetensors")  # forms of the winner; other forms are of the trials
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     from tuner.results.export import EXPORTS
 
     parser = verbs.add_parser("export")
@@ -31,7 +31,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     from tuner.results import export, load_run
 
     run = load_run(located(options.run))

@@ -24,7 +24,7 @@ MINUTES = 30.0
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("init")
     parser.set_defaults(perform=perform)
     parser.add_argument(
@@ -54,7 +54,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     check_trains("init")
     path = Path(options.output)
     if path.suffix != ".py":
@@ -70,7 +70,7 @@ def perform(options: argparse.Namespace) -> int:
     from tuner.trial.models import find_model
 
     for name in options.models:
-        find_model(name)  # before images are looked at for minutes
+        find_model(name)  # raises for unknown names, before the images are examined for minutes
     _say(f"looking at the images in {options.data}")
     seen = look(folder, _progress)
     if not options.json:
@@ -95,7 +95,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _folder(given: str) -> Path:
-    """The folder of images; DataError where it is none."""
+    """The folder of images; DataError if it isn't a folder."""
     path = Path(given.removeprefix("folder:")).expanduser()
     if not path.is_dir():
         raise DataError(f"init needs a folder of images, got {given!r}, which isn't one; correct the path")
@@ -143,7 +143,7 @@ def _tell(path: Path, look: FirstLook, draft: Draft, *, as_json: bool) -> None:
 
 
 def _ask(question: str) -> str:
-    """On the terminal; the answers are lines of the standard input."""
+    """Ask on the terminal; answers are lines of standard input."""
     print(printable(question), end="", file=sys.stderr, flush=True)
     return input()
 
@@ -153,6 +153,6 @@ def _say(line: str) -> None:
 
 
 def _progress(done: int, total: int) -> None:
-    """How many images were decoded, on a terminal."""
+    """Shows on a terminal how many images were decoded."""
     if sys.stderr.isatty():
         print(f"\r{done:,} of {total:,} images", end="\n" if done == total else "", file=sys.stderr, flush=True)

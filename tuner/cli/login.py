@@ -14,7 +14,7 @@ from tuner.errors import StudyError
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("login")
     parser.set_defaults(perform=perform)
     parser.add_argument("url", metavar="URL", help="the service's address")
@@ -27,7 +27,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     from tuner.service.entering import accept, log_in
 
     if "#" in options.url:
@@ -64,7 +64,7 @@ def _asked(question: str) -> str:
 
 
 def _password(question: str, what: str = "a password") -> str:
-    """From the terminal without showing it; from a pipe its next line."""
+    """The password, from the terminal without showing it, or the next line of a pipe."""
     found = getpass.getpass(question) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     if not found:
         raise StudyError(f"login needs {what}, got none; type it, or send it as a line on stdin")

@@ -21,7 +21,7 @@ LOOK_SECONDS = 1.0
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("logs")
     parser.set_defaults(perform=perform)
     parser.add_argument("study", metavar="ID", help=STUDY)
@@ -31,7 +31,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     from tuner.errors import StudyError
 
     if options.follow and options.json:
@@ -64,7 +64,7 @@ def _parts(study: RemoteStudy, trial: str | None, *, follow: bool) -> Iterator[s
 
     start = 0
     while True:
-        over = study.state in OVER or not follow  # asked before the last part is read
+        over = study.state in OVER or not follow  # checked before the last part is read
         text, end = study.log(trial, start)
         if text:
             yield text

@@ -19,12 +19,12 @@ from tuner.starting import release_interrupt
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
-    if "_ARGCOMPLETE" in os.environ:  # set by argcomplete's scripts: a shell asks how its line goes on
+    if "_ARGCOMPLETE" in os.environ:  # set by argcomplete's scripts: a shell asks for completions
         from tuner.cli.completion import answer
 
         answer(parser())
     options = parser(next((each for each in given if not each.startswith("-")), "")).parse_args(given)
-    if not options.searches:  # which has nothing to put in order until it shows something
+    if not options.searches:  # the verb has nothing to clean up until it shows something
         release_interrupt()
     try:
         return int(options.perform(options))

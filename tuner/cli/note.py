@@ -9,7 +9,7 @@ from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("note")
     parser.set_defaults(perform=perform)
     add_common(parser)
@@ -18,6 +18,6 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     about = {} if options.trial is None else {"trial": options.trial}
     return order(options, "note", {"text": options.text, **about}, "asks the search to write the note down")

@@ -1,4 +1,4 @@
-"""What the verbs that send orders to a search have in common: `stop`, `pause`, `set`, `try` and `note`."""
+"""Common parts of the verbs that send orders to a search: `stop`, `pause`, `set`, `try` and `note`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.foreign_text import printable
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """The run, and how the answer is waited for and shown."""
+    """Add the arguments for the run, and for how to wait for the answer and show it."""
     parser.add_argument("run", metavar="RUN", help=RUN_OR_STUDY)
     parser.add_argument(
         "--no-wait", action="store_true", help="leave the order in the run's inbox, and don't wait for the answer"
@@ -24,7 +24,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def order(options: argparse.Namespace, verb: str, arguments: Mapping[str, Any], what: str) -> int:
-    """Send the order, say `what` it asks for, and print the answer; the exit code."""
+    """Send the order, say `what` it asks for, and print the answer; returns the exit code."""
     if is_study(options.run):
         return steer(options, verb, arguments)
     from tuner.orders.sending import foreseen, send

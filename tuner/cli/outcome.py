@@ -16,7 +16,7 @@ SUCCESS, NO_WINNER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def conclude(run: Run, options: argparse.Namespace) -> int:
-    """Print the outcome of a search; the exit code it deserves."""
+    """Print the outcome of a search; returns its exit code."""
     from tuner.console.tables import print_failure, print_winner
     from tuner.quoting import command
 

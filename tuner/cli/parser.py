@@ -10,11 +10,11 @@ from typing import NoReturn
 
 from tuner.cli.outcome import BAD_INPUT
 
-CLOSE = 0.8  # of 1: an option that is less similar may do something else
+CLOSE = 0.8  # similarity from 0 to 1: a less similar option may do something else
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Reports what is wrong in one line."""
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         """Like the base class, but unknown arguments are refused here, so that the message names the verb's own
@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
         return f"; did you mean {' and '.join(close)}?" if close else ""
 
     def error(self, message: str) -> NoReturn:
-        """One line and the way to the help, rather than the whole usage."""
+        """Print one line and where to find help, instead of the whole usage."""
         end = "" if message.endswith("?") else ";"
         print(f"tuner: {message}{end} see `{self.prog} --help`", file=sys.stderr)
         raise SystemExit(BAD_INPUT)

@@ -18,7 +18,7 @@ HIGHEST_PORT = 65_535
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
-    """`--trust`."""
+    """Add `--trust`."""
     parser.add_argument("--trust", action="store_true", help="run the study.py of another user's run if it is needed")
 
 
@@ -60,7 +60,7 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_limits(group: argparse._ArgumentGroup) -> None:
-    """An option for each limit of the budget; `--minutes` is another way to say `--hours`, as in a study file."""
+    """Add an option for each limit of the budget; `--minutes` is an alternative to `--hours`, as in a study file."""
     for limit in budget.LIMITS:
         either = group.add_mutually_exclusive_group()
         reader = partial(_read, limit.quantity)
@@ -100,13 +100,13 @@ def add_driver_options(parser: argparse.ArgumentParser) -> None:
 
 
 def driver_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Those that were given, as `Driving` takes them."""
+    """The given options, as `Driving` takes them."""
     names = ("concurrency", "address", "wandb", "nice", "grace", "notify")
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
 
 
 def study_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Those that were given, as `Study.with_options` takes them."""
+    """The given options, as `Study.with_options` takes them."""
     names = (
         *budget.NAMES,
         "name",

@@ -9,12 +9,12 @@ from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("pause")
     parser.set_defaults(perform=perform)
     add_common(parser)
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     return order(options, "pause", {}, "asks the search to save and to free its devices")

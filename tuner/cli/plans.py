@@ -1,4 +1,4 @@
-"""What a run was started to do."""
+"""The plan with which a run was started."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def plan_of(run: Run, **limits: Any) -> Plan:
-    """What a run was started to do, with other limits if they are given."""
+    """The plan with which a run was started, with other limits if they are given."""
     from tuner.console.progress import Plan
 
     return Plan.of_run(run, limits)

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from tuner.inspection.predicting import Answer
 
 SOME_UNREAD = 1
-MANY, EVERY = 256, 64  # images whose answers are counted, and how often
+MANY, EVERY = 256, 64  # from how many images on a counter is shown, and its step
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("predict")
     parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", help=RUN)
@@ -48,7 +48,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code: 1 where some files couldn't be read."""
+    """Run the verb; returns its exit code: 1 if some files couldn't be read."""
     check_trains("a prediction", libraries=("torch", "torchvision"))
     from tuner.console.tables import print_predictions
     from tuner.inspection import load_winner

@@ -9,7 +9,7 @@ from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("priority")
     parser.set_defaults(perform=perform)
     parser.add_argument("study", metavar="ID", help=STUDY)
@@ -18,6 +18,6 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     study = client_of(options).study(options.study).change(priority=options.priority)
     return show(options, study.record, f"study @{study.id} has priority {study.record['priority']} now")

@@ -12,7 +12,7 @@ ALIVE = ("checking", "queued", "starting", "running", "pausing", "paused", "endi
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("queue")
     parser.set_defaults(perform=perform)
     parser.add_argument("--why", metavar="ID", help=f"say why this study doesn't run: {STUDY}")
@@ -21,7 +21,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     client = client_of(options)
     places = {place["study"]: place for place in client.queue()}
     if options.why is not None:

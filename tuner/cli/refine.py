@@ -17,7 +17,7 @@ from tuner.errors import StudyError
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("refine")
     parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", help=RUN_OR_STUDY)
@@ -45,7 +45,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     from tuner.console.studies import print_refinement
     from tuner.results import load_run, refine
 

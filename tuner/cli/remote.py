@@ -1,4 +1,4 @@
-"""What the verbs that speak to a service have in common."""
+"""Common parts of the verbs that talk to a service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STUDY = "the number of a study of the service, 17 or @17"
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:
-    """Which service, and how its answer is shown."""
+    """Add the options for the service, and for how its answer is shown."""
     parser.add_argument("--server", metavar="URL", help="the service (default: $TUNER_SERVER, or the last login's)")
     parser.add_argument("--json", action="store_true", help="one JSON object or list on stdout")
 
@@ -31,13 +31,13 @@ def client_of(options: argparse.Namespace) -> Client:
 
 
 def show(options: argparse.Namespace, found: Any, text: str) -> int:
-    """Print what was found, as JSON or as text; the exit code."""
+    """Print what was found, as JSON or as text; returns the exit code."""
     print(json.dumps(found) if options.json else printable(text))
     return SUCCESS
 
 
 def show_study(options: argparse.Namespace, study: RemoteStudy) -> int:
-    """Print where a study stands."""
+    """Print a study's state."""
     record = study.record
     reason = f" ({record['reason']})" if record.get("reason") else ""
     return show(options, record, f"study @{study.id} {record['name']} is {study.state}{reason}")

@@ -11,7 +11,7 @@ from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("rename")
     parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", help=RUN)
@@ -20,7 +20,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     from tuner.foreign_text import printable
     from tuner.results import load_run
     from tuner.results.titles import rename

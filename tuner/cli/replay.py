@@ -22,7 +22,7 @@ DIFFERENT = NO_WINNER  # the exit code for a different curve
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("replay")
     parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", help=RUN)
@@ -40,13 +40,13 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     check_trains("a replay")
     from tuner.replay import ReplayDied, replay
     from tuner.results import load_run
 
     run = load_run(options.run)
-    shown = _Shown(json=options.json)  # before stdout is kept from what the study file prints
+    shown = _Shown(json=options.json)  # before the study file's output is kept off stdout
     try:
         with redirect_stdout(sys.stderr):
             found = replay(
@@ -75,7 +75,7 @@ class _Shown:
         self._stream = sys.stderr if json else sys.stdout
 
     def begins(self, differences: list[str], on: Way, metric: str) -> None:
-        """What differs, and the table's head."""
+        """Print the differences, and the table's head."""
         for difference in differences:
             self._say(f"different: {difference}")
         if not differences:
@@ -85,7 +85,7 @@ class _Shown:
         self._say(f"epoch  recorded  replayed  ({metric})")
 
     def on_epoch(self, epoch: ReplayedEpoch) -> None:
-        """A row."""
+        """Print a row."""
         self._say(f"{epoch.epoch:5}  {_value(epoch.recorded)}  {_value(epoch.replayed)}  {_verdict(epoch)}".rstrip())
 
     def _say(self, line: str) -> None:

@@ -14,7 +14,7 @@ HELP = "a run folder (default: the newest run under runs/); the report of @17, a
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("report")
     parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", nargs="?", default="runs", help=HELP)
@@ -22,7 +22,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     if is_study(options.run):
         study = study_of(options.run)
         return _tell(options, study.download("report", f"study-{study.id}.html"))

@@ -20,7 +20,7 @@ from tuner.starting import release_interrupt
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("resume")
     parser.set_defaults(perform=perform, searches=True)
     parser.add_argument("run", metavar="RUN", help=RUN_OR_STUDY)
@@ -37,10 +37,10 @@ def perform(
     refit: bool = False,
     undo_refit: bool = False,
 ) -> int:
-    """Do it, and run these failed trials again first (without names all that can); returns the exit code.
+    """Run the verb, with these failed trials first (without names all that can run again); returns the exit code.
 
-    `confirm` says how many of the best configurations are trained again first, and under how many other seeds.
-    `refit` has the winner trained again on training and validation images together, `undo_refit` its own network ship.
+    `confirm` says how many of the best configurations are trained again first, and with how many other seeds. `refit`
+    trains the winner again on training and validation images together; `undo_refit` puts its own network back.
     """
     if is_study(options.run):
         if refit:

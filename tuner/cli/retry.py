@@ -15,7 +15,7 @@ from tuner.results import load_run
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("retry")
     parser.set_defaults(perform=perform, searches=True)
     parser.add_argument("run", metavar="RUN", help=RUN)
@@ -33,7 +33,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     run = load_run(options.run)
     if not run.alive or options.take_over:
         return resume.perform(options, retry=options.trials_again)

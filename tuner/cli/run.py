@@ -14,7 +14,7 @@ from tuner.starting import release_interrupt
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("run")
     parser.set_defaults(perform=perform, searches=True)
     parser.add_argument("space", metavar="SPACE.py", help="a file that declares `study = Study(...)`")
@@ -26,7 +26,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     check_trains("a search")
     from tuner.console.progress import Plan, display
     from tuner.study_file import load_study

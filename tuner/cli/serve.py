@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("serve")
     parser.set_defaults(perform=perform)
     parser.add_argument("--storage", default="runs", metavar="DIR", help="the folder of all runs (default: runs)")
@@ -86,7 +86,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     if options.backup is not None:
         return _back_up(options, Path(options.backup))
     check_serves()
@@ -128,7 +128,7 @@ def _say(options: argparse.Namespace, opened: Opened) -> None:
 
 
 def _ray_jobs(options: argparse.Namespace) -> Executor:
-    """Drivers on a cluster."""
+    """The executor for drivers on a cluster."""
     from tuner.service.executors import RayJobs
     from tuner.service.executors.jobs_api import JobsApi, token_here
 

@@ -11,7 +11,7 @@ from tuner.errors import StudyError
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("set")
     parser.set_defaults(perform=perform)
     add_common(parser)
@@ -21,7 +21,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     wanted = {**limits(options), "concurrency": options.concurrency}
     given = {name: value for name, value in wanted.items() if value is not None}
     if not given:

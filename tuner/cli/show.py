@@ -26,7 +26,7 @@ OVER = ("study_ended", "study_interrupted")  # events that the winner's score an
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("show")
     parser.set_defaults(perform=perform)
     parser.add_argument(
@@ -46,7 +46,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     from tuner.console.tables import print_run
     from tuner.results import load_run
 
@@ -70,7 +70,7 @@ def perform(options: argparse.Namespace) -> int:
 
 
 def _name_report(run: Run, options: argparse.Namespace) -> None:
-    """Print where the report is; with a winner, that line already says it."""
+    """Print where the report is; with a winner, its line already says that."""
     from tuner.results.text import report_of
 
     report = report_of(run)
@@ -94,7 +94,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _show_log(run: Run, options: argparse.Namespace) -> None:
-    """What a trial printed, whole; or its last lines, and more as they come."""
+    """Print a trial's whole output; or its last lines, and new ones as they come."""
     from tuner.console.printing import print_log
 
     trial = run.trial(options.trial).trial
@@ -136,7 +136,7 @@ def _watch(run: Run) -> None:
         plan = plan_of(run)
         with display(plan, sys.stderr, quiet=False, earlier=follower.new(), opening="followed") as shown:
             while alive:
-                alive = load_run(run.path).alive  # asked before the last events are read
+                alive = load_run(run.path).alive  # checked before the last events are read
                 for event in follower.new():
                     shown.on_event(event)
                     if alive and event["event"] in OVER:

@@ -8,7 +8,7 @@ from tuner.installation import check_serves
 
 
 def show_in_browser(run: str, port: int | None) -> int:
-    """Serve the page until Ctrl-C; of a service's study, say where that service has it. The exit code."""
+    """Serve the page until Ctrl-C; for a service's study, print its page's address. Returns the exit code."""
     if is_study(run):
         study = study_of(run)
         print(f"{study.server}/studies/{study.id}")

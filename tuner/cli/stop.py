@@ -9,7 +9,7 @@ from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("stop")
     parser.set_defaults(perform=perform)
     add_common(parser)
@@ -17,7 +17,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     if options.trial is None:
         return order(options, "stop", {}, "asks the search to end now, with the winner so far")
     return order(options, "stop", {"trial": options.trial}, f"asks the search to end trial {options.trial}")

@@ -20,7 +20,7 @@ CHECK_SECONDS = 120.0  # seconds to wait for the check
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("submit")
     parser.set_defaults(perform=perform)
     parser.add_argument(
@@ -50,7 +50,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     from tuner.service.client import number_of
 
     given = study_options(options)

@@ -10,7 +10,7 @@ from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("token")
     parser.set_defaults(perform=perform)
     parser.add_argument("action", choices=("create", "list", "revoke"), help="what to do")
@@ -21,7 +21,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     from tuner.errors import StudyError
 
     client = client_of(options)

@@ -12,7 +12,7 @@ from tuner.errors import StudyError
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("try")
     parser.set_defaults(perform=perform)
     add_common(parser)
@@ -22,7 +22,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     config: dict[str, Any] = {}
     for name, value in (assignment(text, "") for text in options.values):
         if name in config:

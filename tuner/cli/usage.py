@@ -10,7 +10,7 @@ from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("usage")
     parser.set_defaults(perform=perform)
     parser.add_argument("--days", type=positive, default=7.0, metavar="N", help="how many days back (default: 7)")
@@ -18,7 +18,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     found = client_of(options).usage(options.days)
     rows = [
         (one["user"], f"@{one['study']}", one["name"], one["kind"], f"{one['device_hours']:.2f}", one["state"])

@@ -11,7 +11,7 @@ ROLES = ("viewer", "worker", "submitter", "admin")
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("user")
     parser.set_defaults(perform=perform)
     parser.add_argument(
@@ -25,7 +25,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     from tuner.errors import StudyError
     from tuner.service.connection import path_of
 

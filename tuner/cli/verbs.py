@@ -51,7 +51,7 @@ class Verbs:
     """Where a verb's module adds its parser; the sentence of the help is in VERBS."""
 
     def __init__(self, parsers: Any):
-        """Of what `ArgumentParser.add_subparsers` returned."""
+        """Take what `ArgumentParser.add_subparsers` returned."""
         self._parsers = parsers
 
     def add_parser(self, name: str) -> argparse.ArgumentParser:
@@ -59,5 +59,5 @@ class Verbs:
         return self._parsers.add_parser(name, help=VERBS[name])  # type: ignore[no-any-return]
 
     def add(self, name: str) -> None:
-        """The parser of one of VERBS with its arguments, which its module knows."""
+        """The parser of one of VERBS with the arguments that its module adds."""
         import_module(f"tuner.cli.{name}_" if keyword.iskeyword(name) else f"tuner.cli.{name}").add(self)

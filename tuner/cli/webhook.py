@@ -11,7 +11,7 @@ EVENTS = ("finished", "failed", "new_best", "paused")
 
 
 def add(verbs: Verbs) -> None:
-    """Its arguments."""
+    """Add the arguments of the verb."""
     parser = verbs.add_parser("webhook")
     parser.set_defaults(perform=perform)
     parser.add_argument("action", choices=("add", "list", "remove", "test", "sent"), help="what to do")
@@ -28,7 +28,7 @@ def add(verbs: Verbs) -> None:
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns its exit code."""
     from tuner.errors import StudyError
 
     client = client_of(options)

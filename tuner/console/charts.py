@@ -29,14 +29,14 @@ def chart(values: Sequence[float], width: int, height: int) -> list[str]:
 
 
 def _heights(values: Sequence[float], low: float, high: float) -> list[float]:
-    """Where values lie between `low` (0) and `high` (1); in the middle where those are the same."""
+    """The positions of values between `low` (0) and `high` (1); in the middle if those are the same."""
     if high <= low:
         return [0.5] * len(values)
     return [min(1.0, max(0.0, (value - low) / (high - low))) for value in values]
 
 
 def _resampled(values: Sequence[float], width: int) -> list[float]:
-    """As many values as fit, evenly chosen with the last among them."""
+    """As many values as fit, evenly selected, including the last."""
     if len(values) <= width:
         return list(values)
     return [values[(index + 1) * len(values) // width - 1] for index in range(width)]

@@ -18,9 +18,9 @@ SHOWN_LEFT_OUT = 10
 
 
 def print_data(found: FolderHeaders, *, decoded: bool = False) -> None:
-    """Classes with their images, sizes, kinds, what would be left out, and what the user should know.
+    """Print classes with their images, sizes, kinds, what would be left out, and what the user should know.
 
-    `decoded`: all images were decoded, so that the list of files that are left out is complete.
+    `decoded`: all images were decoded, so the list of left-out files is complete.
     """
     console = new_console()
     splits = list(dict.fromkeys(part for each in found.counts.values() for part in each))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def line(finding: Finding) -> str:
-    """As `failed     CPU: cache: there is no room; free some`."""
+    """The line of a finding: `failed     CPU: cache: there is no room; free some`."""
     fix = f"; {finding.fix}" if finding.fix else ""
     return printable(f"{finding.status:<10} {finding.where}: {finding.check}: {one_line(finding.said + fix)}")
 

@@ -19,12 +19,12 @@ GB, MB = 1e9, 1e6
 
 
 def print_look(look: FirstLook) -> None:
-    """What was seen of the images."""
+    """Print what is known about the images."""
     print_data(replace(look.headers, notices=tuple(look.notices)), decoded=True)
 
 
 def print_models(draft: Draft) -> None:
-    """A row for each model, with its real speed on this machine; those that were left out below."""
+    """A row for each model, with its measured speed on this machine; below, the models that were left out."""
     console, chosen = new_console(), {each.value for each in draft.plan.settings if each.name == "model"}
     table = new_table("model", "weights", "on ImageNet", "images a second", "chosen")
     for each in draft.means.candidates:
@@ -60,7 +60,7 @@ def print_cost(cost: SearchCost) -> None:
 
 
 def next_steps(path: str, run: str, export: str) -> str:
-    """What is typed next."""
+    """Print the commands to type next."""
     return f"{path} is written; go on with:\n{run}\n{export}"
 
 

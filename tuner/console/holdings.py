@@ -1,4 +1,4 @@
-"""What runs hold on their disks, as a table."""
+"""The disk space of runs, as a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BESIDE = {
 
 
 def print_holdings(found: Sequence[Holding], beside: Mapping[str, Sequence[Path]]) -> None:
-    """A row per run and one for all, and what lies beside them; sizes in MB."""
+    """A row per run, one for all, and other folders; sizes in MB."""
     console = new_console()
     parts = (*PARTS, "other")
     if found:

@@ -14,7 +14,7 @@ from tuner.history.events import Event
 from tuner.history.records import TrialRecord
 from tuner.results.text import averaged, outcome, plural, settings, short, with_error
 
-QUIET_SECONDS = 30.0  # after which an epoch gets a line, and silence is ended by one
+QUIET_SECONDS = 30.0  # after which an epoch, or the state, gets a line
 NAMED_TRIALS = 4
 _LOOK_SECONDS = 1.0
 
@@ -33,8 +33,8 @@ class Lines:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan, self._stream, self._progress, self._clock = progress.plan, stream, progress, clock
-        self._doing = opening  # while no trial is there, or once the search is over
-        self._begun = False  # the search that is followed, rather than an earlier driver's
+        self._doing = opening  # before the first trial, or after the search
+        self._begun = False  # whether the followed driver's search has begun, and not only an earlier one's
         self._said = clock()
         self._lock = threading.RLock()
         self._over = threading.Event()
@@ -127,7 +127,7 @@ class Lines:
         )
 
     def _standing(self) -> str:
-        """What is being done while no event says so."""
+        """The present activity, if no event shows it."""
         if self._doing:
             return f"still {self._doing}"
         running = self._progress.running()
@@ -151,5 +151,5 @@ class Lines:
         while not self._over.wait(_LOOK_SECONDS):
             try:
                 self.break_silence()
-            except (OSError, ValueError):  # nobody reads any more
+            except (OSError, ValueError):  # the reader is gone
                 return

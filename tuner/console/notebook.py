@@ -42,7 +42,7 @@ class NotebookDisplay:
         from IPython.display import HTML, display
 
         self._progress, self._html = Progress(plan, earlier), HTML
-        self._concluding = ""  # what follows the search and is done now
+        self._concluding = ""  # the present step after the search
         self._answers: list[str] = []  # to users' orders
         self._handle: Any = display(HTML(f"<p>{escape(plan.study)}: starting Ray</p>"), display_id=True)
         self._drawn = time.monotonic()

@@ -1,4 +1,4 @@
-"""How commands write to the terminal or a pipe: text and tables in which nothing is markup and nothing is broken."""
+"""How commands write to the terminal or a pipe: text and tables without markup and without inserted line breaks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def print_log(text: str) -> None:
 
 
 def new_table(*columns: str) -> Table:
-    """With these heads, and no lines drawn."""
+    """A table with these heads, without lines."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column in ("trial", "status"))
@@ -25,9 +25,9 @@ def new_table(*columns: str) -> Table:
 
 
 class Output(Console):
-    """Raises BrokenPipeError if rich would end the process with 1, which means that no trial succeeded.
+    """A console that raises BrokenPipeError, where rich would exit with 1, which here means that no trial succeeded.
 
-    All text passes `printable`, as most of it comes from files that anybody may have written.
+    All text goes through `printable`, because most of it comes from files that anybody may have written.
     """
 
     def render_str(self, text: str, **options: Any) -> Text:
@@ -40,6 +40,6 @@ class Output(Console):
 
 
 def new_console() -> Console:
-    """As wide as the terminal; in a pipe as wide as the text needs, so that no line is broken."""
+    """A console as wide as the terminal; in a pipe as wide as the text, so that no line is broken."""
     console = Output(markup=False, emoji=False, highlight=False)
     return console if console.is_terminal else Output(markup=False, emoji=False, highlight=False, width=100_000)

@@ -57,7 +57,7 @@ class Silence:
         return
 
     def on_event(self, event: Event) -> None:
-        """Nothing."""
+        """Show nothing."""
 
 
 class LiveTable:
@@ -65,7 +65,7 @@ class LiveTable:
 
     def __init__(self, progress: Progress, console: Console, opening: str = "starting Ray") -> None:
         self._progress, self._console, self._opening = progress, console, opening
-        self._concluding = ""  # what follows the search and is done now
+        self._concluding = ""  # the present step after the search
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4, transient=False)
 
     def __enter__(self) -> LiveTable:
@@ -101,7 +101,7 @@ class LiveTable:
         return Group(*parts, *([Text(printable(self._concluding), style="dim")] if self._concluding else []))
 
     def _curve(self) -> list[RenderableType]:
-        """The best value so far against the epochs trained, where there is room and something to see."""
+        """The best value so far against the epochs trained, if there is room and a curve."""
         bests = self._progress.bests
         if len(set(bests)) < 2 or self._console.size.height < CURVE_NEEDS_HEIGHT:
             return []

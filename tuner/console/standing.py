@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from tuner.study import Study
 
 ORDERS = ("order_obeyed", "order_refused")
-OPENING = "opening"  # what is done before the first trial: told and not stored, as the next one
-CONCLUDING = "concluding"  # an event that is told and not stored: see `tuner.lifecycle.telling`
+OPENING = "opening"  # what is done before the first trial: sent to listeners and not stored,
+CONCLUDING = "concluding"  # like this one about steps after the last trial, see `tuner.lifecycle.telling`
 SPARKLINE = 10  # characters
 _DEVICE_METRICS = ("device_utilisation", "memory_bytes", "images_per_second")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a search was started to do."""
+    """The plan with which a search was started."""
 
     study: str
     metric: str
@@ -43,7 +43,7 @@ class Plan:
     rungs: tuple[int, ...] = ()  # epochs after which it compares trials
     workers: int | None = None  # trials at once, where that is known
     devices: float = 1.0  # of a running trial
-    scored: bool = False  # its winner, on a test split
+    scored: bool = False  # whether its winner is scored on a test split
 
     @classmethod
     def of(cls, study: Study) -> Plan:
@@ -83,7 +83,7 @@ def answered(event: Event) -> str:
 
 
 class Progress:
-    """The numbers that both displays show, from the events alone."""
+    """The numbers that both displays show, only from events."""
 
     def __init__(self, plan: Plan, earlier: Iterable[Event] = ()) -> None:
         self.plan = plan
@@ -96,7 +96,7 @@ class Progress:
             self.on_event(event)
 
     def on_event(self, event: Event) -> bool:
-        """Fold the event in; whether it could be used."""
+        """Take in the event; returns whether it could be used."""
         if self.record.apply(event) is not None:
             return False
         if event["event"] in ("study_started", "study_resumed"):
@@ -128,7 +128,7 @@ class Progress:
         return [trial for trial in self.record.trials.values() if trial.status == "running"]
 
     def shown(self, rows: int) -> list[TrialRecord]:
-        """The trials worth a row: those that run or wait, the best, then the latest, in the order of their numbers."""
+        """The trials that get a row: those that run or wait, the best, then the latest, ordered by number."""
         best = self.record.best_trial()
         by_age = sorted(self.record.trials.values(), key=lambda t: -t.number)
         ranked = sorted(by_age, key=lambda t: (t is not best, t.status != "running", not t.live))
@@ -167,7 +167,7 @@ class Progress:
         """
         if self.record.ended is not None:
             return f"the trials took {duration(self.record.wall_seconds)}"
-        if self.record.active_since is None and self.record.active_seconds:  # paused: nothing is left of this session
+        if self.record.active_since is None and self.record.active_seconds:  # paused: this session has ended
             return f"{duration(self.record.active_seconds)} so far"
         now = time.time()
         elapsed = max(0.0, now - self._begun)
@@ -181,7 +181,7 @@ class Progress:
         return f"{duration(elapsed)} so far" if left is None else str(left)
 
     def _confirming(self) -> str:
-        """How much of the work for `tuner confirm` is left; empty if nothing is."""
+        """How much of the work for `tuner confirm` is left; empty if none."""
         waiting = self.record.confirming.waiting
         running = [trial for trial in self.record.trials.values() if trial.confirms and trial.live]
         left = sum(full_length(self.record.trials[first].config, self.plan.max_epochs) for first in waiting)
@@ -190,7 +190,7 @@ class Progress:
         return f"{trials} left to confirm, {plural(left, 'epoch')}" if waiting or running else ""
 
     def time_left(self, now: float) -> TimeLeft | None:
-        """How long the search still takes from `now` on (seconds since 1970); None if nobody can know."""
+        """How long the search still takes from `now` on (seconds since 1970); None if that can't be known."""
         return self._reckoning.left(self.record, self.plan.ahead, now)
 
     def sparkline(self, trial: TrialRecord) -> str:
@@ -202,7 +202,7 @@ class Progress:
         return sparkline(values, *self._range, SPARKLINE)
 
     def device_use(self) -> str:
-        """What the running trials last reported of their devices: how many, utilisation, memory, images a second."""
+        """What the running trials last reported about their devices: number, utilisation, memory, images per second."""
         running = [trial.metrics() for trial in self.running()]
         told = {name: [float(m[name]) for m in running if finite(m.get(name))] for name in _DEVICE_METRICS}
         parts = []
@@ -216,11 +216,11 @@ class Progress:
         return f"{plural(len(running), 'trial')} running: {', '.join(parts)}" if parts else ""
 
     def bar(self) -> RenderableType:
-        """Trials ended, of those planned."""
+        """A bar of the ended trials among those planned."""
         ended = sum(1 for trial in self.record.trials.values() if not trial.live)
         again = len(self.record.trials) - self.record.configurations + len(self.record.confirming.waiting)
         planned = max(self.plan.trials or 1, self.record.configurations) + again
-        line = Table.grid()  # a bar alone would not end its line
+        line = Table.grid()  # a bar on its own doesn't end its line
         line.add_row(ProgressBar(total=planned, completed=ended, width=60))
         return line
 

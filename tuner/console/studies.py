@@ -1,4 +1,4 @@
-"""What the commands print of studies: what a file declares, what it learns from, and what `refine` made of it."""
+"""What the commands print about studies: what a file declares, what it learns from, and what `refine` changed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN_EARLIER = 10
 
 
 def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
-    """The study as it was understood, and the first configurations."""
+    """The parsed study, and the first configurations."""
     console = new_console()
     size = study.search_space.size
     of = "" if size == float("inf") else f" of {plural(int(size), 'configuration')}"

@@ -1,4 +1,4 @@
-"""What the commands print of runs, as tables of plain text that also read well in a pipe."""
+"""What the commands print about runs, as tables of plain text that are also readable in a pipe."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 
 SHOWN_DAMAGES = 3
-SHOWN_FAILURES = 4  # kinds of them, beside the most frequent
-FEWEST_ROWS, BESIDE = 5, 3  # trials that are shown on the lowest terminal; lines of the table's head and the prompt
-GAP = 2  # columns between two of a table
-NARROWEST_NAME, USUAL_NAME = 8, 16  # of the metric: broken where it must be, and to leave room for settings
-LEAST_MISSED = ("at", "time", "epochs", "status", "seeds")  # columns that a narrow terminal goes without, in order
+SHOWN_FAILURES = 4  # kinds of failures that are shown in addition to the most frequent
+FEWEST_ROWS, BESIDE = 5, 3  # trials shown on the smallest terminal; lines of the table's head and the prompt
+GAP = 2  # characters between two columns of a table
+NARROWEST_NAME, USUAL_NAME = 8, 16  # width of the metric's name: at least, and to leave room for settings
+LEAST_MISSED = ("at", "time", "epochs", "status", "seeds")  # columns that a narrow terminal drops, in this order
 
 
 def print_comparison(found: Comparison) -> None:
@@ -75,7 +75,7 @@ def print_runs(runs: Sequence[Run], storage: str) -> None:
 
 
 def print_run(run: Run, traceback_of: str | None = None, *, every: bool = False) -> None:
-    """The trials, the best first, as many as fit a screen or `every` one; failures, winner. Or one trial in full."""
+    """The trials, the best first, as many as fit on a screen or `every` one; failures, winner. Or one trial in full."""
     if traceback_of is not None:
         _print_trial(run, traceback_of)
         return
@@ -114,8 +114,8 @@ def _told(run: Run) -> list[str]:
 def _columns_that_fit(
     run: Run, trials: Sequence[TrialRecord], width: int
 ) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """The cells of the columns for which a row has room without line breaks, the settings among them, and the columns
-    left out. `value` is the metric's column: its name may be broken into lines, its values may not.
+    """The cells of the columns, settings included, that fit into a row without line breaks; and the columns left out.
+    `value` is the metric's column: its name may be broken into lines, its values may not.
     """
     cells = Cells(run.record, run.longest_trial)
     bests = [cells.worth(trial) for trial in trials]
@@ -143,7 +143,7 @@ def _columns_that_fit(
 
 
 def _width(columns: dict[str, list[str]], name: int) -> int:
-    """Of a table of trials in columns of the terminal, where the metric's name takes `name` of them."""
+    """The width of a table of trials in characters, of which the metric's name takes `name`."""
     wide = [
         max([name if column == "value" else len(column), *map(cell_len, cells)]) for column, cells in columns.items()
     ]
@@ -151,7 +151,7 @@ def _width(columns: dict[str, list[str]], name: int) -> int:
 
 
 def _trials_table(metric: str, columns: dict[str, list[str]], width: int) -> Table:
-    """The metric's name is broken into lines if it has no room; no other cell is."""
+    """The table; only the metric's name may be broken into lines."""
     table = new_table(*(metric if column == "value" else column for column in columns))
     name = cell_len(printable(metric))
     for column, described in zip(columns, table.columns, strict=True):
@@ -165,7 +165,7 @@ def _trials_table(metric: str, columns: dict[str, list[str]], width: int) -> Tab
 
 
 def _settings_that_fit(run: Run, trials: Sequence[TrialRecord], room: int) -> list[str]:
-    """Names of the settings that this many columns have room for: where not all fit, those that matter most."""
+    """Names of the settings that fit into so many characters: if not all fit, the most important ones."""
     configs = [flat_config(trial.config) for trial in trials]
     every = list(dict.fromkeys(name for config in configs for name in config))
     needed = {name: max(len(settings({name: c[name]})) for c in configs if name in c) + 1 for name in every}
@@ -239,7 +239,7 @@ def print_failure(run: Run, stream: IO[str]) -> None:
 
 
 def print_damages(damages: Sequence[str], stream: IO[str], *, of: str = "") -> None:
-    """The first few parts that can't be read, and how many more there are; `of` names the run that they belong to."""
+    """The first few damaged parts, and how many more there are; `of` names their run."""
     for damage in damages[:SHOWN_DAMAGES]:
         print(printable(f"note: {of}{damage}"), file=stream)
     if len(damages) > SHOWN_DAMAGES:
@@ -289,7 +289,7 @@ def _print_trial(run: Run, trial_id: str) -> None:
 
 
 def _print_output(run: Run, trial: TrialRecord, console: Console) -> None:
-    """The last lines of a failed trial's output; of others where it is."""
+    """The last lines of a failed trial's output; for others the place of the output."""
     end = end_of_log(run.folder, trial.trial)
     if not end:
         return

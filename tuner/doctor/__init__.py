@@ -1,1 +1,1 @@
-"""A machine that checks itself: each check in its own process, one line for each, with what to do about it."""
+"""Checks of this machine: each in its own process, with one line for each and what to do about it."""

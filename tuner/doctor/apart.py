@@ -19,7 +19,7 @@ class CrashedError(Exception):
 
 
 def call_apart(function: Callable[[], Any], seconds: float) -> Any:
-    """What the function returns in a forked process; all that the process started ends with it.
+    """The function's result in a forked process; everything that the process started ends with it.
 
     Raises CrashedError if it dies, takes longer than `seconds`, or the function raises.
     """
@@ -62,7 +62,7 @@ def _answer(function: Callable[[], Any], sender: Connection, said: int) -> None:
 
 def _end(process: Any) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # what the function started, and left
+        os.killpg(process.pid, signal.SIGKILL)  # what the function started and left running
     process.kill()
     process.join()
 

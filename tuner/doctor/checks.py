@@ -32,8 +32,8 @@ class Check:
 
     Attributes:
         function: "module:function", imported only in the process that makes the check
-        fix: what to do where it crashes, raises or hangs
-        severity: what that counts as
+        fix: what to do if it crashes, raises or hangs
+        severity: the status of a crash
         seconds: that it may take, also on a busy machine, before it counts as hanging
         needed: whether later checks on the same device are skipped if it fails
         technique: the technique of `tuner.techniques` that training doesn't use if it fails

@@ -35,9 +35,9 @@ class Examination:
     Attributes:
         where: for people
         checks: names
-        device: "cpu", or "cuda" where the environment shows the process one GPU alone
-        preload: modules that all of its checks need
-        environment: on top of this process's
+        device: "cpu", or "cuda" if the environment shows the process only one GPU
+        preload: modules that all its checks need
+        environment: variables added to this process's
     """
 
     where: str
@@ -47,7 +47,7 @@ class Examination:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def narrowed(self, only: Collection[str]) -> Examination:
-        """With only the named checks; all of them if none is named."""
+        """The examination with only the named checks; with all if none is named."""
         return replace(self, checks=tuple(name for name in self.checks if name in only)) if only else self
 
     def perform(self, subject: Subject, tell: Tell) -> list[Finding]:
@@ -71,7 +71,7 @@ class Examination:
             process.kill()
             code = process.wait()
             process.stdout.close()
-        if code == -signal.SIGINT:  # Ctrl-C reaches all of the terminal's processes
+        if code == -signal.SIGINT:  # Ctrl-C reaches all processes of the terminal
             raise KeyboardInterrupt
         made = len(told)
         for name in self.checks:
@@ -108,7 +108,7 @@ def examine_machine(
 ) -> list[Finding]:
     """Check this machine for searches, in about 20 s; `tell` gets each finding at once, and all are returned in order.
 
-    With `only`, no other checks than those of these names are made.
+    With `only`, just the checks of these names are made.
     """
     before = read_gpus()
     plan = [examination.narrowed(only) for examination in examinations(before, this_machine().gpus)]
@@ -152,14 +152,14 @@ def examinations(gpus: Sequence[Gpu], count: int) -> list[Examination]:
 
 
 def on_gpu(number: int, environment: Mapping[str, str], checks: tuple[str, ...]) -> list[Examination]:
-    """Checks of one GPU; compiling, which takes longest, beside the others."""
+    """Checks of one GPU; compiling, which takes longest, at the same time as the others."""
     shared: dict[str, Any] = {"device": "cuda", "preload": ("torch", "torchvision"), "environment": environment}
     where = f"GPU {number}"
     return [Examination(where, checks, **shared), Examination(where, ("compile",), **shared)]
 
 
 def at_once(gpus: Sequence[Gpu]) -> int:
-    """Examinations that may run at the same time: one where a GPU takes a single process."""
+    """How many examinations may run at the same time: one if a GPU accepts a single process."""
     exclusive = any(gpu.compute_mode == "exclusive_process" for gpu in gpus)
     return 1 if exclusive and not mps_runs() else AT_ONCE
 
@@ -170,12 +170,12 @@ def show_alone(gpu: Gpu) -> dict[str, str]:
 
 
 def show_alone_amd(number: int) -> dict[str, str]:
-    """The same for AMD's."""
+    """The environment in which a process sees only this AMD GPU."""
     return {"HIP_VISIBLE_DEVICES": str(number)}
 
 
 def _memory_given_back(before: Sequence[Gpu], after: Sequence[Gpu]) -> list[Finding]:
-    """For each GPU; on a machine without one, a line for everything that was not checked."""
+    """A finding for each GPU; on a machine without one, a line for everything that was not checked."""
     if not before:
         gpu_only = [name for name in (*ON_GPU, "compile") if name not in ON_CPU]
         return [replace(none_here(), check=name, where="GPU") for name in (*gpu_only, "memory given back")]

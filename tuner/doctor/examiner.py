@@ -22,7 +22,7 @@ from tuner.doctor.findings import Finding
 
 
 def main(request: dict[str, Any], answers: TextIO) -> None:
-    """Make the checks in their order; where one fails that others need, those are skipped."""
+    """Make the checks in their order; if one fails, those that need it are skipped."""
     for module in request["preload"]:
         with suppress(Exception):  # the check of that library says what is wrong with it
             importlib.import_module(module)

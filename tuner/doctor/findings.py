@@ -15,8 +15,8 @@ class Finding:
     Attributes:
         status: a search works with "notice", less well; it doesn't with "failed"
         said: what was found
-        fix: what to do; empty where there is nothing to do
-        check: name of the check, and the next
+        fix: what to do; empty if nothing
+        check: name of the check; set later, like the next
         where: "this machine", "CPU", "GPU 0"
     """
 

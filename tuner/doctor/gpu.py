@@ -1,6 +1,6 @@
 """Checks that only a GPU can pass: its wheel, who shares it, CUDA graphs, torch.compile, asserts, its memory.
 
-What can be judged from descriptions is tested with them; capture, compilation and asserts have not run on a GPU yet.
+Judgements from descriptions of GPUs are tested; capture, compilation and asserts have not run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 REMAINS_BYTES = 64 * 2**20  # of memory that may still be used after the checks
-TOLERANCE = 0.02  # another order of additions, and TF32
+TOLERANCE = 0.02  # for another order of additions, and TF32
 
 
 def wheel(subject: Subject) -> Finding:
@@ -39,7 +39,7 @@ def sharing(subject: Subject) -> Finding:
 
 
 def graph(subject: Subject) -> Finding:
-    """Steps that were recorded in a CUDA graph and replayed train as eager ones do."""
+    """Steps that were recorded in a CUDA graph and replayed train like eager ones."""
     if subject.device != "cuda":
         return none_here()
     apart = recorded_apart(subject.device)
@@ -49,8 +49,8 @@ def graph(subject: Subject) -> Finding:
 
 
 def recorded_apart(device: str) -> float:
-    """The distance between the results of three replays of a recorded step and of three eager ones, as a share of the
-    distance that they moved.
+    """The distance between the results of three replays of a recorded step and of three eager steps, relative to the
+    distance that the weights moved.
     """
     images, labels = _batch(device)
     eager, recorded = _network(device), _network(device)
@@ -113,7 +113,7 @@ def judge_sharing(gpu: Gpu, *, mps: bool) -> Finding:
 
 
 def judge_memory(before: Gpu, after: Gpu) -> Finding:
-    """Whether the checks gave back what they used."""
+    """Whether the checks released the memory that they used."""
     left = after.used_bytes - before.used_bytes
     if math.isnan(left):
         return none_here("the driver doesn't tell")
@@ -159,7 +159,7 @@ def _eager_step(network: nn.Module, optimizer: Any, images: Tensor, labels: Tens
 
 
 def _recorded_step(network: nn.Module, images: Tensor, labels: Tensor) -> Any:
-    """As https://docs.pytorch.org/docs/stable/notes/cuda.html#whole-network-capture has it."""
+    """As in https://docs.pytorch.org/docs/stable/notes/cuda.html#whole-network-capture."""
     import torch
 
     optimizer, beside = _optimizer(network), torch.cuda.Stream()  # type: ignore[no-untyped-call]

@@ -20,7 +20,7 @@ from tuner.machine import gpu_source, this_machine
 LEAST_PYTHON = (3, 11)
 WRITTEN_BYTES = 8 * 2**20  # a small model's checkpoint
 SCARCE_BYTES = 2 * 2**30  # a search of tens of trials writes about as much
-LEAST_SHARED_BYTES = 256 * 2**20  # Ray's object store and a little
+LEAST_SHARED_BYTES = 256 * 2**20  # Ray's object store and some more
 WEIGHTS_HOST = "https://download.pytorch.org"
 GIB = 2**30
 
@@ -37,17 +37,17 @@ def python(subject: Subject) -> Finding:
 
 
 def disk(subject: Subject) -> Finding:
-    """A checkpoint can be written to the storage folder, or to where it will be made."""
+    """A checkpoint can be written to the storage folder, or to where that will be created."""
     return _room(Path(subject.storage), "--storage")
 
 
 def temporary(subject: Subject) -> Finding:
-    """The same for the temporary directory."""
+    """A checkpoint can be written to the temporary directory."""
     return _room(Path(tempfile.gettempdir()), "TMPDIR")
 
 
 def data_folder(subject: Subject) -> Finding:
-    """Data sets can be read, and downloaded where the folder isn't there yet."""
+    """Data sets can be read, or downloaded if the folder doesn't exist yet."""
     folder = Path(subject.data_dir)
     if folder.is_dir() and os.access(folder, os.R_OK | os.X_OK):
         sets = sorted(path.name for path in folder.iterdir() if path.is_dir())

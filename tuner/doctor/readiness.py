@@ -26,7 +26,7 @@ from tuner.errors import StudyError
 from tuner.nvml import Gpu, read_gpus
 from tuner.techniques import TECHNIQUES
 
-FORMAT = 1  # of the file, and of what was looked at
+FORMAT = 1  # of the file, and of the set of checks
 FIRST_LOOK = (
     "trying out what works on {} of this machine before the first search there; it takes about 20 s, and is remembered "
     "until GPU, driver or torch change"
@@ -98,7 +98,7 @@ def readiness(count: int, look: Look | None = None, tell: Callable[[str], None] 
         return remembered
     tell(FIRST_LOOK.format("the GPU" if count == 1 else f"the {count} GPUs"))
     found = Readiness.of((look or partial(examine_gpus, gpus, count))())
-    if found.refused is None:  # a refusal isn't remembered: the user will correct its cause
+    if found.refused is None:  # a refusal isn't stored: the user will correct its cause
         _write(path, found)
     return found
 
@@ -117,12 +117,12 @@ def examine_gpus(gpus: Sequence[Gpu], count: int) -> list[Finding]:
 def _key(gpus: Sequence[Gpu], count: int) -> str:
     """Changes with the GPUs, their driver and torch."""
     cards = sorted({(gpu.name, gpu.capability, gpu.driver) for gpu in gpus}) or count
-    parts = FORMAT, cards, metadata.version("torch"), compiler(Subject()).status  # one that was installed is noticed
+    parts = FORMAT, cards, metadata.version("torch"), compiler(Subject()).status  # notices a newly installed compiler
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def _read(path: Path) -> Readiness | None:
-    """None if nothing is remembered, or nothing that makes sense."""
+    """The stored result; None if there is none, or an invalid one."""
     try:
         known: Any = json.loads(path.read_text(encoding="utf-8"))
         off = {technique: str(why) for technique, why in known["off"].items() if technique in TECHNIQUES}

@@ -14,11 +14,11 @@ from packaging.specifiers import SpecifierSet
 from tuner.doctor.checks import REINSTALL, Subject
 from tuner.doctor.findings import Finding, failed, ok
 
-SEED = 7  # of what the cache is given to keep
+SEED = 7  # seed of the data that is stored in the cache
 
 
 def torch_fits(subject: Subject) -> Finding:
-    """Torch and torchvision are of releases that belong together, and torchvision's own operators load."""
+    """Torch and torchvision are of matching releases, and torchvision's own operators load."""
     torch, torchvision = metadata.version("torch"), metadata.version("torchvision")
     wanted = torch_of_torchvision()
     if not wanted.contains(torch, prereleases=True):
@@ -43,7 +43,7 @@ def torch_of_torchvision() -> SpecifierSet:
 
 
 def cache(subject: Subject) -> Finding:
-    """What the cache keeps can be read again."""
+    """What is stored in the cache can be read again."""
     import numpy as np
 
     from tuner.train.data.cache import ArrayCache, Builder, CacheUnavailable, cache_key
@@ -53,13 +53,13 @@ def cache(subject: Subject) -> Finding:
     def build(builder: Builder) -> None:
         builder.array("numbers", numbers.shape, numbers.dtype)[:] = numbers
 
-    store, key = ArrayCache(), cache_key("doctor", os.getpid(), time.time())  # one that isn't there yet
+    store, key = ArrayCache(), cache_key("doctor", os.getpid(), time.time())  # a key that doesn't exist yet
     try:
         entry = store.get(key, build, expected_bytes=numbers.nbytes)
         shutil.rmtree(store.folder / key)
         same = bool((entry.arrays["numbers"] == numbers).all())
     except CacheUnavailable as error:
-        said, _, fix = str(error).rpartition("; ")  # it says itself what to do
+        said, _, fix = str(error).rpartition("; ")  # the message says what to do
         return failed(f"the cache can't be used: {said}", fix)
     except OSError as error:
         return failed(f"the cache can't be used: {error}", "set TUNER_CACHE to a folder that can be written to")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 STEPS = 5
 SAVED_AFTER = 3
 IMAGES, BATCH, PIXELS, CLASSES = 80, 16, 32, 4
-ALLOWED_DRIFT = 0.05  # of how far the last steps went: a GPU adds up in another order each time
+ALLOWED_DRIFT = 0.05  # relative to the last steps' length: a GPU adds in another order each time
 ROOM_BYTES = 256 * 2**20  # that the forced limit leaves
 TOO_MUCH_BYTES = 2**31
 
@@ -50,7 +50,7 @@ def fp16(subject: Subject) -> Finding:
 
 
 def resume(subject: Subject) -> Finding:
-    """A trial that is saved, loaded by another and goes on ends where the uninterrupted one does."""
+    """A trial that is saved and continued by another process ends like the uninterrupted one."""
     drifts = {optimizer: _drift(subject, optimizer) for optimizer in ("sgd", "adam", "adamw")}
     allowed = ALLOWED_DRIFT if subject.device == "cuda" else 0.0
     bad = {optimizer: drift for optimizer, drift in drifts.items() if not drift <= allowed}
@@ -81,7 +81,7 @@ def memory(subject: Subject) -> Finding:
 
 
 def two_processes(subject: Subject) -> Finding:
-    """Two processes add up a tensor, as those of one trial on two devices do."""
+    """Two processes add up a tensor, like those of one trial on two devices."""
     import torch
 
     if subject.device == "cuda" and torch.cuda.device_count() < 2:

@@ -1,5 +1,5 @@
-"""Which build of torch fits a GPU and its driver, and whether the installed one does. It is judged from what NVML and
-torch say, so all of it is tested with descriptions of cards.
+"""Which build of torch fits a GPU and its driver, and whether the installed one does. It only uses what NVML and torch
+say, so all of it is tested with descriptions of cards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INDEX_URL = "https://download.pytorch.org/whl"
 
 @dataclass(frozen=True)
 class Wheel:
-    """A build of torch: for which cards, from which driver on (https://pytorch.org/get-started/locally,
+    """A build of torch: its cards, and its oldest driver (https://pytorch.org/get-started/locally,
     https://docs.nvidia.com/cuda/cuda-toolkit-release-notes, minor version compatibility).
     """
 
@@ -40,8 +40,8 @@ WHEELS = (
 class TorchBuild:
     """The torch that is installed: `cuda` and `hip` are the versions that it was built for; None for neither.
 
-    `architectures` as "sm_90" (kernels) and "compute_90" (compiled when they are first used); `problem` is why it sees
-    no GPU.
+    `architectures` are like "sm_90" (kernels) and "compute_90" (compiled at first use); `problem` is why it sees no
+    GPU.
     """
 
     version: str
@@ -84,7 +84,7 @@ def judge_wheel(gpu: Gpu, build: TorchBuild) -> Finding:
 
 
 def judge_unmanaged(build: TorchBuild) -> Finding:
-    """The same without NVML: a GPU of AMD, or a container without the driver's library."""
+    """Like `judge_wheel` without NVML: a GPU of AMD, or a container without the driver's library."""
     if build.problem:
         kind = "ROCm" if build.hip else "CUDA"
         return failed(f"torch {build.version} can't use the GPU by {kind}: {build.problem}", DRIVER)
@@ -110,7 +110,7 @@ def supports(architectures: tuple[str, ...], capability: tuple[int, int]) -> boo
         kind, _, number = name.partition("_")
         version = int(number.rstrip("af"))
         built = (version // 10, version % 10)
-        exact = number.endswith("a")  # features of one card alone
+        exact = number.endswith("a")  # features of only one card
         if kind == "compute" and not exact and built <= capability:
             return True
         if built == capability or (not exact and built[0] == capability[0] and built <= capability):

@@ -1,7 +1,7 @@
 """Ray Tune's three interfaces (search algorithm, scheduler, callback); each passes its calls to the `SearchLoop`.
 
-A Ray trial is one stay of a trial of ours on a worker: it ends when ours is paused, lost or over, and ours goes on as
-another Ray trial. So Ray neither pauses nor restores anything, and is never handed a checkpoint.
+A Ray trial is one stay of a tuner trial on a worker: it ends when that trial is paused, lost or over, and the trial
+goes on as another Ray trial. So Ray neither pauses nor restores anything, and never gets a checkpoint.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def leaves_on_error(method: Method) -> Method:
-    """An exception of the loop (a full disk, a constraint that raises) ends the search with itself as the cause.
+    """An exception of the loop (a full disk, a constraint that raises) ends the search and is given as the cause.
 
-    Ray would wrap it into the text of a traceback, or log it and go on.
+    Without this, Ray would turn it into the text of a traceback, or log it and go on.
     """
 
     @wraps(method)
@@ -65,9 +65,7 @@ def leaves_on_error(method: Method) -> Method:
 
 
 class RayTrial(RayTrialBase):  # type: ignore[misc]
-    """A Ray trial that knows to which of our trials it belongs, and remembers why it failed: Ray only writes that to a
-    file.
-    """
+    """A Ray trial that knows its tuner trial, and keeps the exception if it fails: Ray only writes that to a file."""
 
     ours: str
     last_error: BaseException | None = None
@@ -91,7 +89,7 @@ class RaySearch(SearchAlgorithm):  # type: ignore[misc]
 
     @property
     def total_samples(self) -> int:
-        """Shown nowhere; Ray wants a number."""
+        """A number that Ray requires; it is shown nowhere."""
         return self._bridge.loop.study.trials or 0
 
     @leaves_on_error
@@ -106,7 +104,7 @@ class RaySearch(SearchAlgorithm):  # type: ignore[misc]
         return self._bridge.loop.finished
 
     def save_to_dir(self, dirpath: str, **kwargs: Any) -> None:
-        """Nothing: the run's events hold the state of the search."""
+        """Does nothing: the run's events hold the state of the search."""
 
 
 class RayScheduler(TrialScheduler):  # type: ignore[misc]
@@ -122,8 +120,8 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
 
     @leaves_on_error
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> str:
-        """Messages of a worker, in their order: where the trial runs, epochs, or the trial's failure. What comes after
-        the epoch that ends or pauses it is left out.
+        """Take a worker's messages in order: where the trial runs, epochs, or its failure. After the epoch that ends or
+        pauses the trial, messages are ignored.
         """
         loop = self._bridge.loop
         if not self._bridge.is_current(trial):
@@ -152,7 +150,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
         return decision
 
     def _fail(self, ours: str, cause: str, message: str, traceback: str | None) -> None:
-        """A trial whose GPU failed goes on elsewhere; other failures are the trial's own."""
+        """A trial whose GPU failed goes on elsewhere; other failures count as the trial's own."""
         self._bridge.expect_no_more(ours)
         if cause == "lost":
             self._bridge.loop.lost(ours, cause, message)
@@ -161,29 +159,29 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
 
     @leaves_on_error
     def choose_trial_to_run(self, tune_controller: Any) -> RayTrial | None:
-        """None, because Ray starts new trials by itself. Ray calls this in every step, so we also look around here."""
+        """None: Ray starts new trials by itself. Ray calls this in every step, so it also runs `look_around`."""
         self._bridge.look_around()
         self._bridge.obey(getattr(tune_controller, "_tune_controller", tune_controller))
         return None
 
     def debug_string(self) -> str:
-        """Ray prints it in its own console output, which is off."""
+        """Text for Ray's own console output, which is off."""
         return ""
 
     def on_trial_add(self, tune_controller: Any, trial: RayTrial) -> None:
-        """Nothing: the loop knows its trials."""
+        """Does nothing: the loop knows its trials already."""
 
     def on_trial_error(self, tune_controller: Any, trial: RayTrial) -> None:
-        """Nothing: the callback tells the loop."""
+        """Does nothing: `RayCallback` tells the loop."""
 
     @leaves_on_error
     def on_trial_complete(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> None:
-        """The function has returned by itself, unless the loop ended or paused the trial before."""
+        """The trial's function has returned by itself, unless the loop ended or paused the trial before."""
         if self._bridge.is_current(trial):
             self._bridge.loop.returned(trial.ours)
 
     def on_trial_remove(self, tune_controller: Any, trial: RayTrial) -> None:
-        """Nothing: the loop decided it."""
+        """Does nothing: the loop decided it."""
 
 
 class RayCallback(Callback):  # type: ignore[misc]
@@ -212,9 +210,9 @@ class RayCallback(Callback):  # type: ignore[misc]
 
 @dataclass
 class Bridge:
-    """What the three adapters share: the loop, and which Ray trial belongs to which of ours. `leave` says whether the
-    search is to end now; it is called several times a second. `joined`: whether the cluster was not started by tuner.
-    `orders` are those of users.
+    """What the three adapters share: the loop, and the Ray trial of each tuner trial. `leave`, called several times a
+    second, says whether the search shall end now. `joined`: whether somebody else started the cluster. `orders` are
+    users' orders.
     """
 
     loop: SearchLoop
@@ -227,7 +225,7 @@ class Bridge:
     orders: Orders | None = None
 
     def __post_init__(self) -> None:
-        """No trial is known yet."""
+        """Start with no trials."""
         self._current: dict[str, RayTrial] = {}
         self._stays: dict[str, int] = {}
         self._noticed: set[str] = set()
@@ -256,7 +254,8 @@ class Bridge:
             self.loop.make_room()
 
     def obey(self, controller: Any) -> None:
-        """Do what users order; a trial that an order ends leaves its worker, as do workers that wait for none for long.
+        """Do what users order. Workers of trials that an order ends are ended, and so are workers that are idle for
+        long.
 
         Raises SearchLeft if an order ends the search.
         """
@@ -275,7 +274,7 @@ class Bridge:
             self.expect_no_more(ours)
 
     def leave_node(self, ours: str) -> None:
-        """A trial that is saved leaves a node that is drained, and its worker ends; it goes on elsewhere."""
+        """A saved trial leaves a node that is being drained, and its worker ends; the trial goes on elsewhere."""
         self._leaving.add(ours, self._current[ours])
         self.expect_no_more(ours)
         self.loop.lost(ours, DRAINED, "its node is drained")
@@ -286,13 +285,11 @@ class Bridge:
             return
         try:
             end_all_workers(self._controller)
-        except Exception:  # Ray is going as well
+        except Exception:  # Ray is ending as well
             _log.debug("workers could not be ended cleanly", exc_info=True)
 
     def take_along(self, trial: str, message: dict[str, Any]) -> list[int]:
-        """What comes with a report beside its metrics: messages for the user, and the epochs whose checkpoints were
-        saved.
-        """
+        """Take what a report has besides metrics: messages for the user, and the epochs of saved checkpoints."""
         for note in message["notes"]:
             if note not in self._noticed:  # each message once for all trials
                 self._noticed.add(note)
@@ -381,10 +378,10 @@ class Bridge:
         )
 
     def _placement(self, place: Place | None) -> ray.tune.PlacementGroupFactory:
-        """One bundle, whose devices all processes of a trial share; or one for each process, over the nodes.
+        """One bundle whose devices all processes of a trial share, or one bundle for each process, across nodes.
 
-        A trial that shares a GPU has a part of a resource that stands for this GPU: Ray itself would fill one after
-        another, and a worker that is used again stays with its GPU, where it holds memory.
+        A trial that shares a GPU requests a part of a resource that stands for this GPU. Ray itself would fill one GPU
+        after another; and a reused worker has to stay with its GPU, where it holds memory.
         """
         cpus, gpus = self.resources.cpu_count, self.resources.gpu_count
         if place is not None and gpus:

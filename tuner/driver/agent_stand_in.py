@@ -2,11 +2,11 @@
 
     python -I -S agent_stand_in.py PORT COMMAND …
 
-A raylet ends where an agent of it does, so it has to have both. A search on one machine needs neither: one serves
-metrics to nobody, the other prepares a `runtime_env`, which only a training function that uses Ray itself may ask for.
-Each would take half a CPU-second and 70 MB. This one waits in a few megabytes. At the first connection to PORT it
-releases the port and becomes COMMAND; the raylet asks again until COMMAND answers (Ray 2.60,
-`runtime_env_agent_client.cc`: failed connections are repeated for 30 s). PORT 0 is asked for by nobody.
+A raylet ends when one of its two agents ends, so it needs both. A search on one machine needs neither: one serves
+metrics that nobody reads, the other prepares a `runtime_env`, for which only a training function that uses Ray itself
+may ask. Each would take half a CPU-second and 70 MB. This program waits in a few megabytes. At the first connection to
+PORT it releases the port and becomes COMMAND; the raylet asks again until COMMAND answers (Ray 2.60,
+`runtime_env_agent_client.cc`: failed connections are repeated for 30 s). With PORT 0 nobody connects.
 """
 
 import os
@@ -15,7 +15,7 @@ import socket
 import sys
 
 ADDRESS = "127.0.0.1"
-LOOK_SECONDS = 1.0  # between two looks whether the raylet is still there
+LOOK_SECONDS = 1.0  # between two checks whether the raylet still runs
 
 
 def main(port: int, command: list[str]) -> None:

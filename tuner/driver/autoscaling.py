@@ -15,17 +15,17 @@ from ray.experimental import internal_kv
 
 from tuner.resources import Resources
 
-STATUS_SECONDS = 15.0  # that an autoscaler takes at most to tell of itself, or to look at a request
+STATUS_SECONDS = 15.0  # the longest that an autoscaler takes to report its status, or to read a request
 LOOK_SECONDS = 0.5
-OF_A_LABEL = 0.001  # each node has 1 of what says its kind of GPU
-_FIXED = "node_"  # and the node's id: what Ray calls the type of a node where no autoscaler runs
+OF_A_LABEL = 0.001  # each node has 1 of the resource that names its kind of GPU
+_FIXED = "node_"  # with the node's id, Ray's name for the type of a node if no autoscaler runs
 
 
 def would_grow(resources: Resources, present: int) -> bool:
     """Whether an autoscaler would start nodes for one trial more than the `present` ones that the nodes can hold.
 
-    Version 1 of Ray's autoscaler names its types of nodes. Of version 2 nobody is told them, and on a fixed cluster a
-    monitor looks the same; so a request is made, and taken back once it was called infeasible or a node is on its way.
+    Version 1 of Ray's autoscaler names its types of nodes. Version 2 doesn't, and a mere monitor on a fixed cluster
+    looks the same; so a request is made, and withdrawn once it is called infeasible or a node is on its way.
     """
     until = time.monotonic() + STATUS_SECONDS
     while time.monotonic() < until:
@@ -39,7 +39,7 @@ def would_grow(resources: Resources, present: int) -> bool:
 
 
 def bundles_of(resources: Resources) -> tuple[list[dict[str, float]], str]:
-    """What a trial asks Ray for, with the strategy: one bundle, or one for each process that is spread over nodes."""
+    """What a trial requests from Ray, with the strategy: one bundle, or one per process for a spread trial."""
     count = int(resources.devices) if resources.placement == "spread" else 1
     bundle = {"CPU": resources.cpu_count / count}
     bundle |= {"GPU": resources.gpu_count / count} if resources.gpu_count else {}
@@ -48,7 +48,7 @@ def bundles_of(resources: Resources) -> tuple[list[dict[str, float]], str]:
 
 
 def waiting_notice(resources: Resources, wanted: int, present: int) -> str:
-    """What the user should know where an autoscaler has to start nodes for `wanted` trials, and `present` have room."""
+    """The notice if an autoscaler has to start nodes for `wanted` trials, and there is room for `present` now."""
     devices = [f"{resources.cpu_count:g} CPU{'' if resources.cpu_count == 1 else 's'}"]
     if resources.gpu_count:
         devices.append(f"{resources.gpu_count:g} GPU{'' if resources.gpu_count == 1 else 's'}")
@@ -82,6 +82,6 @@ def _reply() -> GetClusterStatusReply:
 
 
 def _has_types(status: Mapping[str, Any]) -> bool:
-    """Whether the status is of an autoscaler that has types of nodes to choose from, and not of one that only looks."""
+    """Whether the status is of an autoscaler that can start types of nodes, and not of one that only watches."""
     types = (status.get("autoscaler_report") or {}).get("node_type_mapping") or {}
     return any(kind != f"{_FIXED}{node}" for node, kind in types.items())

@@ -1,8 +1,8 @@
-"""A search in its own process, seen from the notebook or script that started it.
+"""The handle of a search in its own process, for the notebook or script that started it.
 
-The process's standard input stays open as long as the process that started it lives: its end asks the search to end in
-order. Ctrl-C in a terminal or a notebook doesn't reach it, because it has its own session: only the waiting process
-gets it.
+The search's standard input stays open as long as the process that started it lives; when it is closed, the search saves
+and ends. Ctrl-C in a terminal or a notebook doesn't reach the search, because it has its own session: only the waiting
+process gets it.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from tuner.results.representing import search_failure
 from tuner.results.run import Run
 from tuner.study import Study
 
-SECONDS_BEYOND_GRACE = 60.0  # that a search which was asked to end may take: Ray ends after its grace period
-_LIVE: set[BackgroundSearch] = set()  # a search whose handle nobody keeps goes on
+SECONDS_BEYOND_GRACE = 60.0  # that a search may take to end after its grace period: Ray ends then
+_LIVE: set[BackgroundSearch] = set()  # so that a search goes on even if nobody keeps its handle
 
 
 def start_background(
     study: Study, changes: Mapping[str, Any], driving: Mapping[str, Any], *, storage: str | Path, raise_on_failure: bool
 ) -> BackgroundSearch:
     """Start a search; see `tuner.start`. `driving` are fields of `Driving`."""
-    ready = study.with_options(**changes)  # refused here, not seconds later
+    ready = study.with_options(**changes)  # so that errors are raised here, not seconds later
     ready.check_here(cluster=driving.get("address") is not None)
     given_targets(driving.get("notify") or ())
     grace = driving.get("grace")
@@ -70,8 +70,8 @@ def _pickled(study: Study) -> bytes:
 class BackgroundSearch(Steerable):
     """A search that runs in the background; `tuner.start` makes one.
 
-    As a context manager it waits for the end of the search, or saves and ends the search if the block raises. It takes
-    the orders that a run takes: `stop`, `pause`, `set`, `try_`, `retry`, `note`.
+    As a context manager it waits for the end of the search, or saves and ends the search if the block raises. It
+    accepts the same orders as a run: `stop`, `pause`, `set`, `try_`, `retry`, `note`.
     """
 
     def __init__(self, task: Mapping[str, Any], grace_seconds: float, *, raise_on_failure: bool) -> None:
@@ -96,7 +96,7 @@ class BackgroundSearch(Steerable):
         _LIVE.add(self)
         threading.Thread(target=self._listen, args=(reader,), name="tuner-background", daemon=True).start()
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it says why, or nothing
+        with suppress(BrokenPipeError):  # the process says why it ended, or nothing
             cloudpickle.dump(dict(task), self._process.stdin)
             self._process.stdin.flush()
 
@@ -120,13 +120,13 @@ class BackgroundSearch(Steerable):
         return not self._ended.is_set()
 
     def __repr__(self) -> str:
-        """Whether it runs, and its run."""
+        """Whether the search runs, and its run."""
         return f"<BackgroundSearch {'running' if self.running else 'ended'}: {self.run!r}>"
 
     # Waiting
 
     def wait(self, timeout: float | None = None) -> Run:
-        """Wait for the end of the search; the run. Ctrl-C ends the waiting, not the search.
+        """Wait for the end of the search; returns the run. Ctrl-C ends the waiting, not the search.
 
         Raises:
             TimeoutError: it is still running after `timeout` seconds.

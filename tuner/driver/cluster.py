@@ -42,14 +42,14 @@ from tuner.worker.implementation import implementation_of
 
 __all__ = ["LOOPBACK", "Connected", "concurrency", "connected", "prepare_environment", "ray_apart"]
 
-GCS_SECONDS = 10  # that a call may wait for the GCS server which nothing can interrupt
+GCS_SECONDS = 10  # timeout of calls to the GCS server that can't be interrupted
 
 # Read by Ray when it is imported or started. Values that the user set stay.
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths in a user's function mean what they mean in the terminal
-    "RAY_gcs_server_port_wait_time_s": "60",  # a busy machine takes its time
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths in a user's function mean the same as in the terminal
+    "RAY_gcs_server_port_wait_time_s": "60",  # a busy machine is slow
     "RAY_gcs_server_request_timeout_seconds": str(GCS_SECONDS),
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
@@ -62,18 +62,18 @@ _ENVIRONMENT = {
 }
 
 
-LEAST_URGENT = 19  # what the kernel knows of niceness
+LEAST_URGENT = 19  # the kernel's highest niceness
 _LOGGERS = ("ray", "ray.tune", "ray.train", "ray.air", "ray.data", "ray._private", "ray._common")
 _SETTINGS: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
 
 
 @dataclass(frozen=True)
 class Connected:
-    """What a connected cluster gives to a search.
+    """What a connected cluster provides for a search.
 
     Attributes:
-        resources: of one trial
-        devices: that packed trials share
+        resources: the resources of one trial
+        devices: the devices that packed trials share
         grows: whether an autoscaler starts nodes for trials that wait
     """
 
@@ -88,12 +88,12 @@ def connected(
 ) -> Iterator[Connected]:
     """Ray for the length of the block; yields what trials of the study get.
 
-    Without an address a cluster of this machine is started, its workers `nice` steps of niceness below this process,
-    and ended again. Where Ray is gone before the block ends, `interrupted` is asked to end the search.
-    No more workers are started than `concurrency` has trials run at once.
+    Without an address a cluster is started on this machine and ended afterwards; its workers' niceness is `nice` above
+    this process's. If Ray ends before the block does, `interrupted` is asked to end the search. At most `concurrency`
+    workers are started, one for each trial that runs at once.
 
-    Raises StudyError if Ray doesn't start, nothing answers at the address, or a trial of the study would never get
-    what it asks for; KeyboardInterrupt if a signal ends the search before Ray has started.
+    Raises StudyError if Ray doesn't start, nothing answers at the address, or a trial of the study would never get its
+    resources; KeyboardInterrupt if a signal ends the search before Ray has started.
     """
     address, nice = driving.address, driving.nice
     _check_nice(nice, address)
@@ -147,21 +147,21 @@ def _check_nice(nice: int | None, address: str | None) -> None:
 
 @contextmanager
 def _prepared() -> Iterator[None]:
-    """What Ray reads from the environment, and silence on our terminal, where stdout is for results."""
+    """Set what Ray reads from the environment, and keep Ray off our terminal, where stdout is for results."""
     with (
         environment(_ENVIRONMENT, also_restored=("RAY_", "TUNE_", "PYTHONBREAKPOINT")),
         quiet_loggers(_LOGGERS),
-        changed(worker, "print_to_stdstream", lambda *_, **__: None),  # the raylet's messages, which no setting ends
+        changed(worker, "print_to_stdstream", lambda *_, **__: None),  # no setting turns off the raylet's messages
     ):
         yield
 
 
 @contextmanager
 def _tune_subdued() -> Iterator[None]:
-    """Ray Tune takes no signal for itself, and imports no wandb (half a second) to count callbacks for nobody.
+    """Ray Tune handles no signals, and doesn't import wandb (half a second) only to count its callbacks.
 
-    Nor does it wait for a dead GCS server where nothing can interrupt it: to read a value, or to give its placement
-    groups back when it is garbage-collected, which end with the connection anyway.
+    Nor does it wait, without a way to interrupt it, for a dead GCS server: to read a value, or when garbage collection
+    returns its placement groups, which end with the connection anyway.
     """
     from ray.air._internal import usage
     from ray.air.execution import PlacementGroupResourceManager
@@ -170,7 +170,7 @@ def _tune_subdued() -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(changed(tune, "_setup_signal_catching", threading.Event))
-        stack.enter_context(changed(tune.logger, "disabled", True))  # it tells of lost workers, whose trials went on
+        stack.enter_context(changed(tune.logger, "disabled", True))  # it reports lost workers though trials go on
         stack.enter_context(changed(storage.logger, "disabled", True))  # tuner reports store errors itself
         stack.enter_context(changed(PlacementGroupResourceManager, "__del__", lambda _: None))
         stack.enter_context(changed(internal_kv, "global_gcs_client", _Impatient(internal_kv.global_gcs_client)))
@@ -191,9 +191,9 @@ class _Impatient:
 
 
 def _preload(study: Study) -> threading.Thread:
-    """Import what the search will need while Ray starts, which is mostly waiting: about a second gained.
+    """Import what the search will need while Ray starts, which is mostly waiting: this saves about a second.
 
-    What dead searches left behind is deleted meanwhile too.
+    Files that dead searches left behind are deleted at the same time.
     """
     modules = ["tuner.driver.adapters", "tuner.worker.trainable", "tuner.driver.winner", *study.search.needs]
 
@@ -215,7 +215,7 @@ def prepare_environment() -> None:
 
 
 def concurrency(resources: Resources, limit: int | None, *, grows: bool = False) -> int:
-    """How many trials the connected cluster's nodes can hold at once, `limit` at most; `limit` where it `grows`."""
+    """How many trials the connected cluster's nodes can hold at once, at most `limit`; `limit` if it `grows`."""
     present = fitting(resources)
     if limit and grows:
         return limit
@@ -223,21 +223,21 @@ def concurrency(resources: Resources, limit: int | None, *, grows: bool = False)
 
 
 def fitting(resources: Resources) -> int:
-    """How many trials the nodes that are there can hold at once."""
+    """How many trials the present nodes can hold at once."""
     count = int(resources.devices) if resources.placement == "spread" else 1
     on_nodes = (_on_node(resources, count, node.get("CPU", 0), node.get("GPU", 0)) for node in _nodes(resources))
     return sum(on_nodes) // count
 
 
 def holds_a_trial(resources: Resources, node: Mapping[str, Any]) -> bool:
-    """Whether a trial, or one process of a trial that is spread, may run on a node as `ray.nodes()` describes it."""
+    """Whether a trial, or one process of a trial across nodes, may run on a node as `ray.nodes()` describes it."""
     count = int(resources.devices) if resources.placement == "spread" else 1
     has = node["Resources"]
     return _is_meant(resources, has) and _on_node(resources, count, has.get("CPU", 0), has.get("GPU", 0)) > 0
 
 
 def _nodes(resources: Resources) -> list[Mapping[str, float]]:
-    """What the nodes have that are there, and that a study's kind of GPU allows."""
+    """The resources of the present nodes that a study's kind of GPU allows."""
     alive = (node["Resources"] for node in ray.nodes() if node["Alive"])
     return [node for node in alive if _is_meant(resources, node)]
 
@@ -253,7 +253,7 @@ def _on_node(resources: Resources, count: int, cpus: float, gpus: float) -> int:
 
 
 def _workers(study: Study, machine: Machine, devices: Sequence[Device], limit: int | None) -> Workers:
-    """What the first trials of a study will request from Ray on this machine, as far as it is known before Ray runs."""
+    """What a study's first trials will request from Ray on this machine, as far as that is known before Ray runs."""
     resources = study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu)
     most = [limit, study.trials, sum(device.at_first for device in devices)]
     at_once = min([max(1, _on_node(resources, 1, machine.cpus, machine.gpus)), *filter(None, most)])
@@ -276,7 +276,7 @@ def _started(nice: int, shares: Mapping[str, float], workers: Workers) -> Iterat
 
 @contextmanager
 def ray_apart() -> Iterator[Any]:
-    """Ray as a search starts it, for a check of whether it does; yields Ray's module. Raises StudyError."""
+    """Ray, started as a search does it, to check whether it starts; yields Ray's module. Raises StudyError."""
     with _prepared(), _started(0, {}, Workers()):
         yield ray
 
@@ -292,7 +292,7 @@ def _joined(address: str, code: dict[str, Any] | None) -> Iterator[Callable[[], 
 
 
 def _join(address: str, code: dict[str, Any] | None) -> None:
-    """Connect; `code` is the runtime environment that brings the study's modules to all nodes."""
+    """Connect; `code` is the runtime environment that copies the study's modules to all nodes."""
     check_reachable(address)
     try:
         with warnings.catch_warnings(action="ignore"), signals_left_alone():
@@ -310,10 +310,10 @@ def _join(address: str, code: dict[str, Any] | None) -> None:
 
 
 def _cluster(study: Study, wanted: int | None) -> tuple[Machine, bool]:
-    """The largest node of the connected cluster, as a trial has to fit on one; all together where it is spread. And
-    whether an autoscaler starts nodes for the trials that are `wanted` at once.
+    """The resources of the largest node, because a trial has to fit on one; of all nodes if a trial is spread over
+    them. And whether an autoscaler starts nodes for the trials that are `wanted` at once.
 
-    Where nothing fits and it does, the node is what a trial asks for: Ray doesn't tell which nodes it may start.
+    If nothing fits and it does, the result is what a trial requests: Ray doesn't say which nodes it may start.
     """
     resources = study.resources
     nodes, present = _nodes(resources), fitting(resources)

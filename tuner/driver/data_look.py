@@ -1,6 +1,4 @@
-"""Checks the study's data while Ray starts: data that can't work is refused, files that are left out are written
-down.
-"""
+"""Checks the study's data while Ray starts: unusable data are refused, files that are left out are recorded."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from tuner.worker.implementation import DataLook, implementation_of
 def look(study: Study) -> DataLook | None:
     """The findings, None if there is nothing to say; raises DataError if no trial could work on the data.
 
-    The images are decoded as a first random configuration wants them.
+    The images are decoded as a first random configuration needs them.
     """
     config = study.search_space.sample(np.random.default_rng(study.seed))
     return implementation_of(study.declared_trial).look(study.declared_trial, config, split_seed=study.seed)
@@ -31,6 +29,6 @@ def write_data(folder: Folder, found: DataLook | None) -> None:
 
 
 def news_of(found: DataLook | None, told: Iterable[str]) -> list[str]:
-    """The notices that the run hasn't got yet."""
+    """The notices that the run doesn't have yet."""
     known = set(told)
     return [] if found is None else [notice for notice in found.notices if notice not in known]

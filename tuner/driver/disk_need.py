@@ -23,21 +23,21 @@ from tuner.storage.sizes import Disk
 from tuner.study import Study
 from tuner.worker.implementation import implementation_of
 
-SAMPLES = 200  # configurations of which the largest checkpoint counts
+SAMPLES = 200  # configurations among which the largest checkpoint is found
 Largest = tuple[int | None, dict[str, Any]]  # bytes of a checkpoint, and the configuration that has it
 DECISIVE = ("optimizer", "momentum", "ema_decay", "finetune")  # hyperparameters that the size depends on
-LOOK_BELOW_GB = 20.0  # of free space: with more, a search without a limit starts without this look, which loads torch
+LOOK_BELOW_GB = 20.0  # with more free space a search without a limit skips this check, which loads torch
 
 
 @dataclass(frozen=True)
 class DiskNeed:
-    """What a study's checkpoints take.
+    """The disk space that a study's checkpoints take.
 
     Attributes:
-        checkpoint_bytes: of the largest; None if nobody knows yet
+        checkpoint_bytes: of the largest checkpoint; None if not known yet
         settings: hyperparameters of the configuration that has it
         workers: trials at once
-        waiting: trials that are paused at once, about; None if nothing limits it
+        waiting: about how many trials are paused at once; None if nothing limits the number
     """
 
     checkpoint_bytes: int | None
@@ -73,7 +73,7 @@ class DiskNeed:
         )
 
     def record(self) -> dict[str, int | None]:
-        """The same as plain data."""
+        """The need as plain data."""
         return {
             "checkpoint_bytes": self.checkpoint_bytes,
             "trials_at_once": self.workers,
@@ -83,7 +83,7 @@ class DiskNeed:
         }
 
     def check(self, limit_gb: float | None) -> None:
-        """Raise StudyError if a limit can't hold even the least."""
+        """Raise StudyError if a limit is below `least_bytes`."""
         if limit_gb is None or self.least_bytes is None or self.least_bytes <= limit_gb * GB:
             return
         raise StudyError(
@@ -109,7 +109,7 @@ class DiskNeed:
 
 
 def disk_need(study: Study, workers: int, largest: Largest) -> DiskNeed:
-    """What the study's checkpoints take, of which the largest is given as `largest_checkpoint` finds it."""
+    """What the study's checkpoints take, given the result of `largest_checkpoint`."""
     return DiskNeed(*largest, workers, most_waiting(study, workers))
 
 
@@ -123,28 +123,28 @@ def largest_checkpoint(study: Study) -> Largest:
     implementation = implementation_of(study.declared_trial)
     try:
         found = implementation.checkpoint_bytes(study.declared_trial, configs, epochs=study.budget.max_epochs)
-    except Exception:  # of a user's model, which fails in its trials too, and says there why
+    except Exception:  # a user's model failed: it will fail in its trials, too, and say why there
         found = None
     return (None, {}) if found is None else found
 
 
 def measured_checkpoint(folder: Folder, record: RunRecord) -> Largest | None:
-    """The same for the checkpoints that a run has; None if it has none."""
+    """Bytes and settings of the largest checkpoint that a run has; None if it has none."""
     store = CheckpointStore(folder)
     found = [(store.size(t.trial, epoch), t.config) for t in record.trials.values() for epoch in t.checkpoints]
     return max(found, key=lambda pair: pair[0], default=None)
 
 
 def worth_a_look(study: Study, disk: Disk | None) -> bool:
-    """Whether the need could matter to a search that is about to start."""
+    """Whether the disk space needed could matter to a search that is about to start."""
     return study.budget.disk_gb is not None or (disk is not None and disk.free < LOOK_BELOW_GB * GB)
 
 
 def room_checked(study: Study, folder: Folder, workers: int, largest: Largest) -> list[str]:
-    """What the user should know of the disk before the first trial.
+    """What the user should know about the disk before the first trial.
 
-    Raises StudyError if the limit can't hold even the least, and RunFolderError where the disk has less free space
-    than a search needs to begin: it would pause at once.
+    Raises StudyError if the limit is below the least that a search needs, and RunFolderError if the disk has less free
+    space than a search needs to begin: it would pause at once.
     """
     need, disk = disk_need(study, workers, largest), folder.disk
     need.check(study.budget.disk_gb)

@@ -16,8 +16,8 @@ class Driving:
     Attributes:
         concurrency: the most trials at once
         address: of an existing Ray cluster
-        wandb: "online", "offline" or "off"; None for online where the user is logged in
-        nice: niceness that is added to that of the workers, which lowers their priority
+        wandb: "online", "offline" or "off"; None for online if the user is logged in
+        nice: is added to the workers' niceness, which lowers their priority
         grace: seconds that the search may take to save and end after a signal; 25 by default
         listeners: their `on_event` is called for every event while the search runs
         notify: web addresses and commands that get messages about the end and new best values, see `tuner.notify`
@@ -35,7 +35,7 @@ class Driving:
 
     @property
     def grace_seconds(self) -> float:
-        """What `grace` comes to."""
+        """The value of `grace`, or its default."""
         return GRACE_SECONDS if self.grace is None else self.grace
 
 

@@ -1,4 +1,4 @@
-"""Checks a search's GPUs before it starts, and switches off for its workers the techniques that don't work there."""
+"""Checks a search's GPUs before it starts, and switches off techniques that don't work there for its workers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def gpus_checked(study: Study, address: str | None = None, listeners: Iterable[L
     if address is not None or not (study.uses_gpu and machine.gpus and resources.gpus):
         yield []
         return
-    # Sent now: there is no run yet in whose events it could be stored.
+    # Sent now: there is no run yet whose events could store it.
     ready = readiness(machine.gpus, tell=lambda message: tell(listeners, "notice", message=message, code=FIRST_LOOK))
     ready.check()
     names = dict.fromkeys((*switched_off(), *ready.off))

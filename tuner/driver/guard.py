@@ -1,8 +1,8 @@
 """A program that ends Ray's processes and deletes their folder once the driver has ended, even by `kill -9`.
 
-Ray's own way leaves agents that live on for a minute, all files, and what a trial has started. This one reads the ids
-of processes that lead a session each from stdin, one per line; the end of stdin means that the driver has ended. It
-runs by itself, with the standard library alone, in a few megabytes.
+Ray by itself leaves agents that live on for a minute, all files, and processes that a trial has started. This program
+reads ids of session leaders from stdin, one per line; the end of stdin means that the driver has ended. It is a script
+of its own that uses only the standard library, in a few megabytes.
 """
 
 import os
@@ -11,11 +11,11 @@ import signal
 import sys
 import time
 
-LEAVING_SECONDS = 3.0  # that the processes have to end by themselves
+LEAVING_SECONDS = 3.0  # seconds for the processes to end by themselves
 
 
 def main(folder: str) -> None:
-    """Wait for the driver's end, and clear up after it."""
+    """Wait for the driver's end, and clean up after it."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sessions = {int(line) for line in sys.stdin}

@@ -1,7 +1,7 @@
 """A worker that Ray kills because the machine runs low on memory costs its trial an attempt, not the search.
 
 Ray's memory monitor ends a worker with `OutOfMemoryError`, which is neither of the two kinds of error that Ray Tune's
-actor manager expects (2.60): it raises RuntimeError there, and the whole search dies of one trial.
+actor manager expects (2.60): there it raises RuntimeError, and one trial ends the whole search.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class KilledForMemoryError(RayActorError):  # type: ignore[misc]
 
 @contextmanager
 def memory_kills_survived() -> Iterator[None]:
-    """Within the block Ray Tune takes a worker killed for memory as one that died."""
+    """Within the block Ray Tune treats a worker killed for memory like one that died."""
     original = RayActorManager._actor_task_failed
 
     def task_failed(self: RayActorManager, tracked_actor_task: Any, exception: Exception) -> None:

@@ -1,6 +1,4 @@
-"""The process of a search in the background: it searches for the process that started it, and ends when that one
-ends.
-"""
+"""The process of a background search: it works for the process that started it, and ends when that process ends."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from tuner.errors import StudyError, describe_error
 
 
 def main(descriptor: int) -> None:
-    """Search as standard input says; write the run's path, or the error, to the descriptor."""
+    """Run the search that standard input describes; write the run's path, or the error, to the descriptor."""
     from ray import cloudpickle
 
     task = cloudpickle.load(sys.stdin.buffer)
@@ -45,7 +43,7 @@ def _search(task: dict[str, Any], begun: Any) -> None:
 
 
 def _end_with_the_input() -> None:
-    """Read past Python's buffer, which is locked meanwhile; the signal is taken as one from a batch system is."""
+    """Reads without Python's buffer, which is locked meanwhile; the signal has the same effect as a batch system's."""
     if not os.read(sys.stdin.fileno(), 1):
         os.kill(os.getpid(), signal.SIGTERM)
 

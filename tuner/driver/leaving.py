@@ -1,4 +1,4 @@
-"""Workers that leave before Ray would end them: of trials that an order has ended, and those that wait for none."""
+"""Workers that are ended before Ray would do it: of trials that an order has ended, and idle ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ray.tune.experiment import Trial as RayTrial
 
 IDLE_SECONDS = 15.0  # that a worker is kept for the next trial, on a cluster that others may use
-SAVING_SECONDS = 2.0  # that the worker of a trial that was ended may take to write its last checkpoint
+SAVING_SECONDS = 2.0  # that the worker of an ended trial may take to write its last checkpoint
 
 
 class Leaving:
@@ -21,11 +21,11 @@ class Leaving:
         self._leaving: dict[str, tuple[RayTrial, float]] = {}
 
     def add(self, ours: str, trial: RayTrial) -> None:
-        """The trial, by its id and as Ray knows it."""
+        """Add a trial, by its id and its Ray trial."""
         self._leaving[ours] = (trial, time.monotonic() + SAVING_SECONDS)
 
     def end(self, controller: TuneController, saving: Callable[[str], bool]) -> list[str]:
-        """Kill those whose time has come; their ids. A trial that Ray is still starting is killed when it runs."""
+        """Kill workers whose time is up; returns the trials' ids. While Ray still starts a trial, its worker stays."""
         ended = []
         for ours, (trial, until) in list(self._leaving.items()):
             if trial.is_finished():
@@ -38,15 +38,13 @@ class Leaving:
 
 
 class IdleWorkers:
-    """The worker that Ray Tune keeps for the next trial: it holds a trial's devices, which others of the cluster may
-    need, and keeps an autoscaler from ending its node.
-    """
+    """The worker that Ray Tune keeps for the next trial: it holds devices and a node that could be released."""
 
     def __init__(self) -> None:
         self._since: float | None = None
 
     def end(self, controller: TuneController) -> None:
-        """End it once it has waited for long."""
+        """End the worker once it has been idle for long."""
         now = time.monotonic()
         if not controller._actor_cache.num_cached_objects:
             self._since = None
@@ -57,7 +55,7 @@ class IdleWorkers:
 
 
 def end_worker(controller: TuneController, trial: RayTrial) -> None:
-    """End a running trial and its worker now: Ray itself would wait for its report, then use the worker again."""
+    """End a running trial and its worker now: Ray itself would wait for a report, then use the worker again."""
     actor = controller._trial_to_actor.pop(trial, None)
     controller._set_trial_status(trial, trial.TERMINATED)
     controller._live_trials.discard(trial)

@@ -1,4 +1,4 @@
-"""Ray for one search on this machine: apart from our terminal, reachable only from here, and ended with the search."""
+"""Ray for one search on this machine: detached from our terminal, only reachable locally, ended with the search."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from tuner.worker import begin
 LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 200 * 2**20  # trials exchange a few kilobytes; data and checkpoints go over the file system
 SHUTDOWN_SECONDS = 10.0  # that Ray may take to end before its processes are killed
-GONE_SECONDS = 2.0  # the same where nobody is there to part from
-GUARD_SECONDS = 10.0  # that its guard may take to end what is left
-LONGEST_PATH = 107  # bytes, of a socket's
-_SOCKET = "r/s/sockets/plasma_store"  # below the folder: the longest that Ray makes there
+GONE_SECONDS = 2.0  # the same if Ray is gone already
+GUARD_SECONDS = 10.0  # that its guard may take to end remaining processes
+LONGEST_PATH = 107  # bytes of a socket's path
+_SOCKET = "r/s/sockets/plasma_store"  # below the folder: the longest path that Ray makes there
 _NEEDED = ("gcs_server", "raylet")
 
 
 class LocalRay:
-    """The processes that were started, the folder of their files, and the process that cleans up after both."""
+    """Ray's processes, the folder of their files, and the process that cleans up both."""
 
     def __init__(self, nice: int, workers: Workers) -> None:
         self.folder = OwnedFolder("ray", within=short_folder())
@@ -65,7 +65,7 @@ class LocalRay:
         )
 
     def is_gone(self) -> bool:
-        """Whether a process that Ray can't do without has ended."""
+        """Whether a process that Ray can't run without has ended."""
         return any(process.poll() is not None for process in self.processes if _name(process) in _NEEDED)
 
     def popen(self) -> type[subprocess.Popen[bytes]]:
@@ -97,7 +97,7 @@ class LocalRay:
         """A process of Ray's has started."""
         self.processes.append(process)
         assert self._guard.stdin is not None
-        with suppress(BrokenPipeError):  # the guard was killed: Ray's own way and the next search's sweep remain
+        with suppress(BrokenPipeError):  # the guard was killed: Ray itself and the next search still clean up
             self._guard.stdin.write(f"{process.pid}\n".encode())
             self._guard.stdin.flush()
 
@@ -116,18 +116,18 @@ class LocalRay:
 
 
 def _forget_token() -> None:
-    """Ray reads its token once for the process; another Ray in it has another token."""
+    """Ray reads its token once per process; the next Ray in this process has another token."""
     AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _name(process: subprocess.Popen[bytes]) -> str:
-    """What it runs; arguments[0] is a path."""
+    """The name of the program that a process runs; arguments[0] is a path."""
     command: Any = process.args
     return Path(command[0]).name
 
 
 def shut_down(seconds: float) -> None:
-    """Disconnect from Ray within `seconds`: the process that this waits for may be dead."""
+    """Disconnect from Ray within `seconds`: the process that disconnecting waits for may be dead."""
     thread = threading.Thread(target=ray.shutdown, name="ray-shutdown", daemon=True)
     thread.start()
     thread.join(seconds)
@@ -144,15 +144,15 @@ def local_ray(
     shares: Mapping[str, float] | None = None,
     workers: Workers = Workers(),  # noqa: B008 -- it is frozen
 ) -> Iterator[LocalRay]:
-    """Ray on this machine for the length of the block; `shares` are resources that it has beside CPUs and GPUs.
+    """Ray on this machine for the length of the block; `shares` are its resources besides CPUs and GPUs.
 
-    Raises StudyError if it starts neither at once nor when it is tried again.
+    Raises StudyError if it doesn't start, not even on a second attempt.
     """
     with ExitStack() as stack:
         # The only way to keep Ray's sockets off other interfaces.
         stack.enter_context(changed(services, "get_node_ip_address", lambda *_, **__: LOOPBACK))
         stack.callback(_forget_token)  # the last to run
-        stack.enter_context(environment({"RAY_AUTH_TOKEN": secrets.token_hex(32)}))  # it lies in no file
+        stack.enter_context(environment({"RAY_AUTH_TOKEN": secrets.token_hex(32)}))  # it isn't stored in a file
         _forget_token()
         stack.enter_context(environment(_each_instance()))
         started = _start(machine, {**settings, "resources": dict(shares or {})}, lambda: LocalRay(nice, workers))
@@ -163,7 +163,7 @@ def local_ray(
 
 
 def _each_instance() -> dict[str, str]:
-    """Where MIG divides a GPU, Ray has to hand out the instances by their names: it counts physical GPUs."""
+    """If MIG divides a GPU, Ray has to hand out the instances by name, because it counts physical GPUs."""
     names = divided_gpus()
     return {} if names is None else {"CUDA_VISIBLE_DEVICES": names}
 
@@ -171,7 +171,7 @@ def _each_instance() -> dict[str, str]:
 def _start(machine: Machine, settings: dict[str, Any], make: Callable[[], LocalRay]) -> LocalRay:
     try:
         return _try_to_start(machine, settings, make())
-    except Exception:  # the machine was too busy, most often: Ray gives itself 30 s
+    except Exception:  # mostly the machine was too busy: Ray gives itself 30 s
         pass
     try:
         return _try_to_start(machine, settings, make())
@@ -193,7 +193,7 @@ def _try_to_start(machine: Machine, settings: dict[str, Any], started: LocalRay)
                 include_dashboard=False,
                 object_store_memory=OBJECT_STORE_BYTES,
                 _node_ip_address=LOOPBACK,
-                _temp_dir=str(started.folder.path / "r"),  # which Ray opens to everybody; what it is in, it doesn't
+                _temp_dir=str(started.folder.path / "r"),  # Ray opens it to everybody, but not its parent folder
                 **settings,
             )
     except BaseException:
@@ -224,7 +224,7 @@ def _while_starting(started: LocalRay) -> Iterator[None]:
 
 
 def signals_left_alone() -> Any:
-    """Within the block Ray takes no SIGTERM for itself."""
+    """Within the block Ray doesn't handle SIGTERM."""
 
     def leave_alone(_: Callable[..., None]) -> None:
         return
@@ -233,9 +233,9 @@ def signals_left_alone() -> Any:
 
 
 def short_folder() -> Path:
-    """Where a folder for Ray's sockets may lie: the temporary directory unless its path is too long for them.
+    """A place for the folder of Ray's sockets: the temporary directory unless its path is too long for them.
 
-    Raises StudyError if no other can be written to.
+    Raises StudyError if no other place is writable.
     """
     for folder in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):
         longest = f"{folder}/tuner-ray-12345678/{_SOCKET}"

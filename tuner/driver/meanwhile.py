@@ -1,4 +1,4 @@
-"""Work that the driver does in a thread while Ray starts, and for which a signal doesn't have to wait."""
+"""Work that the driver does in a thread while Ray starts; a signal doesn't have to wait for its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def meanwhile(work: Callable[[], T]) -> Future[T]:
     def perform() -> None:
         try:
             found.set_result(work())
-        except BaseException as error:  # raised again where it is waited for
+        except BaseException as error:  # raised again by `awaited`
             found.set_exception(error)
 
     threading.Thread(target=perform, name="meanwhile", daemon=True).start()
@@ -27,6 +27,6 @@ def meanwhile(work: Callable[[], T]) -> Future[T]:
 
 
 def awaited(work: Future[T], interrupted: Interruption) -> T:
-    """The result. Raises what the work raised, or KeyboardInterrupt if the search is asked to end before."""
+    """The result of the work. Raises what it raised, or KeyboardInterrupt if the search is asked to end before."""
     with interrupted.at_once():
         return work.result()

@@ -25,8 +25,8 @@ from tuner.worker.implementation import implementation_of
 from tuner.worker.pickling import pickle_trial
 
 LOOK_SECONDS = 0.5
-PACKAGES = ("torch", "torchvision")  # beside tuner
-NODE_SECONDS = 60.0  # that a node may take to answer: it starts a process for it
+PACKAGES = ("torch", "torchvision")  # in addition to tuner
+NODE_SECONDS = 60.0  # that a node may take to answer: it has to start a process
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Seen:
         address: of the node
         versions: of Python and the packages that a trial's results depend on, by name
         data: the fingerprint of the study's data; None if it has none
-        weights: likewise, of the weights that training starts from
-        problem: what keeps it from the study's code, data and weights, in a sentence; None if nothing does
-        no_storage: what keeps it from the run's folder, in the same way
+        weights: the fingerprint of the weights that training starts from
+        problem: why it can't use the study's code, data and weights, in a sentence; None if it can
+        no_storage: why it can't use the run's folder, in a sentence; None if it can
     """
 
     address: str
@@ -53,11 +53,10 @@ class Seen:
 def check_nodes(study: Study, resources: Resources, storage: Folder, interrupted: Interruption) -> list[str]:
     """Look at the nodes of the connected cluster that trials with these resources may run on; notices for the user.
 
-    Nodes that don't answer in time, or are lost meanwhile, are named in a notice: a trial that fails there is tried
-    again.
+    Nodes that don't answer in time, or are lost meanwhile, are named in a notice: trials that fail there are retried.
 
-    Raises StudyError if one has another version than this process, lacks code, data or weights or has others,
-    and RunFolderError where one doesn't see the folder of the runs.
+    Raises StudyError if a node has another version than this process, or lacks code, data or weights or has others, and
+    RunFolderError if one can't access the folder of the runs.
     """
     nodes = [node for node in ray.nodes() if node["Alive"] and holds_a_trial(resources, node)]
     trial, here = study.declared_trial, _look()(None, [], "", "")["versions"]
@@ -83,7 +82,7 @@ def check_nodes(study: Study, resources: Resources, storage: Folder, interrupted
 
 
 def _needed(trial: Trial) -> list[str]:
-    """Packages that decide what the trial's results are, as far as that is known."""
+    """Packages on which the trial's results depend, as far as that is known."""
     return [package for package in PACKAGES if package in implementation_of(trial).modules]
 
 
@@ -108,7 +107,7 @@ def _others(package: str, here: str, seen: Sequence[Seen]) -> dict[str, list[str
 
 
 def _public(version: str) -> str:
-    """Without what says for which device a package was built: 2.13.0 of 2.13.0+cpu."""
+    """A version without the suffix for the device that a package was built for: 2.13.0 of 2.13.0+cpu."""
     return version.partition("+")[0]
 
 
@@ -119,7 +118,7 @@ def _refuse(kind: type[StudyError], lacking: Mapping[str, str], *, needs: str, f
 
 
 def _check_same(what: str, parts: str, here: str | None, there: Mapping[str, str | None]) -> None:
-    """Raise StudyError where nodes, by their addresses, have another fingerprint than this process."""
+    """Raise StudyError if nodes, by their addresses, have another fingerprint than this process."""
     other = [address for address, fingerprint in there.items() if fingerprint != here]
     if other:
         raise StudyError(
@@ -129,7 +128,7 @@ def _check_same(what: str, parts: str, here: str | None, there: Mapping[str, str
 
 
 def _of_versions(here: Mapping[str, str], seen: Sequence[Seen]) -> Iterator[str]:
-    """Ray itself refuses nodes whose Python differs, unless it is told to look at the minor version alone."""
+    """Ray itself refuses nodes whose Python differs, unless it is told to compare only the minor version."""
     for package in ("Python", *PACKAGES):
         for other, addresses in _others(package, here[package], seen).items():
             yield (
@@ -151,7 +150,7 @@ def _of_silent(silent: Sequence[str], python: str = sys.executable) -> Iterator[
 def _seen(
     nodes: Sequence[Mapping[str, Any]], told: tuple[Any, ...], interrupted: Interruption
 ) -> tuple[list[Seen], list[str]]:
-    """What nodes answer, and the addresses of those that don't."""
+    """The nodes' answers, and the addresses of nodes that don't answer."""
     task = ray.remote(num_cpus=0, max_retries=0)(_look())
     asked = {}
     for node in nodes:
@@ -165,14 +164,14 @@ def _seen(
         for answer in answered:
             try:
                 seen.append(Seen(asked[answer], **ray.get(answer)))
-            except RayError:  # it was lost
+            except RayError:  # the node was lost
                 silent.append(asked[answer])
     silent += [asked[answer] for answer in late]
     return sorted(seen, key=lambda node: node.address), sorted(silent)
 
 
 def _look() -> Callable[..., dict[str, Any]]:
-    """A function that travels with its code, as the tuner of a node may be another one, or none."""
+    """A function that is sent with its code, because a node may have another tuner, or none."""
 
     def look(pickled: bytes | None, folders: Sequence[str], storage: str, mark: str) -> dict[str, Any]:
         import pickle

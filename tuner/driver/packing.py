@@ -32,13 +32,13 @@ MIB = 2**20
 CUDA_BYTES = 700 * MIB  # of a process: a context (about 500 MB), and workspaces of cuBLAS and cuDNN
 PROCESS_BYTES = 700 * MIB  # of a process on the CPU that has torch and Ray
 SPARED = 0.05  # of the free memory, left for other programs on the device
-LONGEST_SECONDS = 600.0  # for an estimate, which may have to wait for images to be decoded first
+LONGEST_SECONDS = 600.0  # for an estimate, which may have to wait until images are decoded
 
 
 def shared_devices(study: Study, machine: Machine, gpus: Sequence[Gpu] | None = None) -> tuple[Device, ...]:
-    """The devices that trials of a packed study share, by default the GPUs that NVML finds; none if each has its own.
+    """The devices that trials of a packed study share, by default the GPUs that NVML finds; none if trials don't share.
 
-    Raises StudyError if nobody knows how much memory a GPU has.
+    Raises StudyError if it isn't known how much memory a GPU has.
     """
     packed = study.resources.packed
     if packed is None:
@@ -58,12 +58,12 @@ def shared_devices(study: Study, machine: Machine, gpus: Sequence[Gpu] | None = 
 
 
 def share_name(device: Device) -> str:
-    """Ray's resource of which each trial on a GPU has a part, so that it comes to that GPU and no other."""
+    """Ray's resource of which each trial on a GPU has a part, so that it runs on that GPU."""
     return f"tuner-{device.name}"
 
 
 def shares(devices: Sequence[Device]) -> dict[str, float]:
-    """The resources that Ray is started with beside CPUs and GPUs."""
+    """The resources with which Ray is started in addition to CPUs and GPUs."""
     return {share_name(device): 1.0 for device in devices if device.name != "cpu"}
 
 
@@ -73,7 +73,7 @@ def admission(study: Study, devices: Sequence[Device]) -> Admission | None:
 
 
 class MemoryEstimates:
-    """What memory a configuration takes, found by a worker while the driver goes on."""
+    """How much memory a configuration takes, found by a worker while the driver goes on."""
 
     def __init__(self, study: Study, device: Device) -> None:
         kind = "cpu" if device.name == "cpu" else "cuda"
@@ -87,7 +87,7 @@ class MemoryEstimates:
         self._known: dict[str, MemoryEstimate] = {}
 
     def __call__(self, config: dict[str, Any]) -> MemoryEstimate | None:
-        """The estimate, None as long as it isn't there; what can't be known says why."""
+        """The estimate, None until it is ready; if it can't be known, it says why."""
         key = json.dumps(config, sort_keys=True, default=str)
         if key in self._known:
             return self._known[key]
@@ -112,7 +112,7 @@ class MemoryEstimates:
 
 
 class _Estimating:
-    """The worker."""
+    """The worker that estimates."""
 
     def __init__(
         self, pickled: bytes, import_path: list[str], epochs: int, split_seed: int, device: str, free_bytes: float
@@ -125,13 +125,13 @@ class _Estimating:
         )
 
     def of(self, config: dict[str, Any]) -> MemoryEstimate:
-        """Of one configuration."""
+        """The estimate for one configuration."""
         return self._estimate(config)
 
 
 def _gpu(gpu: Gpu, most: int, *, overlaps: bool) -> Device:
     free = (1 - SPARED) * gpu.free_bytes
-    if gpu.compute_mode == "exclusive_process" and not overlaps:  # the driver lets one process use it, MPS's or another
+    if gpu.compute_mode == "exclusive_process" and not overlaps:  # for one process only: MPS's, or another
         most = 1
     return Device(gpu.uuid, gpu.name, gpu.memory_bytes, free, most, process_bytes=CUDA_BYTES, overlaps=overlaps)
 
@@ -141,12 +141,12 @@ def _all_cpus(machine: Machine) -> Device:
         "cpu",
         "CPU",
         machine.memory_bytes,
-        max(0.0, (1 - SPARED) * _available_bytes(machine) - PROCESS_BYTES),  # of the process that estimates
+        max(0.0, (1 - SPARED) * _available_bytes(machine) - PROCESS_BYTES),  # of the estimating process
         most=machine.cpus,
-        at_first=machine.cpus,  # a thread each: more can't be done at the same time
+        at_first=machine.cpus,  # a thread for each CPU: more can't run at the same time
         process_bytes=PROCESS_BYTES,
         reports_process=True,
-        alone_bytes=machine.memory_bytes,  # what others hold now they may give back
+        alone_bytes=machine.memory_bytes,  # others may free what they hold now
     )
 
 
@@ -165,7 +165,7 @@ def _free_on_host(processes: Path) -> list[int]:
 
 
 def _free_in_container(groups: Path) -> list[int]:
-    """What the limit leaves beside what is in use; files that were read can be dropped from memory.
+    """The limit minus what is in use; cached files don't count as in use, because they can be dropped.
 
     https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files, and the names of v1.
     """
@@ -174,7 +174,7 @@ def _free_in_container(groups: Path) -> list[int]:
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
     ):
         try:
-            most, now = int((groups / limit).read_text()), int((groups / used).read_text())  # "max" where there is none
+            most, now = int((groups / limit).read_text()), int((groups / used).read_text())  # "max" if there is none
             lines = (groups / used).with_name("memory.stat").read_text().splitlines()
         except (OSError, ValueError):
             continue

@@ -24,7 +24,7 @@ def changed(owner: Any, name: str, value: Any) -> Iterator[None]:
 def environment(defaults: Mapping[str, str], *, also_restored: Iterable[str] = ()) -> Iterator[None]:
     """Variables that aren't set get these values within the block.
 
-    Put back at its end are these, and all whose names begin with one of `also_restored`.
+    At its end these are restored, and all variables whose names begin with one of `also_restored`.
     """
     prefixes = tuple(also_restored)
 
@@ -57,7 +57,7 @@ def changed_variable(name: str, value: str) -> Iterator[None]:
 
 @contextmanager
 def quiet_loggers(names: Iterable[str]) -> Iterator[None]:
-    """Loggers pass on errors alone within the block."""
+    """Within the block loggers only pass on errors."""
     loggers = [logging.getLogger(name) for name in names]
     before = [(logger, logger.level, logger.propagate, list(logger.handlers)) for logger in loggers]
     for logger in loggers:

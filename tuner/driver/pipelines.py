@@ -1,4 +1,4 @@
-"""Checks, before anything is started, that a study's trial can be run and that a pipeline can split its model."""
+"""Checks before the start that a study's trial can be run and that a pipeline can split its model."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def check_splits(study: Study) -> None:
     """Raise StudyError if a trial's model can't be split into as many stages as it has devices.
 
-    The model is that of a random configuration of the space; each `pipeline_split` is tried. StudyError is raised too
-    where nothing does the trial's work.
+    The model is that of a random configuration of the space; each `pipeline_split` is tried. StudyError is also raised
+    if no implementation can run the trial.
     """
     implementation = implementation_of(study.declared_trial)
     if "pipeline" not in study.strategies:

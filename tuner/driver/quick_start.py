@@ -1,7 +1,7 @@
-"""How Ray starts in less time: nothing waits for what no trial needs, and workers start before they are requested.
+"""Makes Ray start faster: it doesn't wait for what no trial needs, and workers start before they are requested.
 
 Ray on its own starts one thing after another: a dashboard, then a raylet, which waits for two agents, then the driver's
-connection, then workers, and these import what a trial needs only when they have got one. Found in Ray 2.60's source
+connection, then workers, which import what a trial needs only when they get one. Found in Ray 2.60's source
 (`_private/node.py`, `_private/services.py`, `_private/workers/default_worker.py`, `src/ray/raylet/main.cc`).
 """
 
@@ -30,21 +30,21 @@ from ray._raylet import (  # type: ignore[attr-defined]
 from tuner.driver import agent_stand_in
 from tuner.driver.patching import changed
 
-NO_PORT = -1  # how Ray says that a service isn't there
+NO_PORT = -1  # Ray's value for a service that doesn't exist
 POLL_SECONDS = 0.02
-IDLE_MILLISECONDS = "30000"  # of Ray's 1,000 a worker may have none left when the CPUs of its first trial are put aside
-REGISTERED_SECONDS = 30.0  # that a raylet gets to be known to the GCS server, as long as Ray itself gives it
+IDLE_MILLISECONDS = "30000"  # with Ray's 1,000 a worker may be ended before its first trial gets its CPUs
+REGISTERED_SECONDS = 30.0  # that a raylet may take to register with the GCS server, as in Ray itself
 METRICS_AGENT, RUNTIME_ENV_AGENT = "--dashboard_agent_command=", "--runtime_env_agent_command="
 
 
 @dataclass(frozen=True)
 class Workers:
-    """Worker processes that start together with Ray rather than when the first trial asks for them.
+    """Worker processes that start together with Ray, not only when the first trial asks for them.
 
     Attributes:
-        count: how many: as many as trials run at once
-        modules: what each worker imports as soon as it runs; one that can't be imported is left for the trial to miss
-        cpus: of a trial; OpenMP reads its number of threads when it is loaded, which is now before the trial begins
+        count: number of workers, which is the number of trials at once
+        modules: each worker imports them as soon as it runs; if one can't be imported, the trial fails later
+        cpus: of a trial; OpenMP reads its number of threads when it is loaded, here before the trial begins
     """
 
     count: int = 1
@@ -52,20 +52,20 @@ class Workers:
     cpus: float = 1
 
     def environment(self) -> dict[str, str]:
-        """What the raylet reads, and its workers inherit."""
+        """The environment variables that the raylet reads, and its workers inherit."""
         return {
             "RAY_enable_worker_prestart": "1",
             "RAY_idle_worker_killing_time_threshold_ms": IDLE_MILLISECONDS,
             "RAY_preload_python_modules": ",".join(self.modules),
             "OMP_NUM_THREADS": str(max(1, int(self.cpus))),  # as Ray sets it when an actor starts
-            "PL_DISABLE_FORK": "1",  # as Ray Tune has it for every trial
+            "PL_DISABLE_FORK": "1",  # as Ray Tune sets it for every trial
         }
 
 
 class ReservedPort:
-    """A port that no other program gets by chance before something listens to it; close it at the end.
+    """A port that no other program can get by chance before it is used; close it at the end.
 
-    Bound and not listening: with SO_REUSEADDR another socket may be bound to it and listen (man page socket(7)).
+    It is bound and doesn't listen: with SO_REUSEADDR another socket may bind to it and listen (man page socket(7)).
     """
 
     def __init__(self, address: str) -> None:
@@ -75,7 +75,7 @@ class ReservedPort:
         self.number = int(self._socket.getsockname()[1])
 
     def close(self) -> None:
-        """Give it up."""
+        """Release the port."""
         self._socket.close()
 
 
@@ -101,7 +101,7 @@ def _changed_option(part: str, changes: Mapping[str, Callable[[str], str]]) -> s
 
 
 def announce_agents(command: Sequence[str], runtime_env_port: int) -> None:
-    """Write in place of the agents what the raylet waits for: that there are no metrics, and the other agent's port."""
+    """Write for the agents what the raylet waits for: that there are no metrics, and the other agent's port."""
     options: Mapping[str, str] = dict(part.split("=", 1) for part in command if part.startswith("--") and "=" in part)
     for name in (METRICS_AGENT_PORT_NAME, METRICS_EXPORT_PORT_NAME, DASHBOARD_AGENT_LISTEN_PORT_NAME):
         persist_port(options["--session_dir"], options["--node_id"], name, NO_PORT)
@@ -109,12 +109,12 @@ def announce_agents(command: Sequence[str], runtime_env_port: int) -> None:
 
 
 def without_dashboard(node: Node, **_: Any) -> None:
-    """In place of `Node.start_api_server`, whose process would only count usage, for nobody: its address is empty."""
+    """Replaces `Node.start_api_server`, whose process would only count usage: its address is empty."""
     node._webui_url = ""
 
 
 def once_registered(get_node: Callable[[str, str], Any], is_gone: Callable[[], bool]) -> Callable[[str, str], Any]:
-    """`ray._private.services.get_node`, asked when it has an answer: until then it asks once a second.
+    """Replaces `ray._private.services.get_node`, which asks once a second, by a call as soon as there is an answer.
 
     The function raises ConnectionError if a process of Ray's has ended instead.
     """
@@ -136,8 +136,8 @@ def once_registered(get_node: Callable[[str, str], Any], is_gone: Callable[[], b
 def any_worker_taken() -> Iterator[None]:
     """Within the block Ray Tune's trials run in any worker of a Ray that this process has started.
 
-    Tune would ask for workers to whose environment some of the driver's variables are added, and so for others than
-    those that started with Ray: these have all of the driver's, and Tune's own by `Workers.environment`.
+    Tune would ask for workers with some of the driver's variables added to their environment, and so not for those that
+    started with Ray. They have all of the driver's variables anyway, and Tune's own by `Workers.environment`.
     """
     from ray.tune.execution.class_cache import _ActorClassCache
 

@@ -10,20 +10,20 @@ import ssl
 from tuner.errors import StudyError
 
 SECONDS = 5.0  # for a connection, and for an answer
-# HOST:PORT; what else Ray takes, "auto" and "ray://…", is left to it
+# HOST:PORT; other forms, "auto" and "ray://…", are left to Ray
 _PLACE = re.compile(r"\[?([^\[\]/]+?)\]?:(\d+)")
 _PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")  # the answers of a server without TLS
 
 
 def check_reachable(address: str) -> None:
-    """Raise StudyError if nothing listens at HOST:PORT, or if one side alone has TLS."""
+    """Raise StudyError if nothing listens at HOST:PORT, or if only one side uses TLS."""
     place = _PLACE.fullmatch(address)
     if place is None:
         return
     try:
         with socket.create_connection((place[1], int(place[2])), SECONDS) as connection:
             theirs = _has_tls(connection)
-    except (OSError, OverflowError, UnicodeError) as error:  # the latter two of a port or a name that can't be
+    except (OSError, OverflowError, UnicodeError) as error:  # the latter two from an impossible port or name
         raise StudyError(
             f"--address needs a running Ray cluster, got {address!r}, where nothing answers "
             f"({getattr(error, 'strerror', None) or error}); start one with `ray start --head`, or leave --address out"
@@ -42,7 +42,7 @@ def check_reachable(address: str) -> None:
 
 
 def _has_tls(connection: socket.socket) -> bool | None:
-    """Whether the server begins a TLS session; None if its answer tells neither. Nothing that it says is trusted."""
+    """Whether the server begins a TLS session; None if its answer doesn't show it. No certificate is checked."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -51,7 +51,7 @@ def _has_tls(connection: socket.socket) -> bool | None:
     except ssl.SSLError as error:
         if error.reason in _PLAIN:
             return False
-        return True if "ALERT" in (error.reason or "") else None  # of one that wants a certificate first
+        return True if "ALERT" in (error.reason or "") else None  # the server requires a client certificate first
     except OSError:
         return None
     return True

@@ -15,8 +15,8 @@ from tuner.schedule import Decision
 from tuner.study import Study
 from tuner.trial.speed import Speed
 
-MOST_REPORTS = 4_000  # that are played; of a longer search the rest takes as long for an epoch
-REPORT_SECONDS = 0.03  # of an epoch, beside its training: report, decision, checkpoint
+MOST_REPORTS = 4_000  # simulated reports; the rest of a longer search is assumed to have the same time per epoch
+REPORT_SECONDS = 0.03  # of an epoch in addition to its training: report, decision, checkpoint
 SHORTEST = 0.001  # seconds of an epoch
 
 SpeedOf = Callable[[dict[str, Any]], Speed]
@@ -29,8 +29,8 @@ class Rehearsal:
     Attributes:
         seconds: from the first trial's start to the last one's end, that of a refit included
         epochs: of all trials, a refit's included
-        trials: that were started, a refit among them
-        whole: whether it came to an end; else only its `hours` end it, if anything does
+        trials: number of started trials, a refit included
+        whole: whether the simulation reached the end; otherwise only the limit on hours could end the search
     """
 
     seconds: float
@@ -45,8 +45,8 @@ def rehearse(study: Study, workers: int, speed_of: SpeedOf, seed: int) -> Rehear
     Args:
         study: space, scheduler, budget
         workers: trials at once
-        speed_of: what a trial of a configuration costs
-        seed: of what is drawn
+        speed_of: gives the cost of a configuration's trial
+        seed: of the random draws
     """
     return _Play(study, workers, speed_of, np.random.default_rng(seed)).play()
 
@@ -69,8 +69,8 @@ class _Play:
     clock: float = 0.0
     epochs: int = 0
     trials: dict[str, _Trial] = field(default_factory=dict)
-    _busy: list[tuple[float, str]] = field(default_factory=list)  # until when an epoch goes on
-    _ready: dict[str, float] = field(default_factory=dict)  # when what is done once will be there
+    _busy: list[tuple[float, str]] = field(default_factory=list)  # when each epoch ends
+    _ready: dict[str, float] = field(default_factory=dict)  # when work that is done only once will be finished
 
     def __post_init__(self) -> None:
         study, budget = self.study, self.study.budget
@@ -80,16 +80,16 @@ class _Play:
             mode="max", max_epochs=budget.max_epochs, can_pause=True, trials=study.trials
         )
         self._most_seconds = math.inf if budget.hours is None else budget.hours * SECONDS_PER_HOUR
-        kept = budget.max_epochs if study.refit else 0  # for the refit: the winner is mostly one of full length
+        kept = budget.max_epochs if study.refit else 0  # for the refit: the winner mostly has full length
         self._most_epochs = math.inf if budget.total_epochs is None else max(1, budget.total_epochs - kept)
 
     def play(self) -> Rehearsal:
-        """The search, and after it the refit that the study declares."""
+        """Simulate the search, and after it the refit if the study declares one."""
         found = self._search()
         return found if self.study.refit is None or not found.whole else self._refitted(found)
 
     def _refitted(self, search: Rehearsal) -> Rehearsal:
-        """With the winner trained again, by itself and as long as it took; a limit on time holds for both."""
+        """The search with the winner trained again, alone and as long as before; a limit on time holds for both."""
         winner = max(self.trials.values(), key=lambda trial: (trial.epoch, trial.value))
         epochs = sum(max(SHORTEST, winner.speed.epoch(number)) for number in range(1, winner.epoch + 1))
         seconds = winner.speed.start_seconds + epochs * (self.study.declared_trial.refit_share or 1.0)
@@ -103,13 +103,13 @@ class _Play:
         )
 
     def _search(self) -> Rehearsal:
-        """To a limit, to the end of all trials, or as far as is played."""
+        """Simulate to a limit, to the end of all trials, or for MOST_REPORTS reports."""
         self._fill()
         while self._busy:
             self.clock, name = heapq.heappop(self._busy)
             self.epochs += 1
             if self._over:
-                last = max([self.clock, *(until for until, _ in self._busy)])  # epochs that run are finished
+                last = max([self.clock, *(until for until, _ in self._busy)])  # running epochs are finished
                 return Rehearsal(last, self.epochs + len(self._busy), len(self.trials), whole=True)
             if self.epochs >= MOST_REPORTS:
                 return self._beyond()
@@ -122,7 +122,7 @@ class _Play:
         return self.clock >= self._most_seconds or self.epochs + len(self._busy) >= self._most_epochs
 
     def _beyond(self) -> Rehearsal:
-        """Of a search that is longer than is played, as far as its limits say how long."""
+        """The length of a search that is longer than the simulation, as far as its limits define it."""
         each = self.clock / self.epochs
         share = max(1.0, self._left / len(self.trials)) if math.isfinite(self._left) else math.inf
         epochs = min(self._most_epochs, self.epochs * share, self._most_seconds / each)

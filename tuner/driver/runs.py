@@ -1,4 +1,4 @@
-"""`run` and `resume`: a study becomes a run folder."""
+"""`run` and `resume`: they turn a study into a run folder."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def run(
     """Search: check the study, run its trials, write the run folder; returns the run.
 
     `changes` are those of `Study.with_options`; None for no change. Ctrl-C, SIGTERM and SIGHUP end the search early;
-    the run's status is then "interrupted" and `resume` goes on with it. So it is where Ray dies.
+    the run's status is then "interrupted" and `resume` goes on with it. The same happens if Ray dies.
 
-    Raises StudyError (and its kinds) before anything is started or written where the study can't work.
+    Raises StudyError (or a subclass) before anything is started or written if the study can't work.
     """
     mode, targets = wandb_mode(driving.wandb), given_targets(driving.notify)
     declared = load_study(study) if not isinstance(study, Study) else study
@@ -80,7 +80,7 @@ def run(
         ExitStack() as leases,
     ):
         of_the_nodes = _of_nodes(ready, driving, cluster, open_folder(storage), interrupted)
-        start_from = awaited(learning, interrupted)  # before this run's own folder is there
+        start_from = awaited(learning, interrupted)  # before this run's own folder exists
         of_the_disk: list[str] = []
         if sizing is not None:
             workers = workers_of(cluster, driving.concurrency)
@@ -126,15 +126,15 @@ def resume(
 ) -> Run:
     """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
 
-    `limits` are those of `Budget` by their names, for the whole run; `wandb` stays as it was, unless it is given.
-    `study` is needed where the run was started from Python rather than from a file. Where the run's study file was
-    edited, its original is kept next to it and the difference is noted. If another driver works on the run this is
-    refused, unless `take_over`. `retry` names failed trials that run again first, from their last checkpoints; without
-    names all but those that diverged. `confirm` says how many of the best configurations are trained again first, and
-    under how many other seeds; of a run whose search has ended nothing else is trained then. `refit` trains the winner
-    again on training and validation images together, in the same way; `undo_refit` puts its own network back into
-    `best/`. Raises RunFolderError where there is nothing to go on with, a driver works on the run, or new trials could
-    not be compared with those it has, and StudyError for a limit that there isn't.
+    `limits` are those of `Budget` by their names, for the whole run; `wandb` is unchanged by default. `study` is needed
+    if the run was started from Python and not from a file. If the run's study file was edited, its original is kept
+    next to it and the difference is noted. If another driver works on the run this is refused, unless `take_over`.
+    `retry` names failed trials that run again first, from their last checkpoints; without names all except those that
+    diverged. `confirm` says how many of the best configurations are trained again first, and with how many other seeds;
+    if the run's search has ended, nothing else is trained. `refit` trains the winner again on training and validation
+    images together, in the same way; `undo_refit` puts its own network back into `best/`. Raises RunFolderError if
+    there is nothing to go on with, a driver works on the run, or new trials could not be compared with the existing
+    ones, and StudyError for an unknown limit.
     """
     check_names(limits)
     targets = given_targets(driving.notify)
@@ -143,7 +143,7 @@ def resume(
         interruptions(driving.grace_seconds) as interrupted,
         held(load_run(path).folder, take_over=take_over) as lease,
     ):
-        earlier = load_run(path)  # as the driver before left it
+        earlier = load_run(path)  # as the previous driver left it
         earlier.record.close()
         mode = wandb_mode(driving.wandb or earlier.info.get("wandb", "off"))
         going_on = decide(earlier, limits, study, retry, confirm, refit=refit, undo_refit=undo_refit)
@@ -187,7 +187,7 @@ def resume(
 
 
 def _tell_what_is_read(study: Study, driving: Driving) -> str | None:
-    """Say what is read while Ray starts; returns it in words, None if nothing takes time."""
+    """Say what is read while Ray starts; returns a description, None if nothing takes time."""
     reads = study.declared_trial.reads()
     if reads:
         tell(driving.listeners, OPENING, step=f"starting Ray, reading {reads}")
@@ -195,7 +195,7 @@ def _tell_what_is_read(study: Study, driving: Driving) -> str | None:
 
 
 def _room_to_go_on(going_on: Resumption, workers: int) -> list[str]:
-    """What the user should know of the disk's room; raises StudyError if a limit can't hold the least."""
+    """What the user should know about disk space; raises StudyError if a limit is below what a search needs."""
     earlier, study = going_on.earlier, going_on.study
     if going_on.conclude_only or not worth_a_look(study, earlier.folder.disk):
         return []
@@ -204,9 +204,7 @@ def _room_to_go_on(going_on: Resumption, workers: int) -> list[str]:
 
 
 def _do_what_was_asked(search: Search, going_on: Resumption) -> None:
-    """The steps before the first trial: a notice about an edited file, failed trials that run again, orders that
-    wait.
-    """
+    """The steps before the first trial: a notice about an edited file, failed trials that run again, waiting orders."""
     if going_on.text.changed:
         tell_of_changes(search.loop, going_on.text)
     if going_on.again is not None:
@@ -235,9 +233,7 @@ def _room_for_the_start(storage: str | Path) -> Iterator[None]:
 
 
 def _storage_of(run: Run) -> str:
-    """The folder of the run's study, which has runs of other studies beside it; for a run on object storage its own
-    folder.
-    """
+    """The folder of the run's study, next to those of other studies; for a run on object storage its own folder."""
     return str(run.folder.path.parents[1]) if isinstance(run.folder, LocalFolder) else run.path
 
 
@@ -275,7 +271,7 @@ def _of_nodes(
 
 
 def _download(study: Study, driving: Driving) -> None:
-    """Fetch data and weights before the search rather than in its trials; raises DataError or WeightsError."""
+    """Fetch data and weights before the search, not in its trials; raises DataError or WeightsError."""
     trial = study.declared_trial
     if missing := trial.missing_downloads():
         tell(driving.listeners, OPENING, step=f"fetching {', '.join(missing)}")

@@ -35,8 +35,8 @@ from tuner.wandb_mirror.process import END_SECONDS, INTERRUPTED_SECONDS, MirrorP
 from tuner.worker.implementation import implementation_of
 
 TUNE = "tune"
-NO_LIMIT = 1_000_000  # of trials that wait for nodes: the loop starts no more than are wanted at once
-SECONDS_FOR_SAVES_OF_STOPPED = 3.0  # that a search which a user ends waits for checkpoints
+NO_LIMIT = 1_000_000  # on trials that wait for nodes: the loop never starts more than are wanted at once
+SECONDS_FOR_SAVES_OF_STOPPED = 3.0  # that a search ended by a user waits for checkpoints
 
 
 class Search:
@@ -87,13 +87,13 @@ class Search:
         self.orders = Orders(folder, store_answers=self.loop.flush)
 
     def obey_what_waits(self, *, ended: bool) -> None:
-        """Orders that were left in the inbox; `ended` if the search had ended before."""
+        """Obey orders that were left in the inbox; `ended` if the search had ended before."""
         self.orders.obey_what_waits(self.loop, ended=ended)
 
     def perform(self, *, conclude_only: bool = False) -> Run:
         """Search until the end or an interruption, then conclude; returns the run. An error of the search itself is not
-        raised: the run is then interrupted, and names the error. Raises RunFolderError where another driver took the
-        run over: it goes on there, and nothing more is written here.
+        raised: the run is then interrupted, and names the error. Raises RunFolderError if another driver took the run
+        over: the run goes on there, and nothing more is written here.
         """
         mirror = self._start_mirror()
         with self.orders:
@@ -192,13 +192,13 @@ class Search:
             seconds = SECONDS_FOR_SAVES_OF_STOPPED if self.loop.stopped else SECONDS_FOR_SAVES
             leaves_on_error(bridge.await_saves)(min(seconds, self.interrupted.seconds_left() / 2))
             if self.loop.stopped or self.interrupted.reason not in (None, RAY_IS_GONE):
-                bridge.end_workers()  # which would train on while the conclusion is written
+                bridge.end_workers()  # they would go on training during the conclusion
             if self.study.failures.hung_minutes is not None:
                 with suppress(OSError):
                     self.folder.delete(STACKS)
 
     def _start_mirror(self) -> MirrorProcess | None:
-        """A search goes on without W&B where its process can't be started."""
+        """A search goes on without W&B if its process can't be started."""
         if self.info["wandb"] == "off":
             return None
         try:
@@ -209,7 +209,7 @@ class Search:
 
 
 def ray_storage(folder: Folder) -> dict[str, Any]:
-    """Where Ray keeps its own state: in the run's folder; in Azure by a file system that has the account's key."""
+    """Where Ray keeps its own state: in the run's folder; in Azure through a file system that has the account's key."""
     if isinstance(folder, ObjectFolder) and folder.uri.startswith(SCHEMES):
         return {"storage_path": folder.key, "storage_filesystem": folder.filesystem}
     return {"storage_path": folder.uri}

@@ -16,14 +16,14 @@ from tuner.trial.speed import Speed
 from tuner.worker.implementation import implementation_of
 from tuner.worker.measuring import Measured, measure_apart
 
-SAMPLES = 100  # configurations, whose kinds are counted
-MOST_KINDS = 8  # that are measured; the others count like the one that is most like them
-KIND_SECONDS = 2.5  # of steps for each
-MOST_PROCESSES = 8  # that measure at once
+SAMPLES = 100  # configurations that are drawn to count their kinds
+MOST_KINDS = 8  # kinds that are measured; others count like the most similar one
+KIND_SECONDS = 2.5  # of training steps, for each kind
+MOST_PROCESSES = 8  # processes that measure at the same time
 PLAYS = 9
-NARROWEST = 0.25  # of the logarithm: what a machine does now it does so much faster or slower later
-OPENING, CONCLUSION = 2.2, 3.0  # times the seconds in which libraries load: until the first epoch, and after the last
-BUSY = 0.7  # CPU time of the time that passed, below which others use the machine
+NARROWEST = 0.25  # half width of the interval's logarithm: a machine's speed varies that much
+OPENING, CONCLUSION = 2.2, 3.0  # before the first epoch and after the last, as multiples of libraries' loading time
+BUSY = 0.7  # below this share of CPU time in elapsed time, other programs use the machine
 
 Kind = Callable[[dict[str, Any]], str]
 
@@ -47,18 +47,18 @@ class Speeds:
 
 @dataclass(frozen=True)
 class SearchCost:
-    """What a search is predicted to cost; pairs are the ends of an interval.
+    """The predicted cost of a search; pairs are the ends of an interval.
 
     Attributes:
         epochs: of all trials
-        trials: that start
-        seconds: from the command to the report, the middle of it between the ends
+        trials: number of trials that start
+        seconds: from the command to the report: low, middle and high
         workers: trials at once
-        memory_bytes: of a worker
-        machine_bytes: of memory that the machine has
+        memory_bytes: of one worker
+        machine_bytes: the machine's memory
         cache_bytes: decoded images
         images: for training, validation and test
-        notes: what the user should know of how it was measured, in sentences
+        notes: what the user should know about how it was measured, in sentences
     """
 
     epochs: tuple[int, int]
@@ -78,7 +78,7 @@ class SearchCost:
         return low, middle, high
 
     def record(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """The cost as plain data."""
         low, middle, high = (round(each, 2) for each in self.minutes)
         return {
             "epochs": list(self.epochs),
@@ -96,7 +96,7 @@ class SearchCost:
 def measured_speeds(
     study: Study, workers: int, *, seconds: float, tell: Callable[[str], None] = lambda said: None
 ) -> tuple[Speeds | None, list[str]]:
-    """The cost of the study's trials on this machine, and the reasons why some of it isn't known."""
+    """The cost of the study's trials on this machine, and reasons why parts of it aren't known."""
     first, counted = kinds_of(study)
     kinds = [kind for kind, _ in counted.most_common(MOST_KINDS)]
     found = measure(study, [first[kind] for kind in kinds], workers, seconds=seconds, tell=tell)
@@ -109,7 +109,7 @@ def measured_speeds(
 
 
 def kinds_of(study: Study) -> tuple[dict[str, dict[str, Any]], Counter[str]]:
-    """The kinds of configurations that a study's space has: one of each, and how many there are among a hundred."""
+    """The kinds of configurations in a study's space: one of each, and their number among a hundred."""
     generator = np.random.default_rng(study.seed)
     configs = [study.search_space.sample(generator) for _ in range(SAMPLES)]
     kind = speeds_kind(study)
@@ -131,7 +131,7 @@ def measure(
     seconds: float,
     tell: Callable[[str], None] = lambda said: None,
 ) -> Measured:
-    """The cost of trials of these configurations while as many train at once as fit on the machine."""
+    """The cost of these configurations' trials while as many train at once as fit on the machine."""
     resources = study.resources.resolve(gpus_present=this_machine().gpus, uses_gpu=study.uses_gpu)
     gpu = resources.gpu_count > 0
     return measure_apart(
@@ -150,9 +150,7 @@ def measure(
 def measured_cost(
     study: Study, workers: int, *, tell: Callable[[str], None] = lambda said: None
 ) -> tuple[SearchCost | None, list[str]]:
-    """The cost of the study on this machine, and the reasons why some of it isn't known; `tell` gets what is being
-    measured.
-    """
+    """The cost of the study on this machine, and reasons why parts aren't known; `tell` gets what is being measured."""
     if study.strategies:
         return None, [f"what trials on several devices take isn't measured (strategy {', '.join(study.strategies)})"]
     if not implementation_of(study.declared_trial).scores:
@@ -165,7 +163,7 @@ def measured_cost(
 
 
 def search_cost(study: Study, workers: int, speeds: Speeds, notes: list[str] | None = None) -> SearchCost | None:
-    """The cost of the study if trials are this fast; None if no limit says how long it is."""
+    """The cost of the study if trials are this fast; None if no limit determines its length."""
     played = [rehearse(study, workers, speeds.of, seed) for seed in range(PLAYS)]
     if not all(play.whole for play in played):
         return None
@@ -197,7 +195,7 @@ def search_cost(study: Study, workers: int, speeds: Speeds, notes: list[str] | N
 
 
 def _interval(seconds: list[float]) -> tuple[float, float, float]:
-    """Low, middle and high of the simulated results; never narrower than the speed of machines varies."""
+    """Low, middle and high of the simulated results; at least as wide as machines' speed varies."""
     logs = np.log(seconds)
     middle, spread = float(np.median(logs)), max(NARROWEST, 1.3 * float(logs.std()))
     low, high = np.exp(middle - spread), np.exp(middle + spread)

@@ -8,11 +8,11 @@ from ray.tune import ProgressReporter
 
 
 class SilentReporter(ProgressReporter):  # type: ignore[misc]
-    """Shows nothing; the one that Ray Tune takes in a notebook clears the output of the cell, and tuner's table."""
+    """Shows nothing; Ray Tune's own reporter in a notebook clears the cell's output, and with it tuner's table."""
 
     def should_report(self, trials: list[Any], done: bool = False) -> bool:
-        """Never."""
+        """Never report."""
         return False
 
     def report(self, trials: list[Any], done: bool, *sys_info: str) -> None:
-        """Nothing."""
+        """Does nothing."""

@@ -10,13 +10,13 @@ from types import TracebackType
 from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption
 
 LOOK_SECONDS = 0.5
-LOST_SECONDS = 2.0  # that a search without Ray has to notice that by itself
+LOST_SECONDS = 2.0  # for a search to notice by itself that Ray is gone
 ANSWER_SECONDS = 2.0
-SILENT_LOOKS = 4  # a cluster that accepts no connection this often in a row is gone
+SILENT_LOOKS = 4  # a cluster is gone if it accepts no connection so many times in a row
 
 
 class Watchdog:
-    """A thread that looks after Ray for the length of a `with` block."""
+    """A thread that watches Ray for the length of a `with` block."""
 
     def __init__(self, interruption: Interruption, is_gone: Callable[[], bool]) -> None:
         self._interruption, self._is_gone = interruption, is_gone
@@ -42,7 +42,7 @@ class Watchdog:
                 self._interruption.ask(RAY_IS_GONE)
             if self._is_overdue():
                 self._interruption.break_in()
-                wait = LOST_SECONDS  # in case the first one was swallowed by the code that it interrupted
+                wait = LOST_SECONDS  # in case the interrupted code swallowed the first one
 
     def _is_overdue(self) -> bool:
         allowed = LOST_SECONDS if self.ray_is_gone else self._interruption.grace_seconds / 2
@@ -57,7 +57,7 @@ class Listening:
         self._silent = 0
 
     def is_gone(self) -> bool:
-        """Whether one of them didn't answer any of the last checks."""
+        """Whether one of the addresses didn't answer any of the last checks."""
         self._silent = 0 if self._gcs_answers() and self._raylet_answers() else self._silent + 1
         return self._silent >= SILENT_LOOKS
 

@@ -1,4 +1,4 @@
-"""Scores the winner once on the test split, after the search, by its implementation on a worker."""
+"""Scores the winner once on the test split after the search: its implementation does it, on a worker."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from tuner.worker.pickling import pickle_trial
 SHORTEST_LIMIT = 600.0  # seconds that scoring may take, or
 EPOCHS_ALLOWED = 20  # this many times the winner's mean epoch, whichever is more
 LOOK_SECONDS = 0.2
-RETRIES = 2  # where the worker dies
+RETRIES = 2  # if the worker dies
 
 
 def write_winner(
     study: Study, folder: Folder, record: RunRecord, resources: Resources, leave: Callable[[], bool]
 ) -> None:
-    """Write `best/`: the winner as its implementation scores it, or its checkpoint as it was saved.
+    """Write `best/`: the winner as its implementation scores it, or only its checkpoint.
 
-    Raises ScoringInterrupted as soon as `leave` says so, TimeoutError where scoring takes far longer than it should,
-    and whatever goes wrong in scoring.
+    Raises ScoringInterrupted as soon as `leave` says so, TimeoutError if scoring takes far longer than it should, and
+    any exception of the scoring itself.
     """
     due = winner_due(folder, record)
     if due is None:
@@ -71,7 +71,7 @@ def _score(
     resources: Resources,
     leave: Callable[[], bool],
 ) -> None:
-    """On a worker, with what a trial gets: the driver needs neither torch nor a GPU."""
+    """Score on a worker, with a trial's resources: the driver needs neither torch nor a GPU."""
     needs = {"num_cpus": resources.cpus or 1, "num_gpus": resources.gpus or 0}
     scorer = ray.remote(_Scorer).options(**needs, max_restarts=RETRIES, max_task_retries=RETRIES).remote()
     device = "cuda" if resources.gpus else "cpu"
@@ -80,7 +80,7 @@ def _score(
     try:
         _await(scorer.score.remote(*given), limit, leave)
     except (ScoringInterrupted, TimeoutError):
-        meanwhile(lambda: ray.kill(scorer))  # which may wait for a Ray that is gone
+        meanwhile(lambda: ray.kill(scorer))  # may wait for a Ray that is gone
         raise
 
 
@@ -95,10 +95,10 @@ def _await(task: Any, seconds: float, leave: Callable[[], bool]) -> None:
 
 
 class _Scorer:
-    """An actor: for a task the raylet starts a second worker, which would import torch and do nothing.
+    """An actor and not a task, for which the raylet starts a second worker that imports torch and does nothing.
 
-    It starts workers ahead for tasks that wait, the one that it is asked about among them (Ray 2.60's `node_manager.cc`
-    and `worker_pool.cc`).
+    The raylet starts workers in advance for waiting tasks, and counts the present one among these (Ray 2.60's
+    `node_manager.cc` and `worker_pool.cc`).
     """
 
     def score(self, *given: Any) -> None:
@@ -130,12 +130,12 @@ def _score_on_worker(
         scored = trial.refitted() if "refit" in details else trial
         implementation_of(trial).score(scored, config, checkpoint, best, record=details, **how)
         folder.delete(NEW)
-        for file in sorted(best.iterdir(), key=lambda file: file.name == "model.json"):  # it vouches for the others
+        for file in sorted(best.iterdir(), key=lambda file: file.name == "model.json"):  # last: says they're whole
             folder.write(f"{NEW}/{file.name}", file.read_bytes())
 
 
 def _own(store: CheckpointStore, details: dict[str, Any], target: Path) -> Path | None:
-    """The checkpoint of the winner itself; None if it no longer exists."""
+    """The winner's own checkpoint; None if it no longer exists."""
     try:
         return store.fetch(details["trial"], details["epoch"], target)
     except TrialError:

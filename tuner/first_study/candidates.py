@@ -11,7 +11,7 @@ from tuner.errors import WeightsError
 from tuner.trial.models import IMAGENET, find_model, hub_folder, model_facts
 
 SERVER = "https://download.pytorch.org/models/"
-SECONDS = 4.0  # that the server gets to answer
+SECONDS = 4.0  # for the server to answer
 
 # Accuracy in percent on ImageNet, from torchvision's table of weights:
 # https://docs.pytorch.org/vision/stable/models.html
@@ -57,8 +57,7 @@ class Offer:
 
 
 def offer(asked: Sequence[str] = (), *, random: bool = False) -> Offer:
-    """The models whose weights are cached or can be downloaded: among the named ones, else among those that tuner
-    knows.
+    """The models whose weights are cached or can be downloaded, among the named ones or those that tuner knows.
 
     Args:
         asked: names; empty for the usual ones
@@ -66,7 +65,7 @@ def offer(asked: Sequence[str] = (), *, random: bool = False) -> Offer:
 
     Raises:
         StudyError: torchvision has no model of that name.
-        WeightsError: no weights can be had.
+        WeightsError: no weights are available.
     """
     if random:
         return Offer(tuple(Candidate(name, None) for name in asked or ("resnet18",)))
@@ -99,7 +98,7 @@ def unreachable() -> str | None:
 
 
 def _cached(name: str) -> Candidate | None:
-    """With the model's default weights if they are here, else with others of its that are."""
+    """The model with its default weights if they are cached, else with other cached weights of it."""
     facts = find_model(name)
     here = [each.name for each in facts.published.values() if each.path.is_file()]
     if facts.default in here:

@@ -34,7 +34,7 @@ from tuner.trial import ImageClassifier
 from tuner.trial.models import IMAGENET
 from tuner.trial.speed import Speed
 
-SHARE = 0.8  # of the minutes that the predicted time may take: the rest is for a machine that is busier then
+SHARE = 0.8  # of the minutes for the predicted time; the rest is a reserve for a busier machine
 MOST_TRIALS = 60  # with more, the winner is more likely just a lucky one
 MOST_HOURS = 10_000.0  # no limit
 PROBE_SECONDS = 1.5  # of steps with each model
@@ -48,10 +48,10 @@ class Draft:
 
     Attributes:
         plan: settings and reasons
-        study: the same as an object
+        study: the plan as an object
         cost: what it is predicted to take; None if nothing could be measured
-        means: the models that were measured, with their speeds
-        left_out: models that weren't, and why
+        means: the measured models, with their speeds
+        left_out: models that weren't measured, and why
     """
 
     plan: Plan
@@ -67,9 +67,9 @@ def draft(look: FirstLook, wishes: Wishes, offered: Offer, data: str, tell: Tell
     Args:
         look: at the data
         wishes: of the user
-        offered: models that can be had
-        data: the folder as the file is to name it
-        tell: told what is measured
+        offered: available models
+        data: the folder's name in the file
+        tell: is called with what is measured
 
     Raises:
         StudyError: no model can be trained here.
@@ -132,7 +132,7 @@ def _speeds(study: Study, workers: int, means: Means, tell: Tell) -> tuple[Speed
 
 
 def _study_of(planned: Plan) -> Study:
-    """As it will be loaded from the file; its data named from here."""
+    """The study as it will be loaded from the file, with its data's path from here."""
     with tempfile.TemporaryDirectory(prefix="tuner-init-") as folder:
         path = Path(folder) / "study.py"
         path.write_text(planned.text(), encoding="utf-8", errors="backslashreplace")

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from tuner.first_study.pictures import Picture, pixels_of
 
-BITS = 15  # of 128 that may differ: then one of the 16 bytes is the same at least
+BITS = 15  # of 128 that may differ: then at least one of the 16 bytes is the same
 PARTS = 16
-CORRELATED = 0.98  # thumbnails, at least: brightness and contrast aside
+CORRELATED = 0.98  # least correlation of thumbnails, without brightness and contrast
 FLAT = 6.0  # standard deviation of a thumbnail's levels, below which a hash is noise
 BLOCK = 2_000  # images that are compared with others at once
 MOST_COMPARED = 300_000_000  # pairs of hashes
@@ -32,8 +32,8 @@ class Likeness:
     """Groups of two or more images, as indices.
 
     Attributes:
-        same: pixel for pixel
-        near: alike, those of `same` among them
+        same: identical pixel for pixel
+        near: near duplicates, including those of `same`
         whole: whether all images were compared
     """
 
@@ -43,7 +43,7 @@ class Likeness:
 
 
 def likeness(files: Sequence[Path], pictures: Sequence[Picture | str]) -> Likeness:
-    """Find images that are the same or alike, of those that could be read."""
+    """Find identical images and near duplicates among those that could be read."""
     seen = [
         index
         for index, picture in enumerate(pictures)
@@ -58,7 +58,7 @@ def likeness(files: Sequence[Path], pictures: Sequence[Picture | str]) -> Likene
 
 
 def groups_of(pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """What is joined by pairs, each group sorted, the first ones first."""
+    """The groups joined by pairs, each sorted, in the order of their first images."""
     roots: dict[int, int] = {}
 
     def root(node: int) -> int:
@@ -76,7 +76,7 @@ def groups_of(pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
 
 
 def _same(files: Sequence[Path], pictures: Sequence[Picture | str], seen: list[int]) -> list[list[int]]:
-    """By size and thumbnail first; those that share both are decoded whole."""
+    """Pairs of identical images: those with the same size and thumbnail are decoded completely and compared."""
     alike: dict[tuple[tuple[int, int], bytes], list[int]] = defaultdict(list)
     for index in seen:
         picture = pictures[index]
@@ -120,7 +120,7 @@ def hashes_of(thumbnails: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 
 def _near(thumbnails: list[npt.NDArray[np.uint8]]) -> tuple[Pairs, bool]:
-    """Pairs that are alike, and whether all were compared."""
+    """Pairs of near duplicates, and whether all were compared."""
     if len(thumbnails) < 2:
         return np.empty((0, 2), np.int64), True
     stacked = np.stack(thumbnails)
@@ -150,7 +150,7 @@ def _close(hashes: npt.NDArray[np.uint8]) -> tuple[Pairs, bool]:
 
 
 def _pairs(hashes: npt.NDArray[np.uint8], group: npt.NDArray[np.int64], start: int) -> Pairs:
-    """Of some images of a group with those after them."""
+    """Pairs of some images of a group with later ones."""
     block, after = group[start : start + BLOCK], group[start:]
     bits = np.zeros((len(block), len(after)), np.uint8)
     for part in range(PARTS):

@@ -18,10 +18,10 @@ from tuner.trial.image_folder import Folder, LeftOut
 TOLD = {"train": "training", "validation": "validation", "test": "test"}
 NAMED = 3  # examples in a sentence
 GROUP_PATTERNS = (r"^([^_]+)_", r"^(.+)_[^_]+$", r"^([^-]+)-", r"^(.+)-[^-]+$", r"^(.+?)[ (]+\d+\)?\.[^.]+$")
-EXPLAINED = 0.9  # of the groups of alike images that a pattern has to hold together
+EXPLAINED = 0.9  # of the groups of similar images that a pattern has to keep together
 LARGEST_GROUP = 0.1  # of the images
 FEWEST_GROUPS = 20
-FEW_IMAGES = 1_000  # for training, below which a fifth is held out for validation
+FEW_IMAGES = 1_000  # of training images; with fewer a fifth is held out for validation
 GREY = 0.9  # of the images, for a data set to be grey
 
 Place = tuple[str, str, Path]  # split, class, file
@@ -33,12 +33,12 @@ class FirstLook:
 
     Attributes:
         folder: that was looked at
-        headers: counts, sizes, modes; its counts and what is left out are those of a whole look
-        shorter: pixels of the shorter side of the image in the middle
+        headers: counts, sizes, modes; its counts and left-out files are from decoding all images
+        shorter: pixels of the median image's shorter side
         grey: share of the images without colours
         places: split, class and file of each image that can be read
-        alike: among these
-        group: pattern of file names that holds alike images together; None for none
+        alike: similar images among these
+        group: pattern of file names that keeps similar images together; None for none
     """
 
     folder: Folder
@@ -51,7 +51,7 @@ class FirstLook:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """Those that the folder has."""
+        """The splits that the folder has."""
         return tuple(dict.fromkeys(part for each in self.headers.counts.values() for part in each))
 
     def count(self, split: str) -> int:
@@ -71,7 +71,7 @@ class FirstLook:
 
     @property
     def is_grey(self) -> bool:
-        """Whether nearly all images are."""
+        """Whether nearly all images are grey."""
         return self.grey >= GREY
 
     @property
@@ -80,7 +80,7 @@ class FirstLook:
         return [*self.headers.notices, *_told(self, self.alike.same, SAME), *_near(self)]
 
     def record(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """The look as plain data."""
         told = {
             name: [[self.folder.relative(self.places[index][2]) for index in group] for group in groups]
             for name, groups in (("same", self.alike.same), ("alike", self.alike.near))
@@ -99,11 +99,11 @@ def look(path: Path, tell: Callable[[int, int], None] = lambda done, total: None
     """Look at all images of a folder.
 
     Args:
-        path: a class per subfolder, or train/, val/ and test/ with such
-        tell: told how many images are decoded, of how many
+        path: a folder with a class per subfolder, or with train/, val/ and test/ that have these
+        tell: is called with how many images are decoded, of how many
 
     Raises:
-        DataError: it isn't laid out so, or most of a class's images can't be read, which a search refuses.
+        DataError: it isn't laid out like this, or most of a class's images can't be read, which a search refuses.
     """
     folder = Folder(path)
     found = folder.look().images
@@ -154,7 +154,7 @@ def _check_readable(folder: Folder, found: dict[str, dict[str, list[Path]]], rea
 
 
 def _counts(headers: FolderHeaders, places: Iterable[Place]) -> dict[str, dict[str, int]]:
-    """Of what can be read, in the order of the folder."""
+    """Counts of readable images, in the order of the folder."""
     counts = {name: dict.fromkeys(each, 0) for name, each in headers.counts.items()}
     for part, name, _ in places:
         counts[name][part] += 1
@@ -196,7 +196,7 @@ ALIKE = _Words("~", "has a near duplicate", "have near duplicates", "look whethe
 
 
 def _told(look: FirstLook, groups: Sequence[Sequence[int]], words: _Words) -> Iterator[str]:
-    """Images that are in one class, in two, in two splits."""
+    """Sentences about similar images in one class, in two classes, in two splits."""
     across = [group for group in groups if len({look.places[index][1] for index in group}) > 1]
     leaks = [group for group in groups if len({look.places[index][0] for index in group}) > 1]
     within = [group for group in groups if group not in across and group not in leaks]
@@ -238,6 +238,6 @@ def _pairs(look: FirstLook, groups: Sequence[Sequence[int]], sign: str) -> str:
 
 
 def _different(look: FirstLook, group: Sequence[int]) -> list[int]:
-    """Two of a group, of different classes or splits where there are some."""
+    """Two images of a group, if possible of different classes or splits."""
     first = look.places[group[0]][:2]
     return [group[0], next((index for index in group[1:] if look.places[index][:2] != first), group[1])]

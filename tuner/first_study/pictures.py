@@ -20,10 +20,10 @@ from tuner.trial.image_limits import FORMATS, most_pixels_alone, too_large, what
 if TYPE_CHECKING:
     from PIL import Image
 
-SMALL = 16  # pixels of an edge of what is kept of an image
-DRAFT = 64  # pixels that a JPEG is decoded to at least: a fraction of its size costs a fraction of the time
-LARGEST = 2**25  # pixels; a larger image of another format isn't decoded, as each takes seconds and gigabytes
-COLOUR = 3  # levels that a grey image's channels differ by at most
+SMALL = 16  # pixels of a thumbnail's edge
+DRAFT = 64  # the least pixels to which a JPEG is decoded: a fraction of its size takes a fraction of the time
+LARGEST = 2**25  # pixels; larger images of other formats aren't decoded, because each takes seconds and gigabytes
+COLOUR = 3  # the most levels by which a grey image's channels differ
 TELL_SECONDS = 0.2
 
 
@@ -43,12 +43,11 @@ class Picture:
 
 
 def see(files: Sequence[Path], tell: Callable[[int, int], None] = lambda done, total: None) -> list[Picture | str]:
-    """The images, decoded by as many threads as there are CPUs; for one that can't be read, the reason, as words after
-    "it".
+    """The images, decoded by a thread for each CPU; for an unreadable one the reason, as words after "it".
 
     Args:
         files: image files
-        tell: told how many are done, of how many
+        tell: is called with how many are done, of how many
     """
     found: list[Picture | str] = []
     told = time.monotonic()
@@ -73,7 +72,7 @@ def _see(path: Path, limit: int) -> Picture | str:
             if image.size[0] * image.size[1] > LARGEST:
                 return Picture(size, grey=image.mode in ("1", "L"))
             small = _rgb(image).resize((SMALL, SMALL), Image.Resampling.BOX)
-    except Exception as error:  # decoders raise whatever a damaged file leads them to
+    except Exception as error:  # decoders may raise anything for a damaged file
         return what_is_wrong(path, error)
     thumbnail = np.asarray(small, dtype=np.uint8)
     spread = thumbnail.max(axis=2).astype(int) - thumbnail.min(axis=2)
@@ -81,7 +80,7 @@ def _see(path: Path, limit: int) -> Picture | str:
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    """As RGB of 8 bits; of more bits the range that it uses."""
+    """The image as 8-bit RGB; if it has more bits, its range is scaled to 8 bits."""
     from PIL import Image
 
     if image.mode.startswith("I") or image.mode == "F":

@@ -12,7 +12,7 @@ WIDTH = 100  # characters of a line
 
 @dataclass(frozen=True)
 class Setting:
-    """A line of the file: `name`, the value as Python has it, and why."""
+    """A line of the file: `name`, the value as Python text, and why."""
 
     name: str
     value: str
@@ -39,15 +39,15 @@ class Plan:
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """All of them."""
+        """All settings."""
         return (*self.trial, *self.space, *self.study)
 
     def with_setting(self, changed: Setting) -> Plan:
-        """The same with another value of a setting of the study, by its name."""
+        """The plan with another value of one of the study's settings, by name."""
         return replace(self, study=tuple(changed if each.name == changed.name else each for each in self.study))
 
     def text(self) -> str:
-        """The file."""
+        """The file's text."""
         body = "\n".join(each.value for each in self.settings)
         names = [name for name in ("choice", "loguniform", "uniform") if re.search(rf"\b{name}\(", body)]
         lines = [
@@ -78,7 +78,7 @@ def _docstring(text: str) -> Iterator[str]:
 
 
 def _lines(settings: Iterable[Setting], indent: int, form: str) -> Iterator[str]:
-    """Each setting below its reason."""
+    """Lines with each setting after its reason."""
     space = " " * indent
     for each in settings:
         yield from (f"{space}# {line}" for line in wrap(each.reason, WIDTH - indent - 2))
@@ -86,6 +86,6 @@ def _lines(settings: Iterable[Setting], indent: int, form: str) -> Iterator[str]
 
 
 def quoted(value: object) -> str:
-    """A value as Python has it, a text in double quotes where it has none itself."""
+    """A value as Python text; strings in double quotes if they contain none."""
     told = repr(value)
     return f'"{told[1:-1]}"' if isinstance(value, str) and told.startswith("'") and '"' not in told else told

@@ -13,16 +13,16 @@ from tuner.first_study.plan import Plan, Setting, quoted
 from tuner.trial.folder_headers import FEW
 from tuner.trial.speed import Speed
 
-FINE_TUNED = 600  # training images from which all layers may learn: on fewer the head alone was as good
-FINE_EPOCHS = 45  # that all trials need together for layers to be fine-tuned: six trials of 7 or so
-BACKWARD = 3.5  # seconds of an image that trains all layers, for each that it takes to go through them
-SHARE_FOR_FEATURES = 0.4  # of the time, that frozen backbones may take
+FINE_TUNED = 600  # from so many training images on all layers may learn; with fewer, training the head was as good
+FINE_EPOCHS = 45  # of all trials together that fine-tuning needs: about six trials of 7
+BACKWARD = 3.5  # time per image for training all layers, as a multiple of the forward pass
+SHARE_FOR_FEATURES = 0.4  # of the time, for frozen backbones
 MOST_MODELS = 3
 MOST_TOTAL = 4_000  # epochs of all trials
 LENGTHS = {"head": 20, "gradual": 8, "all": 12}  # of a trial
-SURE_FROM = 200  # validation images from which accuracy tells heads apart: with 60, choosing by the loss is better
-UNEVEN = 3.0  # times the images of the smallest class, from which classes count alike
-SIZES = (160, 128, 96, 64)  # pixels that images are brought to where the weights' own size takes too long
+SURE_FROM = 200  # validation images for which accuracy distinguishes heads: with 60, choosing by the loss is better
+UNEVEN = 3.0  # largest to smallest class, from which ratio on all classes count equally
+SIZES = (160, 128, 96, 64)  # pixels of images if the weights' own size takes too long
 RANDOM_SIZES = (32, 64, 96, 128)
 
 
@@ -32,10 +32,10 @@ class Wishes:
 
     Attributes:
         minutes: for the whole search
-        models: by name; empty for what the machine can do
-        random: from random weights
+        models: by name; empty to choose what suits the machine
+        random: whether to train from random weights
         mirrored: whether a mirrored image is still of its class; None if that isn't known
-        evenly: whether all classes matter alike, however few images they have; None to see by their sizes
+        evenly: whether all classes matter equally, even with few images; None to decide by their sizes
         group: pattern of file names that belong together; None for the one that was found
     """
 
@@ -52,10 +52,10 @@ class Means:
     """What is available for the search.
 
     Attributes:
-        candidates: that can be had and were measured
-        speeds: by model, of a trial whose backbone is frozen (of one with random weights: as they are)
-        kinds: the same by `Implementation.cost_kind`
-        ready_seconds: in which libraries load
+        candidates: available models that were measured
+        speeds: by model, of a trial with a frozen backbone (with random weights: of a full trial)
+        kinds: speeds by `Implementation.cost_kind`
+        ready_seconds: time in which libraries load
         workers: trials at once
         around: seconds before the first trial and after the last
     """
@@ -68,13 +68,13 @@ class Means:
     around: float
 
     def forward(self, model: str) -> float:
-        """Seconds of an image through the network."""
+        """Seconds per image through the network."""
         return 1 / self.speeds[model].images_per_second
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """Models and what learns."""
+    """The models, and which layers learn."""
 
     models: tuple[Candidate, ...]
     finetune: str
@@ -89,7 +89,7 @@ def plan(look: FirstLook, wishes: Wishes, means: Means, data: str) -> Plan:
         look: at the data
         wishes: of the user
         means: candidates and their speeds
-        data: the folder's path as the file has it
+        data: the folder's path in the file
     """
     chosen = _choose(look, wishes, means)
     classes = len(look.headers.counts)
@@ -185,7 +185,7 @@ def _trial(look: FirstLook, wishes: Wishes, means: Means, chosen: _Choice, data:
 
 
 def _raw(pattern: str) -> str:
-    """As a raw text where that can be."""
+    """A raw string if possible."""
     return repr(pattern) if '"' in pattern or pattern.endswith("\\") or "\n" in pattern else f'r"{pattern}"'
 
 
@@ -335,17 +335,17 @@ def _metric(look: FirstLook, wishes: Wishes, chosen: _Choice) -> Setting:
 
 
 def _refit(chosen: _Choice) -> list[Setting]:
-    """Only for a head, whose training varies little: otherwise luck can be worth more than the further images."""
+    """Refit only a head, whose training varies little: otherwise luck can matter more than the further images."""
     if chosen.finetune != "head":
         return []
     return [Setting("refit", '"train+validation"', "the winner learns from all images but those for test, in the end")]
 
 
 def budget_text(wishes: Wishes, total_epochs: int, longest: int) -> str:
-    """The budget as Python has it."""
+    """The budget as Python text."""
     return f"Budget(total_epochs={total_epochs}, max_epochs={longest}, minutes={wishes.minutes:g})"
 
 
 def least_epochs(longest: int) -> int:
-    """The fewest epochs that let a search compare trials: some trials to the first rung, one to its end."""
+    """The fewest epochs with which a search can compare trials: some trials to the first rung, one to its end."""
     return longest + 3 * min(3, math.ceil(longest / 2))

@@ -17,16 +17,16 @@ Ask = Callable[[str], str]
 
 
 def asked(wishes: Wishes, look: FirstLook, offered: Offer, ask: Ask) -> tuple[Wishes, Offer]:
-    """The wishes, replaced by the user's answers where given, and the models that are left.
+    """The wishes, replaced by the user's answers if given, and the remaining models.
 
     Args:
-        wishes: as the options have them: what an empty answer keeps
+        wishes: from the options; an empty answer keeps them
         look: at the data
-        offered: models that can be had
-        ask: shows a question and returns the answer; raises EOFError if nobody answers
+        offered: available models
+        ask: shows a question and returns the answer; raises EOFError without an answer
 
     Raises:
-        StudyError: nobody answers.
+        StudyError: there was no answer.
     """
     try:
         wishes = replace(wishes, minutes=_minutes(ask, wishes.minutes))

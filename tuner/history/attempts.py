@@ -29,7 +29,7 @@ class Attempt:
 
 @dataclass
 class Attempts:
-    """All of them, in their order.
+    """All failed tries of a trial, in their order.
 
     `waiting` says that the next try has not begun yet; `alone` that the trial has its device to itself from now on.
     """
@@ -37,7 +37,7 @@ class Attempts:
     failed: list[Attempt] = field(default_factory=list)
     forgiven: int = 0  # how many of the first ones don't count, because the user ran the trial again
     waiting: bool = False
-    followed: int = 0  # of `failed`, the first ones, each of which another try came after
+    followed: int = 0  # how many of `failed`, from the first on, another try followed
     alone: bool = False
 
     def add(self, failure: dict[str, Any], *, time: float, epoch: int, kind: str) -> None:
@@ -52,7 +52,7 @@ class Attempts:
 
     @property
     def tried_again(self) -> list[Attempt]:
-        """The failures after which another try came; the last failure may be the trial's end."""
+        """The failures that another try followed; the last failure may have ended the trial."""
         return self.failed[: self.followed]
 
     def forgive(self) -> None:
@@ -60,24 +60,22 @@ class Attempts:
         self.forgiven, self.alone = len(self.failed), False
 
     def count(self, kind: str) -> int:
-        """How many of this kind count."""
+        """How many failures of this kind count."""
         return sum(attempt.kind == kind for attempt in self.failed[self.forgiven :])
 
     @property
     def last(self) -> Attempt:
-        """The newest; there must be one."""
+        """The newest failure; there must be one."""
         return self.failed[-1]
 
     @property
     def due(self) -> Attempt | None:
-        """The failure with which the trial ends if its next try never begins; None if it only lost or left its
-        worker.
-        """
+        """The failure that ends the trial if its next try never begins; None if it only lost or left its worker."""
         return self.last if self.waiting and self.last.kind not in (LOST, DRAINED) else None
 
 
 def begin_anew(trial: TrialRecord) -> None:
-    """A failed trial that the user runs again: it waits for a worker, and its failure becomes one of the attempts."""
+    """The user runs a failed trial again: it waits for a worker, and its failure becomes one of the attempts."""
     trial.attempts.add(vars(trial), time=trial.ended or trial.started, epoch=trial.epoch, kind="")
     trial.attempts.forgive()
     trial.status, trial.ended = "running", None

@@ -3,8 +3,8 @@
     checkpoints/<trial>/<epoch>/files/         what the trial saved, as it saved it
     checkpoints/<trial>/<epoch>/manifest.json  trial, epoch, and size and sha256 of each file
 
-A worker writes a checkpoint beside its place and moves it there as a whole; on an object store, which can't move a
-folder, the manifest is written last. A checkpoint is verified against its manifest before anything goes on from it.
+A worker writes a checkpoint next to its final place and moves it there as a whole; on an object store, which can't move
+a folder, the manifest is written last. A checkpoint is verified against its manifest before anything goes on from it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Fill = Callable[[Path], None]
 
 
 def checkpoint_path(trial: str, epoch: int) -> str:
-    """The place in the run folder of a trial's checkpoint of an epoch.
+    """The path in the run folder of a trial's checkpoint after an epoch.
 
-    Raises ValueError for a trial's id that tuner never gives: it could name another place.
+    Raises ValueError for an id that tuner never gives to trials: it could lead outside.
     """
     if not _TRIAL.fullmatch(trial):
         raise ValueError(f"a trial's id has letters, digits and _ only, got {trial!r}")
@@ -49,10 +49,9 @@ class CheckpointStore:
         self._folder = folder
 
     def write(self, trial: str, epoch: int, fill: Fill) -> None:
-        """Store the files that `fill` writes into the folder that it gets; an older checkpoint of the epoch is
-        replaced.
+        """Store the files that `fill` writes into the folder it gets, instead of an older checkpoint of the epoch.
 
-        Raises OSError if it can't be written; nothing is left of it then.
+        Raises OSError if it can't be written; then nothing is left of it.
         """
         name = checkpoint_path(trial, epoch)
         if not isinstance(self._folder, LocalFolder):
@@ -78,11 +77,11 @@ class CheckpointStore:
         return [name for name in self._folder.child(CHECKPOINTS).folders() if _TRIAL.fullmatch(name)]
 
     def has(self, trial: str, epoch: int) -> bool:
-        """Whether there is one of this epoch."""
+        """Whether the trial has a checkpoint of this epoch."""
         return self._folder.exists(f"{checkpoint_path(trial, epoch)}/{MANIFEST}")
 
     def size(self, trial: str, epoch: int) -> int:
-        """Bytes of its files and its manifest; 0 where it isn't there, or its manifest can't be read."""
+        """Bytes of a checkpoint's files and its manifest; 0 if it doesn't exist, or its manifest can't be read."""
         try:
             content = self._folder.read(f"{checkpoint_path(trial, epoch)}/{MANIFEST}")
             return len(content) + sum(int(mark["bytes"]) for mark in json.loads(content)["files"].values())
@@ -90,10 +89,10 @@ class CheckpointStore:
             return 0
 
     def fetch(self, trial: str, epoch: int, target: Path) -> Path:
-        """A folder on this machine with the trial's files of that epoch, verified; a copy under `target` if need be.
+        """A folder on this machine with the trial's files of that epoch, verified; if necessary a copy under `target`.
 
         Raises:
-            TrialError: there is none, or it is cut off or changed.
+            TrialError: there is no checkpoint, or it is cut off or changed.
         """
         name = checkpoint_path(trial, epoch)
         try:
@@ -107,7 +106,7 @@ class CheckpointStore:
         return folder
 
     def delete(self, trial: str, epoch: int) -> None:
-        """Delete it, if it is there."""
+        """Delete a checkpoint if it exists."""
         self._folder.delete(checkpoint_path(trial, epoch))
 
     def sweep(self, trial: str) -> None:

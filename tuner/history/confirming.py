@@ -1,4 +1,4 @@
-"""Which trials `tuner confirm` and `tuner refit` still have to run, folded from a run's events."""
+"""Which trials `tuner confirm` and `tuner refit` still have to run, computed from a run's events."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Confirming:
     """Folds events by `apply`.
 
     Attributes:
-        waiting: the first trials of configurations, one for each seed that they still get, in the order of their turns
-        alone: whether nothing but these trials runs, as of a search that had ended
-        ended_by: what had ended that search
+        waiting: the first trials of configurations, once for each seed still to be trained, in their order
+        alone: whether only these trials run, because the search had ended before
+        ended_by: why the search had ended then
         refit: whether the winner is to be trained again on training and validation images together
-        own: whether `best/` is to have the winner's own network, even if it was trained again
-        refused: configurations, by their first trials, that no device has room for any more
+        own: whether `best/` shall have the winner's own network, even if it was trained again
+        refused: configurations, by their first trials, for which no device has room any more
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Confirming:
         self.alone, self.ended_by = False, None
         self.refit = self.own = False
         self.refused: set[str] = set()
-        self.asked: Counter[str] = Counter()  # seeds that were asked for in all, by first trials
+        self.asked: Counter[str] = Counter()  # total number of seeds that were asked for, by first trials
 
     def apply(self, event: Event) -> None:
         """Take one valid event; kinds that don't matter here change nothing."""
@@ -59,7 +59,7 @@ class Confirming:
             self.waiting.clear()
 
     def _add(self, trials: Sequence[str], seeds: int) -> None:
-        """Seed by seed, so that all configurations have the same number if it is interrupted."""
+        """Add trials seed by seed, so that after an interruption all configurations have equally many."""
         self.waiting += [trial for _ in range(seeds) for trial in trials]
         self.asked.update(dict.fromkeys(trials, seeds))
 

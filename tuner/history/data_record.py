@@ -1,4 +1,4 @@
-"""`data.json`: what a run's images are, as far as somebody's file can be read."""
+"""Reads `data.json`, which describes a run's images, from a file that may be damaged or foreign."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tuner.foreign_text import in_utf8
 from tuner.storage.folder import Folder
 
 DATA_FILE = "data.json"
-MOST_READ = 1_000  # files that were left out, which a report shows
+MOST_READ = 1_000  # of the files that were left out, as many as a report shows
 
 
 def files_left_out(folder: Folder) -> tuple[list[tuple[str, str]], int]:
-    """Paths and reasons of what a run's images were read without, and how many there are in all.
+    """Paths of image files that a run left out, each with its reason, and their total number.
 
-    None if the run has no such file, or a damaged one: then only its notice says how many they are.
+    None if the run has no such record, or a damaged one: then only its notice gives the number.
     """
     try:
         content: Any = json.loads(folder.read(DATA_FILE).decode())

@@ -1,4 +1,4 @@
-"""One event as a line of a file: how it is written with a checksum, and what is refused when it is read.
+"""One event as a line of a file: how it is written with a checksum, and which lines are refused when reading.
 
 A line is a JSON object of ASCII characters. Its last member is `"sum"`, eight hexadecimal digits: the CRC-32 of the
 line's bytes without that member, `,"sum":"…"`. Lines of format 1 have none and are read without the check.
@@ -15,13 +15,13 @@ from typing import Any
 
 Event = dict[str, Any]
 EVENTS = "events"  # the folder of their files
-DEEPEST = 100  # brackets within brackets; Python's own limit would end the program
-LATEST = 9e9  # seconds since 1970, in the year 2255: what tables and calendars still hold
-LARGEST = 2**53  # of counts: what survives as a float too
+DEEPEST = 100  # nested brackets; at Python's own limit the program would end
+LATEST = 9e9  # seconds since 1970, in the year 2255: tables and calendars can still hold it
+LARGEST = 2**53  # for counts: exact as a float, too
 MOST_SEEDS = 1000  # of one configuration
 _SUM = re.compile(rb',"sum":"([0-9a-f]{8})"}$')
-_HUGE = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{300}")  # what may be a number beyond all floats
-_TRIAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")  # it names folders
+_HUGE = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{300}")  # may be a number too large for a float
+_TRIAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")  # it is used as a folder's name
 _OUTCOMES = ("completed", "stopped", "failed")
 
 
@@ -85,7 +85,7 @@ def _members(value: list[Any] | dict[str, Any]) -> Iterable[Any]:
 
 
 def _no_number(constant: str) -> None:
-    """NaN and infinities are no JSON: they read back as null."""
+    """NaN and infinities aren't JSON: they are read as null."""
 
 
 # What each kind's fields are
@@ -104,7 +104,7 @@ def _is_count(value: object) -> bool:
 
 
 def _is_repeats(value: object) -> bool:
-    """Whether it is a number of seeds that somebody may train a configuration under."""
+    """Whether it is a valid number of seeds for training a configuration."""
     return _is_count(value) and isinstance(value, int) and 1 <= value <= MOST_SEEDS
 
 
@@ -221,7 +221,7 @@ _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
 
 
 def flaw(event: object) -> str | None:
-    """What is wrong with an event by itself, in a few words; None for a valid one and for unknown kinds."""
+    """What is wrong with an event considered alone, in a few words; None for a valid one and for unknown kinds."""
     if not isinstance(event, dict) or not isinstance(event.get("event"), str):
         return "it is no event"
     if not _is_time(event.get("time")):
@@ -260,5 +260,5 @@ def finite(value: object) -> bool:
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number beyond all floats
+    except OverflowError:  # a whole number too large for a float
         return False

@@ -11,7 +11,7 @@ from tuner.foreign_text import in_utf8
 from tuner.history.event_lines import EVENTS, DamagedLineError, Event, introduces, names_trial, parsed
 from tuner.storage.folder import Folder
 
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON writes it, one of a pair included
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON writes it, also as one of a pair
 _SEGMENT = re.compile(r"([0-9]{6,12})\.jsonl")
 
 
@@ -33,7 +33,7 @@ class Reading:
 def read_all(folder: Folder) -> Reading:
     """All events of a run in the order they happened, and which lines were set aside; damaged files raise nothing."""
     lines, events, torn, surrogates = _Lines(), [], None, False
-    names: dict[bytes, str] = {}  # by what the segments hold
+    names: dict[bytes, str] = {}  # of the segments, by their content
     for name in _without_gaps(segments(folder, lines.damages), lines.damages):
         if torn is not None:  # not in the newest segment: nobody is writing it
             lines.damages.append(torn)
@@ -61,7 +61,7 @@ class EventFollower:
         self._folder = folder
         self._lines = _Lines()
         self._segment, self._taken = 0, 0  # the newest segment seen, and the bytes read of it
-        self._sums: dict[int, hashlib._Hash] = {}  # of what was read, by segment
+        self._sums: dict[int, hashlib._Hash] = {}  # checksums of what was read, by segment
 
     @property
     def damages(self) -> Sequence[str]:
@@ -70,7 +70,7 @@ class EventFollower:
 
     @property
     def digest(self) -> str:
-        """Of all lines taken so far and the segments that they stand in: the same for the same log alone."""
+        """A digest of all lines taken so far and their segments: only the same log has the same digest."""
         told = "".join(f"{number}:{sums.hexdigest()}\n" for number, sums in sorted(self._sums.items()))
         return hashlib.sha256(told.encode()).hexdigest()
 
@@ -83,7 +83,7 @@ class EventFollower:
         return found
 
     def skip(self) -> None:
-        """Skip the lines that `new` would take: for who finds by their digest what they add up to."""
+        """Skip the lines that `new` would take, if their digest has already identified a stored result for them."""
         for name, lines in self._come():
             self._lines.skip(name, lines)
 
@@ -109,7 +109,7 @@ class _Lines:
 
     def __init__(self) -> None:
         self.damages: list[str] = []
-        self.trials: set[str] = set()  # that were started
+        self.trials: set[str] = set()  # trials that were started
         self._numbers: dict[str, int] = {}  # lines taken of each segment
 
     def take(self, segment: str, lines: bytes) -> list[Event]:
@@ -130,7 +130,7 @@ class _Lines:
         self._numbers[segment] = self._numbers.get(segment, 0) + lines.count(b"\n")
 
     def take_whole(self, segment: str, content: bytes) -> tuple[list[Event], str | None]:
-        """The events of a whole segment, and a sentence where its last line is cut off."""
+        """The events of a whole segment, and a sentence if its last line is cut off."""
         whole = content.rfind(b"\n") + 1
         events, end = self.take(segment, content[:whole]), content[whole:].strip()
         if not end:

@@ -73,7 +73,7 @@ __all__ = [
 
 SEGMENT_EVENTS = 20_000
 OBJECT_STORE_SECONDS = 20.0
-ANSWER_SECONDS = 1.0  # the same for answers to orders, which somebody waits for
+ANSWER_SECONDS = 1.0  # the same for answers to orders, because a user waits for them
 
 
 class Listener(Protocol):
@@ -105,7 +105,7 @@ class EventLog:
         """
         now = self._begun + time.monotonic() - self._clock  # times stay in order even if the clock is set back
         line = json.dumps({"event": kind, "time": now, **fields}, default=plain, allow_nan=True)
-        event: Event = json.loads(line, parse_constant=lambda _: None)  # NaN and infinities are no JSON
+        event: Event = json.loads(line, parse_constant=lambda _: None)  # NaN and infinities aren't JSON
         if self._file is not None and os.fstat(self._file.fileno()).st_nlink == 0:
             raise RunFolderError(
                 f"the run's folder must stay while the search runs, got {self._folder.uri!r} without {self._name}; "
@@ -120,7 +120,7 @@ class EventLog:
         return event
 
     def flush(self) -> None:
-        """Write events that are held back, as only happens on an object store; may be called from another thread.
+        """Write buffered events (only object stores have any); may be called from another thread.
 
         Raises OSError if that can't be done.
         """
@@ -129,7 +129,7 @@ class EventLog:
             uploads.flush()
 
     def close(self) -> None:
-        """Write what is still held back."""
+        """Write what is still buffered."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -160,8 +160,8 @@ class EventLog:
 class _Uploads:
     """A segment on an object store: an object can't be appended to, so it is written again as a whole.
 
-    The first line that isn't there yet starts a timer, so that no event waits for the next one. What a timer fails to
-    write is tried again with the next line, and raises there.
+    The first unwritten line starts a timer, so that no event waits for the next one. What a timer fails to write is
+    tried again with the next line, and raises there.
     """
 
     def __init__(self, folder: Folder, name: str) -> None:
@@ -188,7 +188,7 @@ class _Uploads:
         self.flush()
 
     def hurry(self) -> None:
-        """Write what is held back within ANSWER_SECONDS."""
+        """Write what is buffered within ANSWER_SECONDS."""
         with self._changing:
             if self._timer is not None:
                 self._timer.cancel()
@@ -221,7 +221,7 @@ class _Uploads:
 
 
 def plain(value: object) -> Any:
-    """Default of `json.dumps`: numpy and torch scalars as Python numbers, sets and tuples as lists, else the text."""
+    """Default of `json.dumps`: numpy and torch scalars as Python numbers, sets and tuples as lists, others as text."""
     item = getattr(value, "item", None)
     if callable(item):
         try:

@@ -1,4 +1,4 @@
-"""Failures that are alike: their common cause, and whether all further trials would fail in the same way."""
+"""Similar failures: their common cause, and whether all further trials would fail in the same way."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tuner.errors import one_line
 from tuner.history.records import RunRecord, TrialRecord
 
 ERROR = "error"
-COINCIDENCE = 1e-5  # chance of a row of failures that is put up with
-Signature = tuple[str, str]  # what was said, without what varies, and where
+COINCIDENCE = 1e-5  # accepted probability that a row of failures is chance
+Signature = tuple[str, str]  # the message without varying parts, and the place
 _FRAME = re.compile(r'^ +File "(?P<file>[^"\n]*)", line (?P<line>\d+)', re.MULTILINE)
 _VARYING = re.compile(
     r"0x[0-9a-fA-F]+"  # addresses
@@ -27,17 +27,17 @@ _WORKER = re.compile(r"[/\\]worker[/\\]trainable\.py$")  # the first frame of a 
 class FailureGroup:
     """Failed trials of one cause; those that raised, with the same exception at the same place.
 
-    `place` is "file:line" of the last frame in the user's code, None if the cause is no exception.
+    `place` is "file:line" of the last frame in the user's code, None if the cause isn't an exception.
     """
 
     cause: str
-    message: str  # of the first
+    message: str  # of the first trial
     place: str | None
     trials: tuple[TrialRecord, ...]
 
     @property
     def first(self) -> TrialRecord:
-        """The first of them."""
+        """The first of these trials."""
         return self.trials[0]
 
     @property
@@ -49,7 +49,7 @@ class FailureGroup:
 
     @property
     def name(self) -> str:
-        """What distinguishes it from others: the cause, and for an exception its message and place."""
+        """What distinguishes the group from others: the cause, and for an exception its message and place."""
         return f"{ERROR}: {self.described}" if self.cause == ERROR else self.cause
 
 
@@ -60,7 +60,7 @@ def failed_from_the_start(record: RunRecord, ended: Sequence[TrialRecord]) -> in
 
 def failure_groups(record: RunRecord) -> list[FailureGroup]:
     """The failed trials by failure, the most frequent first; of equally frequent ones the one with the lowest trial."""
-    groups: dict[tuple[str, Signature | None], list[TrialRecord]] = {}  # the name of one may vary, as numbers do
+    groups: dict[tuple[str, Signature | None], list[TrialRecord]] = {}  # trials' names may vary like numbers
     for trial in record.trials.values():
         if trial.status == "failed":
             groups.setdefault((trial.cause or ERROR, _signature(trial)), []).append(trial)
@@ -74,16 +74,15 @@ def failure_groups(record: RunRecord) -> list[FailureGroup]:
 def fails_always(
     ended: Sequence[TrialRecord], alike: int, live: Iterable[TrialRecord] = (), *, now: float = 0.0
 ) -> bool:
-    """Whether `alike` or more of the trials that `ended` failed with the same exception, so that further ones would,
-    too.
+    """Whether at least `alike` of the trials that `ended` failed with the same exception, so that others would, too.
 
-    It counts the failures like the very last one, even if others failed differently in between, back to the last trial
-    that went well: one that was completed, or that got farther than they did. A trial of `live` that has got farther
-    since the first of them shows that not every trial fails.
+    It counts the failures like the last one, even if others failed differently in between, back to the last trial that
+    went well: one that was completed, or got farther than they did. A trial of `live` that has got farther since the
+    first of them shows that not every trial fails.
 
     If only a part of the space fails, such rows happen by chance. So a longer row is needed if trials failed like this
-    before others went well, or if some trials may go well because by `now` (seconds since 1970) they have run for
-    longer than any of these took.
+    before others went well, or if some trials may go well because by `now` (seconds since 1970) they have run longer
+    than any of the failed ones.
     """
     if not ended or ended[-1].cause != ERROR:  # nearly always; the rest is slow but rarely needed
         return False
@@ -100,9 +99,9 @@ def fails_always(
 
 
 def all_failed_alike(ended: Sequence[TrialRecord], alike: int) -> str | None:
-    """Why a search ended over such failures, as a part of a sentence; None if they weren't alike.
+    """Why a search ended because of such failures, as a part of a sentence; None if they weren't similar.
 
-    Trials that ran beside the last of them may have ended after it, in any way.
+    Trials that ran at the same time as the last of them may have ended after it, in any way.
     """
     rows = (_row_of_last(_each_once(ended[:count]))[0] for count in range(len(ended), 0, -1))
     row = next((row for row in rows if len(row) >= max(1, alike)), None)
@@ -124,7 +123,7 @@ def _each_once(ended: Sequence[TrialRecord]) -> list[TrialRecord]:
 
 
 def _row_of_last(ended: Sequence[TrialRecord]) -> tuple[list[TrialRecord], Sequence[TrialRecord]]:
-    """The failures like the very last one since a trial went well, in their order; and the trials before the first."""
+    """The failures like the last one since a trial went well, in their order; and the trials before the first."""
     signature = _signature(ended[-1]) if ended else None
     row: list[TrialRecord] = []
     begin = len(ended)
@@ -156,7 +155,7 @@ def _enough(alike: int, failed_before: int, ended_before: int, outlasting: int) 
 
 
 def _seconds_running(trial: TrialRecord, now: float) -> float:
-    """How long its present stay on a worker has lasted."""
+    """How long the trial's present stay on a worker has lasted."""
     return now - trial.running_since if trial.running_since is not None else 0.0
 
 

@@ -20,10 +20,10 @@ from tuner.storage.folder import Folder, LocalFolder
 
 LOGS = "logs"
 LIMIT_BYTES = 10_000_000
-END_LINES = 20  # that stand beside a traceback
-LONGEST_LINE = 500  # characters of these
+END_LINES = 20  # shown with a traceback
+LONGEST_LINE = 500  # characters of such a line
 _OWN = re.compile(r"\S{20} tuner \| ")  # a line that the trial didn't print
-CHECKED_BYTES = 64  # by which a follower knows that a log still goes on from where it has read
+CHECKED_BYTES = 64  # compared by a follower to see that the log was continued where it stopped reading
 
 
 def log_name(trial: str) -> str:
@@ -51,10 +51,10 @@ def log_text(folder: Folder, trial: str) -> str:
 
 
 def end_of_log(folder: Folder, trial: str, lines: int = END_LINES) -> str:
-    """The last lines that a trial printed, each cut where it is very long; empty where there are none to read."""
+    """The last lines that a trial printed, very long ones cut; empty if there are none to read."""
     try:
         found = decoded(read_log(folder, trial)[-lines * LONGEST_LINE * 4 :])
-    except (OSError, RunFolderError):  # the latter where a link leads out of the run
+    except (OSError, RunFolderError):  # the latter if a link leads out of the run
         return ""
     kept = found.rstrip("\n").split("\n")
     while kept and _OWN.match(kept[-1]):
@@ -76,12 +76,12 @@ def add_to_log(folder: Folder, trial: str, text: str) -> None:
             return
         path = folder.inside(log_name(trial))
         path.parent.mkdir(exist_ok=True)
-        with path.open("ab", buffering=0) as file:  # what the worker printed last may still be on its way
+        with path.open("ab", buffering=0) as file:  # the worker's last output may still be on its way
             file.write(lines)
 
 
 def decoded(content: bytes) -> str:
-    """As text; what isn't UTF-8 as its escape."""
+    """The bytes as text; what isn't UTF-8 as its escape."""
     return content.decode("utf-8", "backslashreplace")
 
 
@@ -96,7 +96,7 @@ class LogFollower:
         self._folder, self._trial = folder, trial
         self._first = lines
         self._taken = -1  # bytes; -1 before the first look
-        self._last = b""  # of what was taken
+        self._last = b""  # bytes that were taken last
 
     def new(self) -> str:
         """The complete lines since the last call; if the log was shortened meanwhile, its last lines."""
@@ -114,13 +114,13 @@ class LogFollower:
         return decoded(whole)
 
     def rest(self) -> str:
-        """The same when nothing more will come: also a last line without a line end."""
+        """Like `new`, when nothing more will come: also a last line without a line end."""
         found = self.new()
         end = decoded(read_log(self._folder, self._trial, self._taken))
         return f"{found}{end}\n" if end else found
 
     def _beginning(self, content: bytes) -> int:
-        """Where its last lines begin."""
+        """Where the log's last lines begin."""
         at = len(content)
         for _ in range(self._first + 1):
             at = content.rfind(b"\n", 0, max(0, at))

@@ -9,21 +9,21 @@ from statistics import fmean, median
 
 from tuner.history.records import RunRecord, TrialRecord
 
-FURTHER_START = 0.3  # of the first start on a worker: what the next ones take, before one was seen
-MOST_OF_MEDIAN = 4.0  # times the median epoch of a trial: a longer one counts so much
-RECENT = 20  # trials, of those that ran last: what others did says less of the next ones
-LAST_EPOCHS = 12  # of a trial, that say how fast it is now
-CHANGE, CHANGE_TRIALS = 0.2, 2.0  # of the pace's logarithm over time; expected as surely as this many trials tell it
-HALVES = 4  # epochs of a trial at least, whose second half tells of the change
+FURTHER_START = 0.3  # share of a worker's first start that later ones take, until one was measured
+MOST_OF_MEDIAN = 4.0  # times the median epoch of a trial: longer epochs are cut to that
+RECENT = 20  # the newest trials: earlier ones say less about the next ones
+LAST_EPOCHS = 12  # epochs of a trial that show how fast it is now
+CHANGE, CHANGE_TRIALS = 0.2, 2.0  # prior for the change of the pace's logarithm: its size; its weight, in trials
+HALVES = 4  # least number of epochs of a trial for comparing its halves
 
 
 @dataclass(frozen=True)
 class Pace:
     """Seconds: of an epoch in each of the trials seen, and of each start of a stay beyond its first epoch.
 
-    `own` is what an epoch takes of those trials by their ids, `opening` the start of a worker, which loads libraries:
-    the longest of the first ones, as that of all would be the one whose epoch was slow. `change` is how much the second
-    half of trials differed from the first in the logarithm: a machine that others use too is now faster, now slower.
+    `own` is the time of an epoch of each trial, by its id; `opening` the start of a worker, which loads libraries: the
+    longest of the first ones, because the longest of all may only be a slow epoch. `change` is how much the logarithm
+    differed between the halves of trials: a machine that others use, too, has a changing speed.
     """
 
     epoch_seconds: tuple[float, ...]
@@ -34,19 +34,19 @@ class Pace:
 
     @property
     def median_epoch(self) -> float:
-        """Of the trials' epochs."""
+        """The median of the trials' epochs."""
         return median(self.epoch_seconds)
 
     @property
     def start_seconds(self) -> float:
-        """What a start takes; the first ones, in which workers themselves started, don't count where there are more."""
+        """Time of a start; the first ones, in which workers themselves started, don't count if there are others."""
         return median(self.starts)
 
 
 def pace_of(record: RunRecord, workers: int = 1) -> Pace | None:
     """The pace of the trials that ran last; None before a trial of the present driver has reported.
 
-    The first start of each of the `workers` is that of a process too, which comes once.
+    The first start of each of the `workers` includes that of its process, which happens only once.
     """
     begun = record.active_since or 0.0
     recent = sorted(record.trials.values(), key=lambda trial: -(trial.epochs[trial.epoch].time if trial.epochs else 0))

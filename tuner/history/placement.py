@@ -24,6 +24,6 @@ class Placement:
 
     @property
     def described(self) -> str:
-        """In a line."""
+        """The placement in one line."""
         names = f" ({', '.join(dict.fromkeys(self.gpus))})" if self.gpus else ""
         return f"{self.host}, process {self.pid}, {', '.join(self.devices)}{names}"

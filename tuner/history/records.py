@@ -1,4 +1,4 @@
-"""A run's state, folded from its events one by one; the same code serves the driver, the terminal and the tables."""
+"""A run's state, computed from its events one by one; the same code serves the driver, the terminal and the tables."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ class RunRecord:
         self.trials: dict[str, TrialRecord] = {}
         self.ended_trials: list[TrialRecord] = []  # in the order of their ends
         self.notices: list[str] = []
-        self.steered = Steered()  # by users' orders
+        self.steered = Steered()  # changes by users' orders
         self.confirming = Confirming()
         self.ended: str | None = None
         self.active_seconds = 0.0  # of the drivers that have ended
         self.active_since: float | None = None  # of the driver that works on it
         self.last_time: float | None = None  # of an event
-        self.configurations = self.refits = 0  # what trials have had first, and trials that train a winner again
+        self.configurations = self.refits = 0  # numbers of configurations, and of trials that train a winner again
         self._epochs = self._later_epochs = 0
         self._left_seconds = 0.0  # of all stays on workers that are over
-        self.on_workers: dict[str, TrialRecord] = {}  # those that run
+        self.on_workers: dict[str, TrialRecord] = {}  # running trials
         self._standings = Standings(mode, self.trials, lambda trial: trial.values(metric))
         self._study_version = 1
         for event in events:
@@ -69,7 +69,7 @@ class RunRecord:
     def apply(self, event: Event) -> str | None:
         """Take one event; kinds that this version doesn't know are ignored.
 
-        An event that can't be used, as a damaged file may hold, changes nothing: what is wrong with it is returned.
+        An unusable event, for instance of a damaged file, changes nothing: what is wrong with it is returned.
         """
         wrong = flaw(event)
         if wrong is None and names_trial(event) and event["trial"] not in self.trials:
@@ -115,27 +115,27 @@ class RunRecord:
         return dict(causes.most_common())
 
     def best_of(self, trial: str) -> tuple[int, float] | None:
-        """What one trial comes to: the epoch whose network stands for it, and the value that trials are compared by.
+        """A trial's result: the epoch whose network stands for it, and the value by which trials are compared.
 
-        Of a trial trained to its end the value is a mean, see `worth_of`; of any other its best.
+        For a trial trained to its end the value is a mean, see `worth_of`; for others the best one.
         """
         worth = self.worth_of(trial)
         return None if worth is None else (worth.epoch, worth.value)
 
     def worth_of(self, trial: str) -> Worth | None:
-        """The same, with what the value is made of and its error."""
+        """The result of `best_of`, with the epochs that its value is the mean of, and its error."""
         return self._standings.worth(trial)
 
     def standing_of(self, trial: str) -> Worth | None:
-        """What its configuration is worth: the same, unless that was trained to its end under several seeds."""
+        """Its configuration's worth: the same as `worth_of`, unless several seeds were trained to their end."""
         return self._standings.standing(trial)
 
     def same_configuration(self, trial: TrialRecord) -> Sequence[TrialRecord]:
-        """All trials of its configuration, the first one first: one, unless others repeat it under other seeds."""
+        """All trials of its configuration, the first one first: one, unless others repeat it with other seeds."""
         return self._standings.repeats.of(trial)
 
     def seeds_of(self, trial: TrialRecord) -> tuple[float, ...]:
-        """What each trial of its configuration is worth that was trained to its end, in the order of trials."""
+        """The worths of its configuration's trials that were trained to their end, in the order of trials."""
         seeds = self._standings.repeats.seeds(trial)
         return seeds.values if seeds else ()
 
@@ -157,21 +157,21 @@ class RunRecord:
         return [self.trials[first] for first in self._standings.repeats.firsts()]
 
     def rank(self, trial: TrialRecord) -> Rank:
-        """Greater for the trial that stands better, of equals for the earlier one; least without a value."""
+        """Greater for the trial that ranks higher, of equals for the earlier one; least without a value."""
         return self._standings.rank(trial)
 
     def best_trial(self) -> TrialRecord | None:
-        """The trial that stands best, see `tuner.history.standings`; failed trials don't count."""
+        """The trial that ranks highest, see `tuner.history.standings`; failed trials don't count."""
         return self._standings.leader()
 
     @property
     def best_ended_trial(self) -> TrialRecord | None:
-        """The same of those that have ended well."""
+        """The highest-ranked of the trials that have ended well."""
         return self._standings.leader_of_the_ended()
 
     @property
     def best_completed_trial(self) -> TrialRecord | None:
-        """The same of those that were trained to their end: it may come to be ahead of a shortened one that is now."""
+        """The highest-ranked trial that was trained to its end; it may later overtake a shortened one."""
         return self._standings.leader_of_the_completed()
 
     @property
@@ -180,7 +180,7 @@ class RunRecord:
         return self._standings.to_beat()
 
     def may_win(self, trial: TrialRecord) -> bool:
-        """Whether a trial that goes on may come to stand before those that have ended well."""
+        """Whether a trial that goes on may come to rank above those that have ended well."""
         return self._standings.may_win(trial)
 
     @property
@@ -201,7 +201,7 @@ class RunRecord:
 
     @property
     def winning_value(self) -> float | None:
-        """What the trial that stands best comes to, None while there is none."""
+        """The value of the highest-ranked trial, None while there is none."""
         best = self.best_trial()
         found = best and self.standing_of(best.trial)
         return found.value if found else None
@@ -211,7 +211,7 @@ class RunRecord:
         return self._epochs
 
     def search_epochs(self) -> int:
-        """The same without those of `tuner confirm` and of a refit after the end, which no limit counts."""
+        """Epochs without those of `tuner confirm` and of a refit after the end, which no limit counts."""
         return self._epochs - self._later_epochs
 
     def running_seconds(self, now: float | None = None) -> float:
@@ -234,15 +234,15 @@ class RunRecord:
         return sorted(found, key=lambda report: report[0])
 
     def reported(self) -> list[tuple[TrialRecord, float]]:
-        """The configurations with a value, and what each comes to, in their order; failed trials don't count.
+        """The configurations that have a value, with the value, in their order; failed trials don't count.
 
-        For each stands a trial: the one that has it, or the best of those that have it under several seeds.
+        Each is represented by a trial: the only one that has it, or the best one of several seeds.
         """
         found = ((trial, self.standing_of(trial.trial)) for trial in self.trials.values() if self.represents(trial))
         return [(trial, standing.value) for trial, standing in found if standing is not None]
 
     def ranked(self) -> list[tuple[TrialRecord, float]]:
-        """The same, the best first, of equals the earlier: those trained to their end before the others."""
+        """`reported`, the best first, of equals the earlier: those trained to their end before the others."""
         return sorted(self.reported(), key=lambda pair: self.rank(pair[0]), reverse=True)
 
     def rows(self) -> list[TrialRecord]:
@@ -252,7 +252,7 @@ class RunRecord:
         return ranked + [t for t in self.trials.values() if t.suggested and t.configuration not in told]
 
     def represents(self, trial: TrialRecord) -> bool:
-        """Whether it stands for its configuration: alone has it, or is the best of those that do; not if it failed."""
+        """Whether it stands for its configuration: as the only trial that has it, or the best; not if it failed."""
         members = self.same_configuration(trial)
         if trial.status == "failed" or len(members) == 1:
             return trial.status != "failed"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tuner.history.trial_record import TrialRecord
 
 TRAINED_ON = REFIT  # what a refitted winner is said to be trained on
-SUPERSEDED = "superseded"  # what ends a refit whose configuration isn't the winner's any more
+SUPERSEDED = "superseded"  # ends a refit whose configuration is no longer the winner's
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Refit:
 
     Attributes:
         winner: the trial that won
-        epochs: those that it took: the epoch whose network stands for it
-        trials: that have trained its configuration so, for as long, in their order
+        epochs: how many epochs the refit has: up to the winner's epoch whose network stands for it
+        trials: those that have refitted its configuration for so many epochs, in their order
     """
 
     winner: TrialRecord
@@ -36,12 +36,12 @@ class Refit:
 
     @property
     def going_on(self) -> TrialRecord | None:
-        """The one that can still report."""
+        """The refit that can still report."""
         return next((trial for trial in self.trials if trial.live), None)
 
     @property
     def last(self) -> TrialRecord | None:
-        """The newest."""
+        """The newest refit."""
         return self.trials[-1] if self.trials else None
 
 
@@ -62,6 +62,6 @@ def shipped_refit(record: RunRecord) -> TrialRecord | None:
 
 
 def trained_refit(record: RunRecord) -> TrialRecord | None:
-    """The same, also if a user has chosen the winner's own network."""
+    """The trial that `shipped_refit` gives, also if a user has chosen the winner's own network."""
     found = refit_of(record) if record.refits else None
     return found.done if found else None

@@ -28,20 +28,20 @@ class Seeds:
 
     @cached_property
     def mean(self) -> float:
-        """Of them all."""
-        scale = max(map(abs, self.values)) or 1.0  # so that no sum is beyond what a number can hold
+        """The mean of all values."""
+        scale = max(map(abs, self.values)) or 1.0  # so that no sum is too large for a float
         return scale * fmean(value / scale for value in self.values)
 
 
 class Repeats:
-    """Knows which trials have one configuration; `worth(trial)` is the worth of a full-length one, None of any other.
+    """Knows which trials share a configuration; `worth(trial)` is the worth of a full-length one, None for others.
 
     Cheap while no configuration has several.
     """
 
     def __init__(self, worth: Callable[[TrialRecord], float | None]) -> None:
         self._worth = worth
-        self._members: dict[str, list[TrialRecord]] = {}  # by the first one; only where there are several
+        self._members: dict[str, list[TrialRecord]] = {}  # by the first one; only if there are several
         self._seeds: dict[str, Seeds | None] = {}
         self._spread: float | None = None
         self._known = False
@@ -55,7 +55,7 @@ class Repeats:
         self.forget()
 
     def forget(self) -> None:
-        """Values or statuses have changed."""
+        """Forget what was computed: values or statuses have changed."""
         self._seeds.clear()
         self._known = False
 
@@ -68,7 +68,7 @@ class Repeats:
         return self._members.get(trial.repeats or trial.trial, [trial])
 
     def seeds(self, trial: TrialRecord) -> Seeds | None:
-        """Of a trial's configuration; None if none of its trials was trained to its end."""
+        """The seeds of a trial's configuration; None if none of its trials was trained to its end."""
         first = trial.repeats or trial.trial
         if first not in self._seeds:
             found = [value for one in self.of(trial) if (value := self._worth(one)) is not None]

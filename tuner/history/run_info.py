@@ -5,12 +5,12 @@ FORMAT counts the ways in which run folders were written:
     1   events without checksums
     2   each line of events ends with its checksum (`event_lines`); checkpoints lie where `checkpoints` says
 
-It is raised where an earlier version would misread what is written now, not for new fields or new kinds of events,
-which earlier versions skip. Every older format is read; `tests/history/format_N/` keeps a run of each. A newer one
-is refused by its number. A run that is resumed takes the format of the version that goes on with it.
+It is raised when an earlier version would misread what is written now, not for new fields or new kinds of events, which
+earlier versions skip. Every older format is read; `tests/history/format_N/` keeps a run of each. A newer one is refused
+by its number. A run that is resumed takes the format of the version that goes on with it.
 
 Fields that everything needs are `study`, `metric`, `mode`, `status` and `started`: without them the run is refused. Any
-other one that is missing or of another type counts as not given, and the latter is reported as a damage.
+other field counts as not given if it is missing or of another type; a wrong type is reported as damage.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tuner.study import Study
 
 RUN_FILE = "run.json"
 STUDY_FILE = "study.py"
-STUDY_JSON = "study.json"  # of a study that no file declared, where plain data says all of it
+STUDY_JSON = "study.json"  # of a study that no file declared, if plain data can express all of it
 FORMAT = 2
 TIME_FORMAT = "%Y-%m-%dT%H-%M-%S"
 MODES = ("min", "max")
@@ -43,10 +43,10 @@ Check = Callable[[object], bool]
 
 
 def read_info(folder: Folder) -> tuple[dict[str, Any], list[str]]:
-    """The content of run.json with every known field, and a sentence for each that was of another type.
+    """The content of run.json with every known field, and a sentence for each field of another type.
 
     Raises:
-        RunFolderError: the file is missing, damaged, of a newer format, or lacks what everything needs.
+        RunFolderError: the file is missing, damaged, of a newer format, or lacks a required field.
     """
     info = _content(folder)
     if not isinstance(info, dict) or not _is_count(info.get("format")) or info["format"] < 1:
@@ -147,7 +147,7 @@ def _content(folder: Folder) -> Any:
 
 
 def _rest(folder: Folder) -> str:
-    """The words about what is left if the file can't be used."""
+    """What a message says about the remaining files if run.json can't be used."""
     try:
         segments = folder.files(EVENTS)
     except OSError:
@@ -190,7 +190,7 @@ def _each(values: object, is_sound: Check) -> bool:
 
 
 def _is_some(value: object, names: Iterable[str], is_sound: Check) -> bool:
-    """Whether it is an object whose entries of these names are sound, or null."""
+    """Whether it is an object whose entries with these names are valid, or null."""
     return isinstance(value, dict) and all(value.get(name) is None or is_sound(value[name]) for name in names)
 
 

@@ -13,16 +13,16 @@ from tuner.storage.folder import Folder
 
 BEST = "best"
 METRICS, CONFUSION, MISTAKES = "metrics.json", "confusion_matrix.json", "mistakes.json"
-LEAST_SURE, CALIBRATION = "least_sure.json", "calibration.json"  # which runs of older versions haven't
+LEAST_SURE, CALIBRATION = "least_sure.json", "calibration.json"  # runs of older versions don't have them
 CALIBRATED = ("ece", "accuracy", "confidence")
-SCALED = ("temperature", "scaled_ece")  # null where no validation images were left to fit the temperature to
+SCALED = ("temperature", "scaled_ece")  # null if no validation images were left to fit the temperature
 BIN = ("confidence", "accuracy")
 MISTAKE = ("index", "label", "predicted", "confidence", "image")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=]*")
 
 
 def read_scored(folder: Folder, name: str) -> tuple[Any, str | None]:
-    """The content of a file of `best/`, None if the run hasn't it; and a sentence where it can't be used."""
+    """The content of a file of `best/`, None if the run doesn't have it; and a sentence if it can't be used."""
     try:
         content = json.loads(folder.read(f"{BEST}/{name}").decode(), parse_constant=lambda _: None)
     except (FileNotFoundError, NotADirectoryError):

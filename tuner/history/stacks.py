@@ -1,6 +1,6 @@
 """The stacks of a hung trial's threads when it was killed; its worker leaves them in the run folder.
 
-The worker is dead by then and can't report it. The driver makes it part of the trial's events, and deletes the file.
+The worker is dead by then and can't report it. The driver moves the text into the trial's events.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from contextlib import suppress
 from tuner.storage.folder import Folder
 
 STACKS = "stacks"  # the folder of their files
-HUNG = "hung"  # the cause
+HUNG = "hung"  # the cause of such a failure
 LONGEST = 100_000  # characters
 _ESCAPED = re.compile(r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 
 
 def stacks_name(trial: str) -> str:
-    """The file of a trial."""
+    """The file's name for a trial."""
     return f"{STACKS}/{trial}.txt"
 
 

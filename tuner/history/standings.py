@@ -1,11 +1,11 @@
 """The ranking of a run's trials: the value of each, and which is ahead; updated with each event.
 
-A trial that was trained to its end stands by its worth (`tuner.history.worth`), any other by its best value, which luck
-makes too good. So the first are ahead of the others, except for those that are better without doubt: whose values over
-the last half of their epochs are on average better than anything that a fully trained trial reported, and those that
-the search ended for, as they reached its target. Trials of one configuration under several seeds stand together, by the
-mean of their worths less a standard error of it (`tuner.history.repeats`): one with fewer seeds has to be ahead by
-more. Among them the best whose network was saved stands for the others.
+A trial that was trained to its end ranks by its worth (`tuner.history.worth`), any other by its best value, which luck
+makes too good. So fully trained trials rank above the others, with two exceptions: trials that are clearly better,
+whose values over the last half of their epochs are on average better than anything that a fully trained one reported;
+and trials that ended the search because they reached its target. Trials of one configuration with several seeds rank
+together, by the mean of their worths minus its standard error (`tuner.history.repeats`): with fewer seeds the lead has
+to be larger. The best of them whose network was saved stands for the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Rank = tuple[int, float, int, bool, float, int]  # greater is better
 
 
 class Standings:
-    """Of trials with these values; `values(trial)` are its (epoch, value) pairs that are numbers, in their order."""
+    """Ranks trials; `values(trial)` are a trial's (epoch, value) pairs that are numbers, in their order."""
 
     def __init__(
         self, mode: str, trials: dict[str, TrialRecord], values: Callable[[TrialRecord], list[tuple[int, float]]]
@@ -35,7 +35,7 @@ class Standings:
         self._trials, self._values = trials, values
         self._bests: dict[str, tuple[int, float]] = {}
         self._worths: dict[str, Worth] = {}  # of those trained to their end
-        self._highest = -math.inf  # value that one of these reported, times the sign
+        self._highest = -math.inf  # value that a fully trained trial reported, times the sign
         self.repeats = Repeats(self._worth_alone)
         self._leader = _Leader(self, lambda trial: trial.status != "failed")
         self._leader_ended = _Leader(self, lambda trial: trial.status in ("completed", "stopped"))
@@ -69,7 +69,7 @@ class Standings:
         self.changed(again)
 
     def report(self, trial: TrialRecord, epoch: int, value: float | None, *, again: bool) -> None:
-        """The trial has reported; `again` where it had reported that epoch before, `value` None for no number."""
+        """The trial has reported; `again` if it had reported that epoch before, `value` None if it isn't a number."""
         if again:
             found = self._values(trial)
             if found:
@@ -83,7 +83,7 @@ class Standings:
             if best is None or self._sign * value > self._sign * best[1]:
                 self._bests[trial.trial] = epoch, value
                 self.changed(trial)
-            elif self._worths and self._sign * best[1] > self._highest:  # whether it is so without doubt may change
+            elif self._worths and self._sign * best[1] > self._highest:  # whether it is clearly better may change
                 self.changed(trial)
 
     def changed(self, trial: TrialRecord) -> None:
@@ -95,7 +95,7 @@ class Standings:
         elif self._worths.pop(name, None) is not None:
             self._raise_highest(max((self._sign * self._bests[t][1] for t in self._worths), default=-math.inf))
         self.repeats.forget()
-        if self.repeats:  # the spread between seeds counts for all
+        if self.repeats:  # the spread between seeds affects all
             for leader in self._leaders:
                 leader.look_again()
         for leader in self._leaders:
@@ -114,8 +114,8 @@ class Standings:
     def worth(self, trial: str) -> Worth | None:
         """What the trial is worth; None while it has reported no number.
 
-        Where the network of its epoch was not saved, as a function that ended before its time can't know which epoch is
-        the last, another that was saved stands for the trial: that of its best epoch, or the newest.
+        If the network of its epoch was not saved (a function that ends early can't know which epoch is the last),
+        another saved one stands for the trial: that of its best epoch, or the newest.
         """
         best, saved = self._bests.get(trial), self._trials[trial].checkpoints
         if best is None:
@@ -128,7 +128,7 @@ class Standings:
         return replace(worth, epoch=epoch, reported=values[epoch])
 
     def standing(self, trial: str) -> Worth | None:
-        """What the trial's configuration is worth, whose network is the trial's: with several seeds their mean."""
+        """The worth of the trial's configuration, with the trial's network: with several seeds their mean."""
         worth, seeds = self.worth(trial), self.repeats.seeds(self._trials[trial])
         if worth is None or trial not in self._worths or seeds is None or len(seeds.values) < 2:
             return worth
@@ -136,7 +136,7 @@ class Standings:
         return replace(worth, value=seeds.mean, error=self.repeats.error(count), seeds=count)
 
     def rank(self, trial: TrialRecord) -> Rank:
-        """Greater for the trial that stands better, of equals for the earlier one."""
+        """Greater for the trial that ranks higher, of equals for the earlier one."""
         best, worth, number = self._bests.get(trial.trial), self._worths.get(trial.trial), -trial.number
         if best is None:
             return -1, 0.0, number, True, 0.0, number
@@ -156,11 +156,11 @@ class Standings:
         return self._leader.find()
 
     def leader_of_the_ended(self) -> TrialRecord | None:
-        """The same of those that ended well."""
+        """The leader of the trials that ended well."""
         return self._leader_ended.find()
 
     def leader_of_the_completed(self) -> TrialRecord | None:
-        """The same of those that were trained to their end."""
+        """The leader of the trials that were trained to their end."""
         return self._leader_completed.find()
 
     def leader_by_reports(self) -> TrialRecord | None:
@@ -168,15 +168,13 @@ class Standings:
         return self._reported.find()
 
     def to_beat(self) -> float | None:
-        """The value that a trial trained to its end needs to be ahead of all others trained to their end; None while
-        there is none.
-        """
+        """The value at which a trial trained to its end leads all others like it; None while there is none."""
         best = self.leader_of_the_completed()
         standing = best and self.standing(best.trial)
         return standing.value if standing else None
 
     def may_win(self, trial: TrialRecord) -> bool:
-        """Whether a trial that goes on may come to stand before those that ended well, by its best value so far."""
+        """Whether a trial that goes on may come to rank above those that ended well, by its best value so far."""
         best, ended, to_beat = self._bests.get(trial.trial), self.leader_of_the_ended(), self.to_beat()
         if ended is None or best is None:
             return ended is None
@@ -185,7 +183,7 @@ class Standings:
         )
 
     def candidates(self) -> list[TrialRecord]:
-        """Those that count and reported a number."""
+        """The trials that count and reported a number."""
         return [trial for trial in self._trials.values() if trial.trial in self._bests]
 
     # Inside
@@ -200,13 +198,13 @@ class Standings:
         return -1 if best is None else 0, value, number, True, value, number
 
     def _is_beyond(self, trial: TrialRecord) -> bool:
-        """Whether a trial that was not trained to its end is better than those that were, without doubt."""
+        """Whether a trial that was not trained to its end is clearly better than those that were."""
         if self._sign * self._bests[trial.trial][1] <= self._highest:
             return False
         if trial.ended_by == TARGET:
             return True
         values = [value for _, value in self._values(trial)]
-        last = values[-max(2, late_half(len(values))) :]  # whose sum may be beyond what a number can hold
+        last = values[-max(2, late_half(len(values))) :]  # their sum may be too large for a float
         return len(values) > 1 and self._sign * sum(value / len(last) for value in last) > self._highest
 
     def _raise_highest(self, highest: float) -> None:
@@ -217,7 +215,7 @@ class Standings:
 
 
 class _Leader:
-    """The first of the trials that count; looked for among all only where it may have fallen behind."""
+    """The best of the trials that count; searched among all only if it may have fallen behind."""
 
     def __init__(
         self,
@@ -231,7 +229,7 @@ class _Leader:
         self._known = True
 
     def changed(self, trial: TrialRecord) -> None:
-        """The trial's place may have."""
+        """The trial's rank may have changed."""
         if trial is self._best:
             self._known = False
         elif self._known and self._counts(trial) and (self._best is None or self._rank(trial) > self._rank(self._best)):
@@ -242,7 +240,7 @@ class _Leader:
         self._known = False
 
     def find(self) -> TrialRecord | None:
-        """None if no trial that counts has reported a number."""
+        """The best trial; None if no trial that counts has reported a number."""
         if not self._known:
             counting = (trial for trial in self._standings.candidates() if self._counts(trial))
             self._best, self._known = max(counting, key=self._rank, default=None), True

@@ -1,6 +1,4 @@
-"""The changes by users' orders, folded from a run's events: `order_obeyed` is written before an order is carried
-out.
-"""
+"""Changes by users' orders, computed from a run's events: `order_obeyed` is written before an order is carried out."""
 
 from __future__ import annotations
 
@@ -28,11 +26,11 @@ class Steered:
 
     Attributes:
         takes_orders: whether the newest driver reads the inbox
-        given: limits that the newest driver was given in place of the study file's; None if its events don't say
-        limits: those that were set since it began
-        concurrency: trials at once as they were set, unless a later driver was given another number
+        given: limits that the newest driver got instead of the study file's; None if its events don't say
+        limits: those that orders have set since that driver began
+        concurrency: trials at once as an order set it, unless a later driver was given another number
         stopped_by: who ended the search by `stop`, until a driver goes on in spite of it
-        waiting: configurations of `try` that are no trials yet, by the order's id
+        waiting: configurations of `try` that aren't trials yet, by the order's id
         to_end: trials that `stop --trial` ends and that haven't ended
         notes: in the order in which they were written
         answered: ids of all orders that were answered
@@ -100,7 +98,7 @@ class Steered:
     def _on_order_obeyed(self, event: Event) -> None:
         self.answered.add(event["order"])
         verb, arguments = event["verb"], event["arguments"]
-        if event.get("late"):  # it came when the search had ended: there is nothing to do
+        if event.get("late"):  # it came after the search had ended: there is nothing to do
             return
         if verb == "set":
             self.limits |= known_limits(arguments)

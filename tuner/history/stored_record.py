@@ -1,8 +1,8 @@
 """A run's record as lines of JSON, which is read much faster than its events.
 
-The first line holds what the run has once, each further one a trial. Of a trial's epochs the names of the metrics are
-written once where all have the same. A record is only valid for the log from which it was folded; it is identified by
-the log's digest, see `EventFollower.digest`. FORMAT also changes when the same events give another record.
+The first line holds the run's own data, each further one a trial. If all epochs of a trial have the same metrics, their
+names are written once. A record is only valid for the log from which it was computed; it is identified by the log's
+digest, see `EventFollower.digest`. FORMAT also changes when the same events give another record.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PLAIN = tuple(field.name for field in fields(TrialRecord) if field.name not in 
 
 
 class NoRecordError(ValueError):
-    """The lines are no record that this version wrote."""
+    """The lines aren't a record that this version wrote."""
 
 
 def lines_of(record: RunRecord) -> Iterator[bytes]:
@@ -146,8 +146,8 @@ def _trial(told: list[Any]) -> TrialRecord:
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    """Without garbage collection: hundreds of thousands of objects are made, none is garbage, and it would take half of
-    the time.
+    """Without garbage collection: it would take half of the time, and none of the hundreds of thousands of objects is
+    garbage.
     """
     was = gc.isenabled()
     gc.disable()

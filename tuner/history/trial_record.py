@@ -21,7 +21,7 @@ class EpochRecord:
     metrics: dict[str, Any]
     decision: str
     time: float
-    ending: dict[str, Any] | None = None  # how the trial ends where the decision is to stop
+    ending: dict[str, Any] | None = None  # how the trial ends if the decision is to stop
 
 
 @dataclass
@@ -36,10 +36,10 @@ class TrialRecord:
     configuration: int = (
         0  # which of the run's configurations it has, counted from 0 in the order of their first trials
     )
-    repeats: str | None = None  # the first trial of its configuration, which it trains again under another seed
+    repeats: str | None = None  # the first trial of its configuration, which it trains again with another seed
     refits: str | None = None  # the winner that it trains again on training and validation images together
     refit_epochs: int = 0  # for this many epochs
-    confirms: bool = False  # as `tuner confirm` asked for: no part of the search, nor of its limits
+    confirms: bool = False  # requested by `tuner confirm`: part of neither the search nor its limits
     status: Status = "running"
     cause: str | None = None
     message: str | None = None
@@ -47,23 +47,23 @@ class TrialRecord:
     ended: float | None = None
     ended_by: str | None = None  # of a stopped trial: "early_stopping", or the limit that cut it off
     running_seconds: float = 0.0
-    study_version: int = 1  # of the study file that it was last started with; another one where that was edited
+    study_version: int = 1  # of the study file with which it was last started; changes if the file is edited
     losses: int = 0
-    memory_losses: int = 0  # those of them in which the worker was killed for the memory it took
+    memory_losses: int = 0  # how many of them were workers killed for the memory they took
     attempts: Attempts = field(default_factory=Attempts)
     epochs: dict[int, EpochRecord] = field(default_factory=dict)
     checkpoints: set[int] = field(default_factory=set)  # epochs
-    saved: set[int] = field(default_factory=set)  # epochs whose checkpoints came, also those that were deleted since
-    stays: list[Placement] = field(default_factory=list)  # on workers, in order; older runs don't tell
+    saved: set[int] = field(default_factory=set)  # epochs whose checkpoints arrived, also if they were deleted since
+    stays: list[Placement] = field(default_factory=list)  # on workers, in order; older runs don't say
     entered: list[float] = field(default_factory=list)  # when it was sent to workers, in order
-    worker: str | None = None  # that asked for it last, of a search service
+    worker: str | None = None  # of a search service: the worker that asked for it last
     running_since: float | None = None
     paused: bool = False  # still true of an interrupted trial that was paused when its driver ended
     due: EpochRecord | None = None  # a report whose decision, to pause or stop, was not carried out yet
 
     @property
     def suggested(self) -> bool:
-        """Whether it is the first of its configuration: neither another seed of one nor the refit of a winner."""
+        """Whether it is its configuration's first trial: neither another seed nor the refit of a winner."""
         return self.repeats is None and self.refits is None
 
     @property
@@ -77,15 +77,15 @@ class TrialRecord:
         return max(self.epochs, default=0)
 
     def end_of_epoch(self, reported: float, ago: float) -> float:
-        """When an epoch ended that was `reported` so many seconds later; never before the epoch that came before it, as
-        some reports take longer to the driver than others.
+        """When an epoch ended that was `reported` so many seconds later. Never before the previous epoch's end,
+        although some reports take longer to the driver than others.
         """
         before = next(reversed(self.epochs.values()), None)
         return reported - ago if before is None else max(before.time, reported - ago)
 
     @property
     def last_checkpoint(self) -> int:
-        """Epoch of the newest checkpoint, 0 where there is none."""
+        """Epoch of the newest checkpoint, 0 if there is none."""
         return max(self.checkpoints, default=0)
 
     def metrics(self) -> dict[str, Any]:
@@ -103,19 +103,19 @@ class TrialRecord:
 
 
 def full_length(config: dict[str, Any], longest: int) -> int:
-    """Epochs of a trial unless it is stopped: the budget's, or fewer where its configuration says so."""
+    """Epochs of a trial unless it is stopped: the budget's, or fewer if its configuration says so."""
     own = config.get("epochs")
     return min(own, longest) if isinstance(own, int) and own >= 1 else longest
 
 
 def saved_epochs(trials: Iterable[TrialRecord], longest: int) -> int:
-    """Epochs that early stopping (not a limit) saved: those that the trials it ended would still have trained."""
+    """Epochs saved by early stopping (not by a limit): those that the trials it ended would still have trained."""
     early = (t for t in trials if t.status == "stopped" and t.ended_by in (None, "early_stopping"))
     return sum(max(0, full_length(t.config, longest) - t.epoch) for t in early)
 
 
 def saved_share(trials: Iterable[TrialRecord], longest: int) -> float:
-    """Share of epochs saved by early stopping, of the trained and the saved epochs together."""
+    """Epochs saved by early stopping as a share of trained and saved epochs."""
     known = list(trials)
     saved = saved_epochs(known, longest)
     return saved / (saved + sum(len(trial.epochs) for trial in known)) if saved else 0.0

@@ -1,12 +1,12 @@
 """The value by which a trial is compared, and which of its networks is used for it.
 
-The highest of several noisy values is too high, and more so the more values there are: a search that takes the trial
-with the highest value at any epoch takes a lucky one. So a trial that was trained in full is worth a mean of its last
-values, the best of those of the last two, three, and so on up to half of them, and its last network stands for it. That
-is how isotonic regression tells the end of a curve that rises (Ayer et al. 1955), except for the last value alone: a
-flat noisy curve is averaged, one that still rises isn't held back by its earlier values. Where the values clearly
-became worse after the best one, as those of a model that overfits do, the trial is worth the mean of the best and its
-neighbours, and the best one's network stands for it. What this gains is in `docs/explanation/measured.md`.
+The highest of several noisy values is too high, and the more values there are, the more so: a search that takes the
+trial with the highest value at any epoch takes a lucky one. So the worth of a trial that was trained in full is a mean
+of its last values: the best of the means of the last two, three, and so on up to half of them; its last network stands
+for it. Isotonic regression estimates the end of a rising curve in this way (Ayer et al. 1955), but also allows the last
+value alone: a flat noisy curve is averaged, and a curve that still rises isn't held back by its earlier values. If the
+values clearly became worse after the best one, as in overfitting, the worth is the mean of the best value and its
+neighbours, and the best one's network stands for the trial. What this gains is in `docs/explanation/measured.md`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-FEWEST = 4  # values, with which noise can be distinguished from change
-FEWEST_OF_AN_ERROR = 9  # values, from which the noise is estimated well enough to be shown
-CLEAR = 2.0  # standard errors by which values that became worse did so clearly
+FEWEST = 4  # values that are needed to tell noise from change
+FEWEST_OF_AN_ERROR = 9  # values that are needed to estimate the noise well enough to show it
+CLEAR = 2.0  # standard errors by which values are clearly worse
 FEWEST_IN_A_MEAN = 2
 BESIDE = 3  # values in the mean around the best one
 # The median of |a - 2b + c| of three neighbours whose errors are normal with standard deviation 1.
@@ -27,12 +27,12 @@ MEDIAN_BEND = 0.6745 * math.sqrt(6)
 
 @dataclass(frozen=True)
 class Worth:
-    """What one trial is worth.
+    """The worth of one trial.
 
     `epoch` is the one whose network stands for the trial, `reported` the value reported after it. `value` is what
     trials are compared by: the mean over the epochs `first` to `last`, whose standard error is `error`, None if the
-    values are too few to tell. Of a configuration that was trained to its end under several `seeds`, it is the mean of
-    theirs.
+    values are too few to tell. For a configuration that was trained to its end with several `seeds`, it is the mean
+    over them.
     """
 
     epoch: int
@@ -47,7 +47,7 @@ class Worth:
 def of_full_length(values: Sequence[tuple[int, float]], mode: str) -> Worth:
     """The worth of a trial that was trained to its end, from each (epoch, value) that is a number, in their order.
 
-    At least one is needed. Of fewer than FEWEST the best stands for the trial, as they say nothing of noise.
+    At least one is needed. Of fewer than FEWEST the best stands for the trial, because they don't show the noise.
     """
     if len(values) < FEWEST:
         return of_shortened(values, mode)
@@ -64,16 +64,14 @@ def of_full_length(values: Sequence[tuple[int, float]], mode: str) -> Worth:
 
 
 def of_shortened(values: Sequence[tuple[int, float]], mode: str) -> Worth:
-    """The same for a trial that was not trained to its end: its best value (the earlier of equals), and that epoch's
-    network.
-    """
+    """The worth of a trial that was not trained to its end: its best value (the earlier of equals) and its network."""
     sign = 1.0 if mode == "max" else -1.0
     epoch, value = max(values, key=lambda pair: (sign * pair[1], -pair[0]))
     return Worth(epoch, value, value, None, epoch, epoch)
 
 
 def late_half(count: int) -> int:
-    """The most of this many values that the mean is taken over."""
+    """Of this many values, the largest number over which the mean is taken."""
     return math.ceil(count / 2)
 
 
@@ -85,7 +83,7 @@ def _best_mean(values: Sequence[float]) -> int:
 def _has_declined(values: Sequence[float], best: int, noise: float) -> bool:
     """Whether the last values are clearly worse than the neighbours of the best; more is better here.
 
-    The best itself doesn't count: it was chosen for being high. Of the last values up to three do.
+    The best value itself doesn't count, because it was chosen for being high; the last values, up to three, do.
     """
     end = len(values) - 1
     if best == end:

@@ -40,7 +40,7 @@ def _importances(comparison: Comparison) -> Table:
 
 
 def _winners(comparison: Comparison) -> Table:
-    """A row per hyperparameter, a column per run: what its winner has."""
+    """A row per hyperparameter, a column per run: the winner's value."""
     configs = [flat_config(run.best.config) if run.best else {} for run in comparison.runs]
     names = dict.fromkeys(name for config in configs for name in config)
     rows = [(name, *(cell(config.get(name)) for config in configs)) for name in names]

@@ -1,4 +1,4 @@
-"""The parts of pages: tables, figures, and the templates that they are put into."""
+"""The parts of pages: tables, figures, and the templates for them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     import pandas as pd
     from jinja2 import Environment
 
-MOST_ROWS = 200  # of a figure's table; the whole ones are history.csv and trials.csv
+MOST_ROWS = 200  # of a figure's table; complete tables are history.csv and trials.csv
 STILL = ("learning curves",)  # figures that are also drawn without a script; the history is on the first screen
-NARROW_HEIGHT = 40  # pixels that a figure's own title took, which stands above it here
-SHARED = ("elements", "figure_looks", "trial_parts")  # modules, which a service's pages import
+NARROW_HEIGHT = 40  # pixels of a figure's own title, which is above the figure here
+SHARED = ("elements", "figure_looks", "trial_parts")  # modules that a service's pages import
 SCRIPTS = ("unpacking", "figures", "tables", "trials", "explorer", "start")
-# Before anything is shown: figures take the place of tables where the browser can unpack and draw them.
+# Before anything is shown: figures replace tables if the browser can unpack and draw them.
 FIRST_SCRIPT = Markup(
     'if ("DecompressionStream" in window && "IntersectionObserver" in window) '
     'document.documentElement.classList.add("drawn", "resting")'
@@ -40,7 +40,7 @@ LOOKS = {name: {**colours, "lit": LIT[name], "curves": CURVES[name]} for name, c
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text, rows of them, and what is left out."""
+    """Rows of cells as text, and what is left out."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -51,7 +51,7 @@ class Table:
 class Figure:
     """A plot for the page: its title as text, plotly's JSON packed, its numbers; `wide` ones may scroll.
 
-    `still` is what stands there where no script runs, beside the numbers.
+    `still` is shown with the numbers if no script runs.
     """
 
     name: str
@@ -106,7 +106,7 @@ def _as_script(module: str) -> str:
 
 
 def typed(text: str) -> Markup:
-    """A command that may break between words, and within a word only if it is longer than the line."""
+    """A command that may be broken between words, and within a word only if that is longer than the line."""
     return Markup(" ").join(Markup("<span>{}</span>").format(word) for word in text.split(" "))
 
 
@@ -146,6 +146,6 @@ def table_of(table: pd.DataFrame, most: int = MOST_ROWS) -> Table:
 
 
 def cell(value: Any) -> str:
-    """A value as text; nothing where there is none."""
+    """A value as text; empty if there is none."""
     missing = value is None or value != value or str(value) == "<NA>"  # noqa: PLR0124 -- NaN
     return "" if missing else short(value)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT, EDGE = 600.0, 160.0, 8.0  # of the history, in the units of its viewBox
 MOST_POINTS = 300
-FLAT = 4.0  # times the distance of the median from the best: values beyond are drawn on the edge
+FLAT = 4.0  # values this many times as far from the best as the median are drawn on the edge
 HOLLOW = ' class="shorter"'
 
 
@@ -37,7 +37,7 @@ class Copy:
 
 
 def copies(run: Run) -> list[Copy]:
-    """The winner's configuration as Python, as JSON, and as the command that has a search try it."""
+    """The winner's configuration as Python, as JSON, and as the command with which a search tries it."""
     best = run.best
     if best is None:
         return []
@@ -57,7 +57,7 @@ def copies(run: Run) -> list[Copy]:
 class History:
     """The small history: an SVG without text, and the values of its upper and lower edge.
 
-    `shorter` says that some trials were not trained in full, `beyond` how many lie beyond an edge and are drawn on it.
+    `shorter` says that some trials were not trained in full, `beyond` how many are beyond an edge and drawn on it.
     """
 
     picture: Markup
@@ -110,9 +110,7 @@ class _Scale:
 
 
 def _edges(drawn: list[float], mode: str, *, logarithmic: bool) -> tuple[float, float]:
-    """The lowest and the highest drawn value; the worst trials are left out if they would make the others look
-    equal.
-    """
+    """The lowest and highest drawn value; the worst trials are left out if they would make the others look equal."""
     ordered = sorted(drawn, reverse=mode == "max")
     best, middle, worst = ordered[0], ordered[len(ordered) // 2], ordered[-1]
     if not logarithmic and abs(worst - best) > FLAT * abs(middle - best) > 0:
@@ -123,7 +121,7 @@ def _edges(drawn: list[float], mode: str, *, logarithmic: bool) -> tuple[float, 
 def _picture(
     metric: str, scale: _Scale, drawn: list[float], full: list[bool], so_far: list[float], changes: list[int]
 ) -> Markup:
-    """Marks of the trials, hollow where they were shorter, the line of the best, and where it was found."""
+    """Marks of the trials, hollow for shorter ones, the line of the best, and where it was found."""
     step = max(1, len(drawn) // MOST_POINTS)
     marks = "".join(
         f'<circle cx="{scale.x(i):.1f}" cy="{scale.y(drawn[i]):.1f}" r="2.5"{"" if full[i] else HOLLOW}/>'

@@ -9,12 +9,12 @@ from functools import cache
 
 from markupsafe import Markup
 
-# Chromium reads plotly's modules once, not a second time as each is run; for other browsers it is a comment.
+# With it Chromium parses plotly's modules only once, not again when each is run; others see a comment.
 COMPILED_AT_ONCE = "//# allFunctionsCalledOnLoad\n"
 
 
 def packed(text: str) -> Markup:
-    """The text as gzip in base85, which the page unpacks by `DecompressionStream`; `,` stands for `<`."""
+    """The text as gzip in base85, which the page unpacks by `DecompressionStream`; `,` replaces `<`."""
     written = base64.b85encode(gzip.compress(text.encode(), compresslevel=9, mtime=0))
     return Markup(written.replace(b"<", b",").decode("ascii"))
 
@@ -27,9 +27,9 @@ def packed_plotly() -> Markup:
 
 @cache
 def policy(*scripts: str) -> Markup:
-    """A Content-Security-Policy for a page that loads nothing, and runs these scripts and plotly's alone.
+    """A Content-Security-Policy for a page that loads nothing, and only runs these scripts and plotly's.
 
-    Plotly draws parallel coordinates by code that it compiles, which takes `unsafe-eval`; it styles its elements.
+    Plotly compiles code to draw parallel coordinates, which needs `unsafe-eval`; it styles its elements.
     """
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in (*scripts, _plotly()))
     return Markup(

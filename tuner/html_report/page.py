@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from tuner.results.run import Run
 
 SHOWN_DAMAGES = 3
-MOST_TRIALS = 1000  # of the table of trials
+MOST_TRIALS = 1000  # in the table of trials
 LATER_AXES: tuple[progress.Against, ...] = ("epochs", "time")
 SPENT = (progress.timeline, progress.savings, progress.costs)
 GOING = (progress.optimisation_history, curves.learning_curves, progress.distribution, curves.winner_curves)
 OF_THE_WINNER = (mistakes.confusion_matrix, classes.class_scores, calibration.reliability)
-ALONE = (space.slices,)  # of what is learned of one hyperparameter, which has none to be compared with
+ALONE = (space.slices,)  # what is shown if there is only one hyperparameter, without others to compare with
 LEARNED = (space.importances, space.parallel_coordinates, space.slices, space.contour, space.ranks)
 
 
@@ -104,7 +104,7 @@ def report_html(run: Run) -> str:
         left_out=run.record.configurations - len(shown),
         trial_data=packed(trial_data(run, [one for trial in shown for one in run.record.same_configuration(trial)])),
         metrics=metrics,
-        first_metric=next((name for name in metrics if name != run.metric), run.metric),  # its own curves stand above
+        first_metric=next((name for name in metrics if name != run.metric), run.metric),  # whose curves are above
         gains=gains(run),
         copies=copies(run),
         history=history(run),
@@ -135,7 +135,7 @@ def _dimensions(run: Run) -> list[tuple[str, str, str]]:
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """The command that was typed, quoted so that it can be typed again."""
+    """The user's command, quoted so that it can be typed again."""
     if arguments and arguments[0].endswith("__main__.py"):
         return shlex.join(["python", "-m", "tuner", *arguments[1:]])
     return shlex.join(arguments)
@@ -146,7 +146,7 @@ def _any_of(values: Sequence[Any]) -> str:
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
-    """What is needed to repeat the search."""
+    """The facts that are needed to repeat the search."""
     info = run.info
     machine = info.get("machine") or {}
     versions = ", ".join(f"{name} {found}" for name, found in (info.get("versions") or {}).items() if found)

@@ -1,4 +1,4 @@
-"""A figure of curves as a still picture, for readers whose page runs no script: an SVG, and the words around it.
+"""A figure of curves as a still picture, for pages without scripts: an SVG, and the text around it.
 
 The picture has no text, which would be too small on a phone, and is stretched to the width that it gets.
 """
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 WIDTH, HEIGHT, EDGE = 1000, 400, 12  # in the units of its viewBox
-MOST_POINTS = 40  # of a curve
-DOT = 6  # pixels axes, of a curve with one point
+MOST_POINTS = 40  # points of a curve
+DOT = 6  # size of a curve with one point
 
 Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Still:
-    """The picture, what its upper and lower edge stand for, its axes in words, and the lines' colours by name."""
+    """The picture, the values of its upper and lower edge, its axes in words, and the lines' colours by name."""
 
     picture: Markup
     above: str
@@ -36,7 +36,7 @@ class Still:
 
 
 def still(figure: go.Figure, title: str) -> Still:
-    """The curves of a figure as it would draw them; `title` is read to those who don't see it."""
+    """The curves of a figure as it would draw them; `title` is for screen readers."""
     logarithmic = figure.layout.yaxis.type == "log"
     lines = [(trace, _points(trace, logarithmic=logarithmic)) for trace in figure.data]
     xs, ys = zip(*(point for _, points in lines for point in points), strict=True)
@@ -67,7 +67,7 @@ def _points(trace: Any, *, logarithmic: bool) -> list[tuple[float, float]]:
 
 
 def _line(trace: Any, points: list[tuple[float, float]], wide: Range, high: Range) -> str:
-    """Of whole steps from point to point, which are short to write."""
+    """A path in whole steps from point to point, which keeps its text short."""
     places = [(_place(x, wide, WIDTH), HEIGHT - _place(y, high, HEIGHT)) for x, y in points]
     steps = "".join(f"l{b[0] - a[0]} {b[1] - a[1]}" for a, b in pairwise(places)).replace(" -", "-")
     path = f"M{places[0][0]} {places[0][1]}{steps or 'h0'}"

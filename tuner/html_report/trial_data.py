@@ -1,4 +1,4 @@
-"""All of each trial, as the page's panel and its explorer show it."""
+"""All data of each trial, for the page's panel and its explorer."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tuner.results.trial_told import ranks_of, told, why_stopped
 if TYPE_CHECKING:
     from tuner.results.run import Run
 
-MOST_OUTPUTS = 100  # that are read, of failed trials and the best ones
-DIGITS = 6  # of a metric, which says more than a curve shows
+MOST_OUTPUTS = 100  # outputs that are read: of failed trials and the best ones
+DIGITS = 6  # of a metric: more than a curve shows
 
 
 def trial_data(run: Run, trials: list[TrialRecord]) -> str:
-    """JSON of these trials: `metric`, and `trials`, each with what is `told` of it and its curves as lists."""
+    """JSON of these trials: `metric`, and `trials`, each with its `told` texts and its curves as lists."""
     ranks, reasons, read = ranks_of(run.record), why_stopped(run.record), _with_output(trials)
     found = [
         {

@@ -50,7 +50,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A trained classifier, ready to use: `module` takes normalised images, the methods take them as they are."""
+    """A trained classifier, ready to use: `module` takes normalised images, the methods take images as they are."""
 
     module: nn.Module
     card: ModelCard
@@ -65,7 +65,7 @@ class LoadedModel:
         """Classify image files of any mode and of up to 120 million pixels, in their order.
 
         Raises:
-            DataError: a file is missing, no image or too large; or the model takes neither grey nor RGB images.
+            DataError: a file is missing, not an image or too large; or the model takes neither grey nor RGB images.
         """
         self.check_takes_files()
         paths = [Path(image) for image in ([images] if isinstance(images, str | Path) else images)]
@@ -90,12 +90,12 @@ class LoadedModel:
             )
 
     def probabilities(self, images: Tensor) -> Tensor:
-        """Of each class, for images [N, C, size, size] uint8: [N, classes] float32 on the CPU."""
+        """Probabilities of each class for images [N, C, size, size] uint8: [N, classes] float32 on the CPU."""
         split = HeldSplit(images, torch.zeros(len(images), dtype=torch.int64))
         return Evaluator(self.device).logits(self.module, split, self.card.inputs.normalisation).softmax(1).cpu()
 
     def embedded(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """The same `probabilities`, and the inputs of the last layer: [N, features] float32 on the CPU."""
+        """`probabilities`, and the inputs of the last layer: [N, features] float32 on the CPU."""
         split = HeldSplit(images, torch.zeros(len(images), dtype=torch.int64))
         module = Embedded(self.module, len(self.classes))
         told = Evaluator(self.device).logits(module, split, self.card.inputs.normalisation).cpu()
@@ -103,7 +103,7 @@ class LoadedModel:
         return logits.softmax(1), features
 
     def prediction(self, path: Path, probabilities: Sequence[float]) -> Prediction:
-        """The prediction that the probabilities of all classes make."""
+        """The prediction for an image, from the probabilities of all classes."""
         values, order = torch.tensor(probabilities).topk(min(TOP, len(self.classes)))
         top = tuple((self.classes[index], value) for index, value in zip(order.tolist(), values.tolist(), strict=True))
         return Prediction(path, label=top[0][0], confidence=top[0][1], top5=top)
@@ -125,8 +125,8 @@ def write_best(
         trial: data and model
         config: the winner's hyperparameters
         checkpoint: folder that `Trainer.save` wrote
-        score: of that checkpoint
-        record: becomes metrics.json: "trial", "epoch", and under "metrics" the winner's, to which the test split's come
+        score: the checkpoint's score
+        record: becomes metrics.json: "trial", "epoch", and "metrics", to which those of the test split are added
 
     Raises:
         TrialError: the checkpoint is cut off or damaged.
@@ -155,7 +155,7 @@ def _write(path: Path, content: object) -> None:
 
 
 def _put_in_place(new: Path, folder: Path) -> None:
-    """By two renames: a reader finds the older folder, none, or the new one."""
+    """Put it in place by two renames: a reader finds the older folder, none, or the new one."""
     older = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(older, ignore_errors=True)
     if folder.exists():
@@ -165,14 +165,14 @@ def _put_in_place(new: Path, folder: Path) -> None:
 
 
 def load_winner(run: Run | str | Path, device: torch.device | str = "cpu", *, trust: bool = False) -> LoadedModel:
-    """The model of a run's winner, in evaluation mode; the newest run's where `run` is a storage folder.
+    """The model of a run's winner, in evaluation mode; the newest run's if `run` is a storage folder.
 
-    Where the model is a user's function, that function comes from the run's copy of the study file, which is run only
-    where it belongs to the user, or with `trust`.
+    If the model is a user's function, it comes from the run's copy of the study file, which is only run if it belongs
+    to the user, or with `trust`.
 
     Raises:
         RunFolderError: there is no run, it has no winner that can be loaded (none, a damaged one, files of two), or
-            code of somebody else's is needed.
+            another user's code is needed.
         StudyError: the study file, which is needed for a user's model, fails to run.
     """
     found = run if isinstance(run, Run) else load_run(run)
@@ -189,10 +189,10 @@ def load_model(best: Path, device: torch.device | str = "cpu", *, trial: ImageCl
     Args:
         best: the folder
         device: where to put it
-        trial: declares the model where that is a user's function
+        trial: declares the model if that is a user's function
 
     Raises:
-        RunFolderError: the folder has no model, a damaged one, files of two, or one of a function that wasn't given.
+        RunFolderError: the folder has no model, a damaged one, files of two, or a function's but no `trial` is given.
     """
     card = read_card(best)
     if trial is None and card.is_function:
@@ -204,7 +204,7 @@ def load_model(best: Path, device: torch.device | str = "cpu", *, trial: ImageCl
 
 
 def _load(best: Path, card: ModelCard, trial: ImageClassifier | None, device: torch.device | str) -> LoadedModel:
-    """Raises RunFolderError for any problem with the files."""
+    """Load the model; raises RunFolderError for any problem with the files."""
     if trial is not None and card.trained_on == REFIT:
         trial = trial.refitted()
     try:
@@ -232,7 +232,7 @@ def _module(best: Path, card: ModelCard, trial: ImageClassifier) -> nn.Module:
         raise TypeError(f"{CONFIG} holds a {type(plain).__name__}, not hyperparameters")
     state = read_state(best / MODEL)
     largest = max((size for tensor in state.values() for size in tensor.shape), default=0)
-    if max(card.inputs.channels, len(card.classes)) > largest:  # else a damaged number asks for all memory
+    if max(card.inputs.channels, len(card.classes)) > largest:  # otherwise a damaged number would request all memory
         raise ValueError(f"{MODEL} isn't of {card.inputs.channels} channels and {len(card.classes)} classes")
     module = empty_model(
         trial, channels=card.inputs.channels, classes=len(card.classes), config=trial.hyperparameters(plain)
@@ -259,7 +259,7 @@ def _told(mistake: Mistake) -> dict[str, Any]:
 
 
 def _contents(config: dict[str, Any], score: Score, record: Mapping[str, Any]) -> dict[str, Any]:
-    """File name -> what it holds."""
+    """The content of each file, by name."""
     intervals = {f"test_{name}": asdict(interval) for name, interval in score.intervals.items()}
     winner = {"trial": record["trial"], "epoch": record["epoch"]}
     return {

@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 BINS = 15
-TEMPERATURES = 0.05, 20.0  # outside are models that are always right, or never
+TEMPERATURES = 0.05, 20.0  # beyond this range models are always right, or never
 STEPS = 60  # each narrows the search for the temperature by a third
 
 
 @dataclass(frozen=True)
 class Bin:
-    """Answers of about the same confidence: how many, their mean confidence, and the share of right ones."""
+    """Predictions of about the same confidence: how many, their mean confidence, and the share of right ones."""
 
     images: int
     confidence: float
@@ -28,14 +28,14 @@ class Calibration:
     """A model's confidence and accuracy on the test split.
 
     Attributes:
-        temperature: by which logits are divided so that validation images are the likeliest; 1 changes nothing; None
-            where there are none that it wasn't trained on
+        temperature: divisor of the logits that makes the validation labels most likely; 1 changes nothing; None if the
+            model was trained on all validation images
         accuracy: share of right answers
         confidence: mean probability of the answers
         ece: expected calibration error: the mean gap of confidence and accuracy over the bins, weighted by images
-        scaled_ece: the same after division by the temperature; None without one
-        bins: those of 15 equally wide ones that have images
-        scaled_bins: the same after division by the temperature; none without one
+        scaled_ece: `ece` after division by the temperature; None without one
+        bins: of 15 equally wide bins those with images
+        scaled_bins: `bins` after division by the temperature; none without one
     """
 
     temperature: float | None

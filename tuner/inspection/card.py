@@ -1,4 +1,4 @@
-"""`model.json` in `best/`: what the weights file doesn't say, and which files belong together."""
+"""`model.json` in `best/`: facts that the weights file lacks, and which files belong together."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from tuner.trial.framing import Interpolation
 from tuner.trial.splitting import MOST_FOLDS, REFIT
 
 CARD = "model.json"
-FILES = "files"  # in it: name -> sha256 of all other files; runs from before it was there have none
+FILES = "files"  # key of the sha256 of all other files by name; older runs lack it
 TRAIN = "train"
 LARGEST_NUMBER = 1e30
-LARGEST_IMAGE = 2**14  # edge in pixels; a damaged number would ask for all memory
+LARGEST_IMAGE = 2**14  # edge in pixels; a damaged number would request all memory
 
 
 @dataclass(frozen=True)
 class ModelCard:
-    """`model.json`: what `model.safetensors` doesn't say.
+    """`model.json`: facts that `model.safetensors` lacks.
 
     Attributes:
         model: torchvision's name, or that of the user's function with brackets
         data: what it was trained on, as the study file has it
-        weights: what it started from, as the study file has it
+        weights: what training started from, as the study file has it
         classes: names, in the order of its outputs
-        inputs: what it takes
-        networks: how many answer together, those of a cross-validation; 1 for one
+        inputs: what images it takes
+        networks: how many networks of a cross-validation predict together; 1 for a single one
         trained_on: "train", or "train+validation" for a winner that was trained again on both
-        test_time_flip: whether answers are the mean of those to an image and to its mirror image
+        test_time_flip: whether predictions are the mean over an image and its mirror image
     """
 
     model: str
@@ -55,10 +55,10 @@ class ModelCard:
 
     @classmethod
     def from_dict(cls, card: Mapping[str, Any]) -> ModelCard:
-        """The card that `dataclasses.asdict` and JSON made plain.
+        """The card from plain data, as `dataclasses.asdict` and JSON give it.
 
         Raises:
-            ValueError: a value is of another type, or can't be.
+            ValueError: a value is of another type, or impossible.
             KeyError, TypeError: something is missing.
         """
         inputs = card["inputs"]
@@ -87,7 +87,7 @@ def read_card(best: Path) -> ModelCard:
     """The card of a folder; checks that the files belong together.
 
     Raises:
-        RunFolderError: it has none that is whole, or files of another winner, or changed ones.
+        RunFolderError: it has no complete card, or files of another winner, or changed ones.
     """
     try:
         plain = json.loads((best / CARD).read_text(encoding="utf-8"))
@@ -119,7 +119,7 @@ def _without_card(best: Path) -> RunFolderError:
 
 
 def _check_together(best: Path, files: Mapping[str, Any]) -> None:
-    """Raise RunFolderError if a file that is there isn't the one that the card was written with."""
+    """Raise RunFolderError if a file isn't the one with which the card was written."""
     try:
         other = [path.name for path in sorted(best.iterdir()) if path.is_file() and _differs(path, files)]
     except OSError as error:
@@ -162,7 +162,7 @@ def _switch(name: str, value: object) -> bool:
 
 
 def _resize(inputs: Mapping[str, Any]) -> int | None:
-    """What winners of earlier versions don't have."""
+    """The resize of the inputs, which winners of earlier versions don't have."""
     resize = inputs.get("resize")
     if resize is None:
         return None
@@ -179,7 +179,7 @@ def _interpolation(inputs: Mapping[str, Any]) -> Interpolation:
 
 
 def _numbers(name: str, values: object, count: int, *, positive: bool) -> tuple[float, ...]:
-    """As many finite numbers as there are channels."""
+    """A tuple of as many finite numbers as there are channels."""
     if not isinstance(values, list) or len(values) != count or not all(_is_finite(value) for value in values):
         raise ValueError(f"{name}={reprlib.repr(values)}")
     if positive and min(values) <= 0:

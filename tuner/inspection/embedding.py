@@ -9,10 +9,10 @@ from tuner.train.models import head_of, networks_of
 
 
 class Embedded(nn.Module):
-    """A model that gives its logits and, behind them, what went into its last layer; of several networks side by side.
+    """A model that returns its logits followed by its last layer's inputs; those of several networks side by side.
 
-    Where that layer is a convolution, as SqueezeNet's, the mean over the places is taken; where a model answers for an
-    image and its mirror image, the mean of both, too.
+    If that layer is a convolution, as in SqueezeNet, the mean over positions is taken; if a model predicts for an image
+    and its mirror image, the mean of both.
     """
 
     def __init__(self, module: nn.Module, classes: int) -> None:
@@ -20,7 +20,7 @@ class Embedded(nn.Module):
         self.module, self.classes = module, classes
 
     def forward(self, images: Tensor) -> Tensor:
-        """[N, classes + features] float32 of normalised images."""
+        """Logits and inputs [N, classes + features] float32 of normalised images."""
         networks = networks_of(self.module)
         seen: list[list[Tensor]] = [[] for _ in networks]
         hooks = [

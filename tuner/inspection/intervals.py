@@ -1,10 +1,10 @@
 """A 95 % interval for each metric of the test split.
 
-A share of right answers gets Wilson's interval (Wilson 1927); any other metric that of the bootstrap, whose samples are
-as many test images, drawn with replacement: from the 2.5th to the 97.5th percentile of their values (Efron and
-Tibshirani 1993, chapter 13). A calibration error is higher in such samples than in the images they come from, so the
-percentiles are reflected about its value (the basic interval of Davison and Hinkley 1997, chapter 5). They cover the
-random choice of test images, not that of another training.
+A share of right answers gets Wilson's interval (Wilson 1927), any other metric a bootstrap interval: samples are as
+many test images, drawn with replacement, and the interval is from the 2.5th to the 97.5th percentile of their values
+(Efron and Tibshirani 1993, chapter 13). A calibration error is higher in such samples than in the original images, so
+the percentiles are reflected about its value (the basic interval of Davison and Hinkley 1997, chapter 5). They cover
+the random choice of test images, not that of another training.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Z = 1.96
 SAMPLES = 500
 FEWEST_SAMPLES = 100
 IMAGES_DRAWN = 500_000  # in all samples together, so that large test splits get fewer
-FEWEST_IMAGES = 10  # of which a bootstrap can say something
+FEWEST_IMAGES = 10  # for a bootstrap to be meaningful
 SHARES = ("accuracy", "top5_accuracy")
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Where a metric of the test split lies with 95 % confidence; `method` is "wilson" or "bootstrap"."""
+    """The 95 % confidence interval of a metric of the test split; `method` is "wilson" or "bootstrap"."""
 
     low: float
     high: float
@@ -48,8 +48,8 @@ def wilson(right: int, total: int, z: float = Z) -> tuple[float, float]:
 def intervals(
     logits: Tensor, labels: Tensor, chosen: Sequence[ChosenMetric], names: Sequence[str]
 ) -> dict[str, Interval]:
-    """The interval of each metric of `metrics_of` with these arguments, by its name; intervals that can't be computed
-    are missing.
+    """The interval of each metric of `metrics_of` with these arguments, by name; those that can't be computed are
+    missing.
     """
     found = metrics_of(logits, labels, chosen, names)
     told = {
@@ -80,7 +80,7 @@ def _values(metrics: Metrics) -> dict[str, float]:
 
 
 def _percentiles(drawn: Tensor) -> tuple[float, float]:
-    """Of the samples that have a value: in some a class may be missing."""
+    """Percentiles over the samples that have a value: in some a class may be missing."""
     told = drawn[drawn.isfinite()]
     if len(told) < len(drawn) / 2:
         return math.nan, math.nan

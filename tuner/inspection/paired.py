@@ -1,4 +1,4 @@
-"""A refitted network beside the one that the search trained, on the same test images."""
+"""Compares a refitted network with the one that the search trained, on the same test images."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def beside_own(
 
 
 def paired_gain(before: Tensor, after: Tensor) -> tuple[float, float]:
-    """Mean of after - before and its standard error, of which answers were right, both [N] bool."""
+    """Mean of after - before and its standard error; both [N] bool say which answers were right."""
     difference = after.double() - before.double()
     return float(difference.mean()), float(difference.std(unbiased=False)) / len(difference) ** 0.5
 

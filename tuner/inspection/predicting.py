@@ -1,4 +1,4 @@
-"""Predictions for many image files: finds the files, and continues after files that can't be read."""
+"""Predictions for many image files: finds the files, and goes on after unreadable ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIST = "@"  # before the name of a file with a path in each line
 class Answer:
     """A model's answer for an image file: a prediction with the probability of each class, or why there is none.
 
-    `embedding` [features] float32 is there where it was asked for: what goes into the model's last layer.
+    `embedding` [features] float32, the input of the model's last layer, is there if it was requested.
     """
 
     path: Path
@@ -44,7 +44,7 @@ def image_files(given: Iterable[str]) -> list[Path]:
 
 
 def answers(model: LoadedModel, paths: Sequence[Path], *, embed: bool = False) -> Iterator[Answer]:
-    """One for each file, in their order, as they are computed; raises DataError if the model takes no files."""
+    """An answer for each file, in order, as it is computed; raises DataError if the model can't take image files."""
     for start in range(0, len(paths), AT_ONCE):
         yield from _batch(model, paths[start : start + AT_ONCE], embed=embed)
 
@@ -101,7 +101,7 @@ def _batch(model: LoadedModel, paths: Sequence[Path], *, embed: bool) -> Iterato
 
 
 def _told(model: LoadedModel, images: Tensor, *, embed: bool) -> list[tuple[list[float], Tensor | None]]:
-    """Probabilities, and where asked for the embedding, of each image."""
+    """The probabilities, and if requested the embedding, of each image."""
     if not embed:
         return [(values, None) for values in model.probabilities(images).tolist()]
     probabilities, embeddings = model.embedded(images)

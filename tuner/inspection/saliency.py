@@ -10,31 +10,31 @@ from torch.nn import functional as F
 
 from tuner.train.memory.errors import is_out_of_memory
 
-COARSEST = 4  # places along either edge that a map needs to say anything
+COARSEST = 4  # positions along either edge that a map needs to be useful
 AT_ONCE = 16  # images
-WITHOUT_MAPS = ("vit", "swin", "maxvit")  # models whose last layers attend, and keep no map of places
-HEAT = ((0.0, 0.0, 0.1), (0.45, 0.05, 0.45), (0.9, 0.3, 0.15), (1.0, 0.95, 0.4))  # dark to bright: no hue is needed
-SHARE = 0.6  # of the heat in what is shown; the rest is the image in grey
+WITHOUT_MAPS = ("vit", "swin", "maxvit")  # models whose last layers are attention, without a map of positions
+HEAT = ((0.0, 0.0, 0.1), (0.45, 0.05, 0.45), (0.9, 0.3, 0.15), (1.0, 0.95, 0.4))  # dark to bright, clear without hue
+SHARE = 0.6  # of the heat map in the overlay; the rest is the image in grey
 
 Normalise = Callable[[Tensor], Tensor]
 
 
 def has_maps(model_name: str) -> bool:
-    """Whether a torchvision model's last convolutions have maps of places."""
+    """Whether a torchvision model's last convolutions have maps of positions."""
     return not model_name.startswith(WITHOUT_MAPS)
 
 
 def saliency(
     module: nn.Module, images: Tensor, answers: Tensor, normalise: Normalise, device: torch.device
 ) -> Tensor | None:
-    """How much each place of each image made the model give its answer; None if the model has no such maps.
+    """How much each position of each image contributed to the prediction; None if the model has no such maps.
 
     Grad-CAM (Selvaraju et al. 2017) at the last block whose map has at least 4 by 4 places.
 
     Args:
         module: on the device, in evaluation mode
         images: [N, C, H, W] as they are stored
-        answers: [N] int64, the classes that are asked about
+        answers: [N] int64, the classes that are explained
         normalise: from images to what the model takes
         device: where to compute
 
@@ -91,7 +91,7 @@ def _maps(module: nn.Module, block: nn.Module, inputs: Tensor, answers: Tensor) 
 
     def keep(_: nn.Module, __: object, output: Tensor) -> Tensor:
         put_out[:] = [output.detach().requires_grad_()]
-        return put_out[0] * 1  # what follows may change it in place
+        return put_out[0] * 1  # later layers may change it in place
 
     hook = block.register_forward_hook(keep)
     try:

@@ -36,7 +36,7 @@ class Inputs:
         channels: 1 for grey images, 3 for RGB
         image_size: edge in pixels
         normalisation: of the weights, or of the training images
-        resize: what the shorter side is brought to before the centre is cut out; None: the whole square is resized
+        resize: length of the shorter side before the centre is cut out; None: the whole square is resized
         interpolation: how
     """
 
@@ -48,21 +48,21 @@ class Inputs:
 
     @property
     def framing(self) -> Framing:
-        """How an image is brought to the size."""
+        """How an image is brought to the model's size."""
         return Framing(self.image_size, self.resize, self.interpolation)
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A test image, and what the model took it for.
+    """A test image, and the class that the model predicted.
 
     Attributes:
         index: position in the test split
         label: its class
-        predicted: the class that the model took it for
+        predicted: the predicted class
         confidence: the model's probability for that, 0 to 1
-        image: PNG in base64, at the size that the model saw
-        saliency: the same with the places that the answer came from; None if the model doesn't tell
+        image: PNG in base64, at the model's size
+        saliency: the image with the positions that led to the prediction; None if the model doesn't have such maps
     """
 
     index: int
@@ -151,7 +151,7 @@ def _validation(
 ) -> tuple[Tensor, Tensor] | None:
     """Logits [N, classes] for the validation images, and labels [N], on the CPU; None if there are none.
 
-    In a cross-validation each part's are those of the network that wasn't trained on it.
+    In a cross-validation each part's logits are those of the network that wasn't trained on it.
     """
     if not len(splits.validation):
         return None
@@ -174,7 +174,7 @@ def _inputs(splits: Splits) -> Inputs:
 
 
 def trained_module(trial: ImageClassifier, config: dict[str, Any], splits: Splits, checkpoint: Path) -> nn.Module:
-    """The trial's model as the checkpoint left it, on the CPU; of a cross-validation all networks as one."""
+    """The trial's model from the checkpoint, on the CPU; of a cross-validation all networks as one."""
     trial, chosen = trial.of(config), trial.hyperparameters(config)
     module = empty_model(trial, channels=splits.channels, classes=len(splits.classes), config=chosen)
     load_state(module, read_model(checkpoint), source=str(checkpoint), name=trial.model_name)
@@ -182,27 +182,27 @@ def trained_module(trial: ImageClassifier, config: dict[str, Any], splits: Split
 
 
 def confusion_matrix(labels: Tensor, predicted: Tensor, classes: int) -> list[list[int]]:
-    """How often each class [row] was taken for each class [column], of labels and predictions [N] int64."""
+    """How often each class [row] was predicted as each class [column], from labels and predictions [N] int64."""
     counts = torch.bincount(labels * classes + predicted, minlength=classes * classes)
     rows: list[list[int]] = counts.view(classes, classes).tolist()
     return rows
 
 
 def confident_mistakes(split: Split, logits: Tensor) -> Tensor:
-    """Indices of the wrong answers, logits [N, classes], that the model was surest of: at most 16, ties in order."""
+    """Indices of the most confident wrong answers, from logits [N, classes]: at most 16, ties in order."""
     confidence, predicted = logits.softmax(1).max(1)
     wrong = (predicted != split.labels).nonzero().flatten()
     return wrong[confidence[wrong].argsort(descending=True, stable=True)][:SHOWN]
 
 
 def least_sure(logits: Tensor) -> Tensor:
-    """Indices of the answers, logits [N, classes], with the lowest probability: at most 16, ties in their order."""
+    """Indices of the least confident answers, from logits [N, classes]: at most 16, ties in order."""
     return logits.softmax(1).amax(1).argsort(stable=True)[:SHOWN]
 
 
 @dataclass(frozen=True)
 class ShownImages:
-    """Makes what is shown of test images: with their answers, logits [N, classes], and where the model looked."""
+    """Makes the shown test images, with predictions from logits [N, classes], and where the model looked."""
 
     splits: Splits
     logits: Tensor
@@ -239,7 +239,7 @@ def _where_it_looked(trial: ImageClassifier, module: nn.Module, splits: Splits, 
 
 
 def _mean_map(maps: Sequence[Tensor | None]) -> Tensor | None:
-    """Of all networks; None if one has none."""
+    """The mean map of all networks; None if one has none."""
     found = [one for one in maps if one is not None]
     return torch.stack(found).mean(0) if len(found) == len(maps) else None
 

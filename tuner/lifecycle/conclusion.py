@@ -1,4 +1,4 @@
-"""What follows a search: tables, winner, report, and the run's last word in run.json.
+"""What follows a search: tables, winner, report, and the final state in run.json.
 
 Each step replaces its files completely, may fail without stopping the other steps, and can be repeated. Last of all
 run.json says that the run is concluded; `resume` concludes a run that isn't.
@@ -23,8 +23,8 @@ from tuner.storage.folder import Folder
 from tuner.storage.lease import Lease
 from tuner.storage.locations import no_space
 
-_log = logging.getLogger(__name__)  # for what comes to light after the last event; unless set up, it goes to stderr
-SECONDS_FOR_REPORT = 5.0  # of the grace period that have to be left for it
+_log = logging.getLogger(__name__)  # for problems after the last event; goes to stderr unless logging is configured
+SECONDS_FOR_REPORT = 5.0  # of the grace period that must be left for the report
 CONCLUDED = ("finished", "failed")
 
 WriteWinner = Callable[[Callable[[], bool]], None]
@@ -32,9 +32,7 @@ WriteWinner = Callable[[Callable[[], bool]], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a driver's search ended: by itself, or interrupted by what `interrupted_by` says, perhaps an error of the
-    search.
-    """
+    """How a driver's search ended: by itself, or interrupted, as `interrupted_by` says, perhaps by its own error."""
 
     interrupted_by: str | None = None
     error: BaseException | None = None
@@ -46,9 +44,7 @@ class Outcome:
 
 
 def outcome_of(error: BaseException, folder: Folder) -> Outcome:
-    """The outcome of a search that an error ended; a full disk only pauses it, because all written files are
-    complete.
-    """
+    """The outcome of a search that an error ended; a full disk only pauses it: all written files are complete."""
     if no_space(error):
         return Outcome(disk_too_full(folder.uri, None, "none"))
     lines = str(error).strip().splitlines() or [""]
@@ -56,16 +52,16 @@ def outcome_of(error: BaseException, folder: Folder) -> Outcome:
 
 
 def is_concluded(run: Run) -> bool:
-    """Whether all that follows a search was done for the run as it is."""
+    """Whether everything that follows a search was done for the run in its present state."""
     return run.info["status"] in CONCLUDED and (is_written(run.folder, run.record) or bool(run.info.get("unscored")))
 
 
 @dataclass
 class Conclusion:
-    """Concludes one driver's search, within the grace period once something asks it to end.
+    """Concludes one driver's search; after a request to end, within the grace period.
 
-    `write_winner` writes `best/`, and raises ScoringInterrupted as soon as the function that it gets says that it has
-    to end; `winner_step` says what it does. `tell` is called with what is done next, for the user who waits.
+    `write_winner` writes `best/`, and raises ScoringInterrupted as soon as the function it gets returns that it has to
+    end; `winner_step` describes it to the user. `tell` is called with each step, for the user who waits.
     """
 
     loop: SearchLoop
@@ -122,11 +118,11 @@ class Conclusion:
                 "its configuration and metrics are in the tables, and start_from in a new study trains it again"
             )
             if not is_written(folder, record):
-                self._step(f"{BEST}/", lambda: folder.delete(BEST))  # of another winner
+                self._step(f"{BEST}/", lambda: folder.delete(BEST))  # it is another winner's
         return outcome
 
     def _disk_full(self) -> Outcome:
-        """The rest is done by `resume` once there is room."""
+        """End the conclusion: `resume` does the rest once there is room."""
         return Outcome(disk_too_full(self.loop.folder.uri, None, "none"))
 
     def _must_leave(self) -> bool:
@@ -136,7 +132,7 @@ class Conclusion:
         return asked.hurried or late or asked.reason == RAY_IS_GONE or self.lease.lost
 
     def _take_down(self, outcome: Outcome, record: RunRecord) -> None:
-        """What run.json is to say."""
+        """Set what run.json will say."""
         best = record.best_trial()
         status = "interrupted" if not outcome.finished else "finished" if best else "failed"
         reason = self.loop.end_reason if outcome.finished else "error" if outcome.error else outcome.interrupted_by

@@ -21,7 +21,7 @@ class InfoWriter:
         self._written = time.monotonic()
 
     def on_event(self, event: Event) -> None:
-        """Write run.json where it is old."""
+        """Write run.json if it is out of date."""
         if time.monotonic() - self._written > SECONDS and event["event"] == "trial_ended":
             self._written = time.monotonic()
             self._info["trials"] = self._counts()

@@ -34,7 +34,7 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "space": space_record(study.search_space),
         "search": repr(study.search),
         "scheduler": repr(study.scheduler),
-        "asked": False,  # whether a program of the user's asks for trials
+        "asked": False,  # whether a user's program asks for trials
         "rungs": study.scheduler.rungs(study.budget.max_epochs),
         "start_from": study.starting_points,
         "defaults": trainer_defaults(study),  # by dotted name
@@ -53,7 +53,7 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "weights_fingerprint": study.declared_trial.weights_fingerprint(),
         "function_sources": function_sources(study),
         "options": options,
-        "working_directory": str(Path.cwd()),  # what relative paths of study and options are relative to
+        "working_directory": str(Path.cwd()),  # for relative paths in the study and options
         "sessions": 1,
         "started": now(),
         "git_commit": _git_commit(),
@@ -71,14 +71,14 @@ def trainer_defaults(study: Study) -> dict[str, Any]:
 
 
 def function_sources(study: Study, version: int = 1, before: Mapping[str, str | None] | None = None) -> dict[str, Any]:
-    """The fingerprint of a function's code by the version of the study file, None if it isn't one code alone.
+    """The fingerprint of a function's code by version of the study file, None if the code isn't unique.
 
     `before` is what the run's earlier drivers recorded: nothing, if an older version of tuner wrote it.
     """
     code = study.declared_trial.source_fingerprint()
     if before is None:
         return {str(version): code}
-    if code is None:  # read from a copy that is gone, as of a run on object storage
+    if code is None:  # read from a copy that no longer exists, as with object storage
         return dict(before)
     same = bool(before) and before.get(str(version), code) == code
     return {**before, str(version): code if same else None}
@@ -110,7 +110,7 @@ def _version(package: str) -> str | None:
 
 
 def _git_commit() -> str | None:
-    """Commit of the working directory's repository, with "+changes" where it has uncommitted ones."""
+    """Commit of the working directory's repository, with "+changes" if there are uncommitted ones."""
     try:
         commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
         changes = subprocess.run(

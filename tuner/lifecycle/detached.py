@@ -1,7 +1,7 @@
-"""A driver that runs by itself: its task, and files about it for other processes, are in its own folder.
+"""A driver in a process of its own: its folder has its task, and files about it for other processes.
 
-`task.json` says what it is to do. Beside it are, each written as a whole: `process.json`, which process it is, unless
-that is written already; `begun.json`, its run folder, as soon as that is there; `ended.json`, how it ended.
+`task.json` says what to do. The driver adds, each written as a whole: `process.json`, which process it is, unless that
+exists already; `begun.json`, its run folder, as soon as there is one; `ended.json`, how it ended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Task = Mapping[str, Any]
 
 
 def perform(task_file: str, search: Callable[[Task, LocalFolder], str]) -> int:
-    """Search as a task says, and say where and how it ended; returns the exit code.
+    """Search as a task says, and write where and how it ended; returns the exit code.
 
     `search` is given the task and its folder, and returns the run's status.
     """
@@ -45,7 +45,7 @@ def perform(task_file: str, search: Callable[[Task, LocalFolder], str]) -> int:
 
 
 def tell_begun(folder: LocalFolder, run: str) -> None:
-    """Say where the run folder is."""
+    """Write where the run folder is."""
     _tell(folder, "begun.json", {"run": run})
 
 

@@ -13,8 +13,8 @@ from types import FrameType
 RAY_IS_GONE = "Ray is gone"
 GRACE_SECONDS = 25.0  # batch systems send SIGKILL 30 s after SIGTERM
 _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
-NOTICE_SECONDS = 5.0  # that it may take until somebody asks because of what an exception came from
-_SAME_PRESS_SECONDS = 0.3  # a terminal's Ctrl-C reaches us twice where a parent passes it on
+NOTICE_SECONDS = 5.0  # after an exception, for its cause to become a request to end
+_SAME_PRESS_SECONDS = 0.3  # a terminal's Ctrl-C arrives twice if a parent passes it on
 
 
 class SearchLeft(BaseException):
@@ -22,10 +22,10 @@ class SearchLeft(BaseException):
 
 
 class Interruption:
-    """A request to end a search: the first request is the reason, and starts the grace period.
+    """A request to end a search: the first request gives the reason, and starts the grace period.
 
-    A signal raises only if nothing is lost by it: within `at_once` and `breakable`. A second Ctrl-C sets `hurried`;
-    a third one is an ordinary KeyboardInterrupt.
+    A signal only raises if nothing is lost: within `at_once` and `breakable`. A second Ctrl-C sets `hurried`; a third
+    one is an ordinary KeyboardInterrupt.
     """
 
     def __init__(self, grace_seconds: float = GRACE_SECONDS) -> None:
@@ -42,13 +42,13 @@ class Interruption:
         return self._asked.is_set()
 
     def seconds_left(self) -> float:
-        """Seconds left of the grace period, 0 if it is over; infinite while nothing has asked."""
+        """Seconds left of the grace period, 0 if it is over; infinite before the first request."""
         if not self.is_set():
             return math.inf
         return max(0.0, self._asked_at + self.grace_seconds - time.monotonic())
 
     def seconds_since(self) -> float:
-        """Since something asked first; 0 while nothing has."""
+        """Seconds since the first request; 0 before it."""
         return time.monotonic() - self._asked_at if self.is_set() else 0.0
 
     def ask(self, reason: str) -> None:
@@ -59,7 +59,7 @@ class Interruption:
                 self._asked.set()
 
     def stop_if_asked(self) -> None:
-        """Raise KeyboardInterrupt if something has asked: while nothing is written yet."""
+        """Raise KeyboardInterrupt if there was a request; for the time before anything is written."""
         if self.is_set():
             raise KeyboardInterrupt(f"interrupted ({self.reason}) before the search started; nothing was written")
 
@@ -91,7 +91,7 @@ class Interruption:
             self._breakable = False
 
     def break_in(self) -> None:
-        """From another thread: leave the block that is `breakable`; nothing where none is, or no signal is taken."""
+        """From another thread: leave the `breakable` block, if there is one and signals are handled."""
         if self._breakable and self._installed:
             self._break_in = True
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -120,16 +120,16 @@ class Interruption:
         self.hurried = True
 
     def take_signals(self) -> None:
-        """Call it again after Ray has started, because Ray's own code takes SIGTERM without Python."""
+        """Handle the signals; call it again after Ray has started, because Ray's C++ code takes over SIGTERM."""
         if self._installed:
             self._install()
 
     def _install(self) -> dict[signal.Signals, object]:
-        """Take the signals; returns their earlier handlers."""
+        """Install the handler; returns the signals' earlier handlers."""
         before: dict[signal.Signals, object] = {}
         for number in _NAMES:
             if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
-                continue  # nohup
+                continue  # ignored, as under nohup
             before[number] = signal.signal(number, self.handle)
         self._installed = True
         return before
@@ -137,7 +137,7 @@ class Interruption:
 
 @contextmanager
 def interruptions(grace_seconds: float = GRACE_SECONDS) -> Iterator[Interruption]:
-    """Signals ask the search of this block to end; Python lets only the main thread take them."""
+    """Signals ask the search of this block to end; in Python only the main thread can handle them."""
     interruption = Interruption(grace_seconds)
     if threading.current_thread() is not threading.main_thread():
         yield interruption

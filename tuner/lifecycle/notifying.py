@@ -1,6 +1,4 @@
-"""The notifier of one driver's search: it starts when the run's folder exists, and sends the end when all is
-written.
-"""
+"""The notifier of one driver's search: starts when the run's folder exists, sends the end after all is written."""
 
 from __future__ import annotations
 
@@ -16,11 +14,11 @@ from tuner.results.run import Run
 from tuner.storage.folder import Folder
 from tuner.study import Study
 
-_log = logging.getLogger(__name__)  # for what comes to light after the last event
+_log = logging.getLogger(__name__)  # for problems after the last event
 
 
 class Notifying:
-    """Follows a search for its targets; nothing where there are none."""
+    """Follows a search for its targets; does nothing without targets."""
 
     def __init__(self, targets: Sequence[Target], folder: Folder, study: Study, history: Sequence[Event] = ()) -> None:
         self._folder, record = folder, RunRecord(study.metric, study.mode, history)
@@ -28,7 +26,7 @@ class Notifying:
 
     @property
     def listeners(self) -> list[Listener]:
-        """What follows the search's events."""
+        """The listeners to the search's events."""
         return [self._notifier] if self._notifier is not None else []
 
     def follow(self, loop: SearchLoop) -> None:
@@ -43,13 +41,13 @@ class Notifying:
             _log.warning("%s", problem)
 
     def close(self) -> None:
-        """Tell nothing more."""
+        """Send nothing more."""
         if self._notifier is not None:
             self._notifier.close()
 
     @contextmanager
     def of(self, loop: SearchLoop) -> Iterator[None]:
-        """The search runs within the block; at its end the targets get the outcome."""
+        """For the block in which the search runs; at its end the targets get the outcome."""
         self.follow(loop)
         try:
             yield

@@ -21,9 +21,9 @@ from tuner.orders.order import Malformed, Order
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.study import Study
 
-LOOK_SECONDS, REMOTE_LOOK_SECONDS = 0.5, 3.0  # between looks at an inbox on a disk, and on an object store
-SECONDS_AT_ONCE = 0.1  # that the search may be held up by many orders, before it goes on for a moment
-PAUSE_SECONDS = 12.0  # of grace after `pause`, so that devices are free within 15
+LOOK_SECONDS, REMOTE_LOOK_SECONDS = 0.5, 3.0  # between reads of an inbox on a disk, and on an object store
+SECONDS_AT_ONCE = 0.1  # that many orders may delay the search at once, before it goes on for a moment
+PAUSE_SECONDS = 12.0  # grace period after `pause`, so that devices are free within 15 s
 _log = logging.getLogger(__name__)
 
 
@@ -49,23 +49,23 @@ class Orders:
         self._thread.join(self._seconds + 1)
 
     def obey_what_waits(self, loop: SearchLoop, *, ended: bool) -> None:
-        """Before the thread runs: orders left for this driver; `ended` if the search had ended."""
+        """Obey, before the thread runs, the orders left for this driver; `ended` if the search had ended."""
         self._read()
         while self._come:
             order = self._come.popleft()
             self._answer(loop, order, late=ended or order_verb(order) == "pause")
-        self._read()  # which deletes the files, and may find more
+        self._read()  # deletes the files, and may find more
 
     def obey(self, loop: SearchLoop) -> None:
-        """Answer and carry out the orders that have come, for a short time at most."""
+        """Answer and carry out the orders that have arrived, for a short time at most."""
         until = time.monotonic() + SECONDS_AT_ONCE
         while self._come and time.monotonic() < until:
             self._answer(loop, self._come.popleft(), late=False)
 
     def obey_the_last(self, loop: SearchLoop, *, interrupted: bool) -> None:
-        """After the search, before its last events: what has come too late is answered, the rest waits for `resume`.
+        """After the search, before its last events: answer orders that came too late; the rest waits for `resume`.
 
-        Of an `interrupted` search that is all that `resume` can still obey.
+        If it was `interrupted`, the rest is everything that `resume` can still obey.
         """
         self._ended.set()
         self._thread.join(self._seconds + 1)
@@ -75,7 +75,7 @@ class Orders:
         waits = ("set", "try", "stop", "retry", "confirm") if interrupted else ("set", "try")
         late = [order for order in self._come if order_verb(order) not in waits]
         self._come.clear()
-        with suppress(OSError):  # a full disk: what follows a search is done as far as it can be
+        with suppress(OSError):  # a full disk: the conclusion is done as far as possible
             for order in late:
                 self._answer(loop, order, late=True)
         self._look()
@@ -94,24 +94,24 @@ class Orders:
     def _look(self) -> list[Order | Malformed]:
         try:
             return self._inbox.look()
-        except Exception:  # the folder is gone or can't be reached, which others notice where it matters
+        except Exception:  # the folder is gone or can't be reached; others notice that if it matters
             _log.debug("the inbox was not read", exc_info=True)
             return []
 
 
 def order_verb(order: Order | Malformed) -> str:
-    """Its verb, empty for a file that is no order."""
+    """An order's verb, empty for a file that isn't an order."""
     return order.verb if isinstance(order, Order) else ""
 
 
 class Obedience:
-    """Listens to a search: what an order changes in the driver itself. `write` replaces run.json."""
+    """Listens to a search, and does what an order changes in the driver itself. `write` replaces run.json."""
 
     def __init__(self, info: dict[str, Any], interrupted: Interruption, write: Callable[[], None]) -> None:
         self._info, self._interrupted, self._write = info, interrupted, write
 
     def on_event(self, event: Event) -> None:
-        """Pause the search, or write down what was set."""
+        """Pause the search, or record what was set."""
         if event["event"] != "order_obeyed" or event.get("late"):
             return
         if event["verb"] == "pause":
@@ -121,12 +121,12 @@ class Obedience:
             limits = {name: event["arguments"][name] for name in NAMES if name in event["arguments"]}
             self._info["options"] = {**self._info["options"], **limits}
             self._info["budget"] = {**self._info["budget"], **limits}
-            with suppress(OSError):  # the events have it as well
+            with suppress(OSError):  # the events have it, too
                 self._write()
 
 
 def with_orders(options: Mapping[str, Any], steered: Steered) -> dict[str, Any]:
-    """A run's options, with the limits that its newest driver got, and those that were set since then."""
+    """A run's options, with the limits that its newest driver got, and those that orders set since then."""
     if steered.given is None:
         return {**options, **steered.limits}
     rest = {name: value for name, value in options.items() if name not in NAMES}
@@ -134,7 +134,7 @@ def with_orders(options: Mapping[str, Any], steered: Steered) -> dict[str, Any]:
 
 
 def opening(options: Mapping[str, Any], concurrency: int | None) -> dict[str, Any]:
-    """Fields of a driver's first event: it reads orders, and what it was given in place of what was set before."""
+    """Fields of a driver's first event: that it reads orders, and which limits it got instead of those set before."""
     limits = {name: options[name] for name in NAMES if options.get(name) is not None}
     return {"orders": True, "limits": limits, **({"concurrency": concurrency} if concurrency else {})}
 
@@ -149,7 +149,7 @@ def extending(folder: Folder) -> list[Order]:
 
 
 def foreseen_study(study: Study, waiting: list[Order]) -> Study:
-    """The study with the limits that orders in the inbox will set, if they are possible: to know whether it goes on."""
+    """The study with limits that orders in the inbox will set, if possible: they decide whether the search goes on."""
     for order in waiting:
         if order.verb == "set":
             try:

@@ -13,11 +13,11 @@ from tuner.history.events import Event
 from tuner.storage.folder import Folder
 from tuner.temporary import OwnedFolder
 
-_OLD_PLACE = re.compile(r"tune/[A-Za-z0-9_-]+/(checkpoint|saved)_[0-9]+")  # in format 1, which Ray had a hand in
+_OLD_PLACE = re.compile(r"tune/[A-Za-z0-9_-]+/(checkpoint|saved)_[0-9]+")  # in format 1, when Ray wrote part of it
 
 
 def bring_over_checkpoints(folder: Folder, events: Sequence[Event]) -> None:
-    """Copy the checkpoints of a run of format 1 to where checkpoints lie now; those that can't be are skipped."""
+    """Copy checkpoints of a run of format 1 to where checkpoints are now; those that can't be copied are skipped."""
     places: dict[tuple[str, int], str] = {}
     for event in events:
         key = (event.get("trial", ""), event.get("epoch", 0))

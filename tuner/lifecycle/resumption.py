@@ -21,20 +21,20 @@ from tuner.orders.foresight import cut_short
 from tuner.results.run import FORMAT, Run
 from tuner.study import REFIT, Study, check_refit
 
-Wish = tuple[int | None, int | None]  # how many configurations, and seeds, are to be confirmed; None for the usual
+Wish = tuple[int | None, int | None]  # numbers of configurations to confirm and of seeds; None for the default
 
 
 @dataclass(frozen=True)
 class Resumption:
-    """What a driver goes on with, and how.
+    """How a driver goes on with a run.
 
     Attributes:
-        earlier: the run as the driver before left it
+        earlier: the run as the previous driver left it
         study: with all changes
-        options: those changes: the run's, those of orders, and those of this driver
-        text: the study file now and before
+        options: these changes: the run's, those of orders, and those of this driver
+        text: the study file's text, now and before
         again: failed trials that run again first; None if none was asked for
-        confirm: the configurations that are trained again under other seeds; None if that wasn't asked for
+        confirm: the configurations that are trained again with other seeds; None if that wasn't asked for
         conclude_only: whether no trial is left to train
         anew: whether it goes on although an order had ended the search
         search_on: whether the search itself goes on, not only what `tuner confirm` adds to an ended one
@@ -86,7 +86,7 @@ def decide(
     refit: bool = False,
     undo_refit: bool = False,
 ) -> Resumption:
-    """See `tuner.driver.resume` for the arguments, and for what is raised."""
+    """See `tuner.driver.resume` for the arguments and exceptions."""
     steered = earlier.record.steered
     given = {name: value for name, value in limits.items() if value is not None}
     options = with_orders(earlier.info["options"], steered) | given

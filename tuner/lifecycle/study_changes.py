@@ -17,7 +17,7 @@ from tuner.storage.folder import Folder
 from tuner.study import Study
 from tuner.study_json import study_from_json, study_to_json
 
-MOST_LINES = 40  # of a difference that is shown
+MOST_LINES = 40  # that are shown of a difference
 
 
 def comparable(study: Study) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def comparable(study: Study) -> dict[str, Any]:
 
 
 def check_comparable(study: Study, info: dict[str, Any], where: str) -> None:
-    """Raise RunFolderError if trials of the study could not be compared with those that the run has."""
+    """Raise RunFolderError if the study's new trials couldn't be compared with the run's trials."""
     before = info.get("comparable")
     if not isinstance(before, dict) or not before:
         return
@@ -49,7 +49,7 @@ def check_comparable(study: Study, info: dict[str, Any], where: str) -> None:
             "restore the files, or start a new run"
         )
     weights = {info.get("weights_fingerprint"), study.declared_trial.weights_fingerprint()}
-    if None not in weights and len(weights) > 1:  # None: of an earlier version's run, or no file, which others say
+    if None not in weights and len(weights) > 1:  # None: an earlier version's run, or no file (reported elsewhere)
         raise RunFolderError(
             f"a run keeps the weights that it began with, got other contents of {now.get('weights')} for {where}: "
             "trials could not be compared; restore the file, or start a new run"
@@ -84,17 +84,17 @@ class StudyText:
         return "\n".join(lines[:MOST_LINES] + more)
 
     def keep_before(self, folder: Folder) -> str:
-        """Write the earlier text next to the new one; its name."""
+        """Write the earlier text next to the new one; returns its file's name."""
         name = f"study.{self.version_before}{PurePath(self.name).suffix}"
         folder.write(name, (self.before or "").encode("utf-8", "surrogateescape"))
         return name
 
 
 def write_study_file(folder: Folder, study: Study) -> str | None:
-    """Write the study's declaration; returns what run.json records: its file's path, study.json, or None for a mere
+    """Write the study's declaration; returns what run.json records: its file's path, study.json, or None for only a
     note.
 
-    A study that no file declared is written as JSON where that says all of it.
+    A study that no file declared is written as JSON if JSON can express all of it.
     """
     if study.source is not None:
         folder.write(STUDY_FILE, study.source.read_bytes())
@@ -108,7 +108,7 @@ def write_study_file(folder: Folder, study: Study) -> str | None:
 
 
 def study_text(folder: Folder, history: Sequence[Event] = ()) -> StudyText:
-    """The study file in the run folder, beside what the run's events say it was."""
+    """The study file in the run folder, and its text according to the run's events."""
     name, now = _stored(folder)
     texts = [event for event in history if isinstance(event.get("study_file"), str)]
     if not texts:
@@ -126,7 +126,7 @@ def _stored(folder: Folder) -> tuple[str, str]:
 
 
 def _as_json(study: Study) -> str | None:
-    """The study as JSON, None if that would lose something of it, as a function."""
+    """The study as JSON, None if that would lose something, such as a function."""
     try:
         told = study_to_json(study)
         same = _in_one_form(study_from_json(told)) == _in_one_form(study)
@@ -136,5 +136,5 @@ def _as_json(study: Study) -> str | None:
 
 
 def _in_one_form(study: Study) -> Study:
-    """A study whose space is parsed and whose starting points are a tuple, however they were given."""
+    """The study in one form: its space parsed, its starting points a tuple."""
     return replace(study, space=study.search_space, start_from=tuple(study.start_from))

@@ -17,5 +17,5 @@ def tell(listeners: Iterable[Listener], kind: str, **fields: Any) -> None:
     """Send the listeners an event that isn't stored."""
     event = {"event": kind, "time": time.time(), **fields}
     for listener in listeners:
-        with suppress(Exception):  # one that fails is left out, with a notice, at the next event that is stored
+        with suppress(Exception):  # a failing listener is left out, with a notice, at the next stored event
             listener.on_event(event)

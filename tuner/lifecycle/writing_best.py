@@ -1,7 +1,7 @@
 """The winner, after the search: its checkpoint in `best/`.
 
-`best/` is made beside its place and moved there as a whole, so that the earlier winner stays until the new one is
-there, and a conclusion that was cut off can be done again.
+`best/` is written under another name and then renamed, so that the earlier winner stays until the new one is complete,
+and a conclusion that was cut off can be repeated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ScoringInterrupted(TunerError):  # noqa: N818 -- what happened, not what i
 
 
 def write_as_saved(folder: Folder, record: RunRecord) -> None:
-    """Write `best/`: the winner's configuration, its metrics, and its checkpoint as it was saved, if there is one."""
+    """Write `best/`: the winner's configuration, its metrics, and its unchanged checkpoint, if there is one."""
     due = winner_due(folder, record)
     if due is not None:
         folder.delete(NEW)
@@ -34,9 +34,9 @@ def write_as_saved(folder: Folder, record: RunRecord) -> None:
 
 
 def winner_due(folder: Folder, record: RunRecord) -> tuple[TrialRecord, dict[str, Any]] | None:
-    """The winner that `best/` is to hold, with its trial, epoch and metrics; None if nothing is left to write.
+    """The winner for `best/`, with its trial, epoch and metrics; None if nothing is left to write.
 
-    Where it was trained again on training and validation images together, "refit" names the trial that ships for it.
+    If it was trained again on training and validation images together, "refit" names the trial that replaces it.
     """
     best = record.best_trial()
     if best is None:
@@ -48,7 +48,7 @@ def winner_due(folder: Folder, record: RunRecord) -> tuple[TrialRecord, dict[str
     if refit is not None:
         details["refit"] = {"trial": refit.trial, "epoch": refit.refit_epochs, "trained_on": TRAINED_ON}
     if not has_network(record, details) and is_written(folder, record):
-        return None  # its checkpoint was cleaned away: what best/ has is more than could be written now
+        return None  # its checkpoint was deleted: best/ has more than could be written now
     return best, details
 
 
@@ -59,7 +59,7 @@ def network_of(details: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def has_network(record: RunRecord, details: Mapping[str, Any]) -> bool:
-    """Whether its checkpoint is there."""
+    """Whether the winner's checkpoint exists."""
     trial, epoch = network_of(details)
     return epoch in record.trials[trial].checkpoints
 
@@ -91,7 +91,7 @@ def is_written(folder: Folder, record: RunRecord) -> bool:
 
 
 def replace_best(folder: Folder) -> None:
-    """Put `best.new` in the place of `best/`."""
+    """Replace `best/` by `best.new`."""
     folder.delete(BEST)
     folder.rename(NEW, BEST)
 

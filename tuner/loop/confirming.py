@@ -1,4 +1,4 @@
-"""The request of `tuner confirm` to a search: which configurations are trained again, and the cost."""
+"""What `tuner confirm` asks of a search: which configurations are trained again, and what that costs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.history.event_lines import MOST_SEEDS
 from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.results.run import Run
 
-TOP, SEEDS = 3, 5  # unless others are asked for
+TOP, SEEDS = 3, 5  # the defaults
 ASKED_FOR = (
     "confirm needs trials that tuner trains, got a search whose trials your own program asks for; "
     "train the best again there, under other seeds"
@@ -48,11 +48,11 @@ class Confirmation:
 
     @property
     def epochs(self) -> int:
-        """Epochs that all of it trains."""
+        """The epochs of all these trials together."""
         return self.seeds * sum(full_length(trial.config, self.longest) for trial in self.trials)
 
     def cost(self, seconds_per_epoch: float | None = None, workers: int = 1) -> str:
-        """What it will train, in a sentence, with the time at this pace."""
+        """What will be trained, in a sentence, with the time at this many seconds per epoch."""
         count, more = len(self.trials), len(self.trials) * self.seeds
         which = f"the best {count} configurations" if count > 1 else "the best configuration"
         each = " each" if count > 1 else ""

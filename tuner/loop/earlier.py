@@ -59,7 +59,7 @@ def _from_runs(study: Study, history: History, storage: str | Path) -> Learned:
 def lessons(study: Study, storage: str | Path) -> list[Lesson]:
     """Which runs under the storage folder teach the study something, the newest first; empty where it learns nothing.
 
-    Runs that aren't any are left out: `tuner runs` says what is wrong with them.
+    Folders that can't be read as runs are left out: `tuner runs` says what is wrong with them.
     """
     if study.warm_start is None or study.warm_start.studies == ():
         return []
@@ -82,7 +82,7 @@ def _why_unfit(run: Run, study: Study) -> str | None:
 
 
 def _count(run: Run) -> int:
-    """As run.json has it, so that not all events are read."""
+    """The number of trials according to run.json, so that the events needn't be read."""
     return sum(count for count in run.info["trials"].values() if isinstance(count, int))
 
 
@@ -134,7 +134,7 @@ def _describe_learned(found: Learned) -> str:
 
 
 def _why_not_told_of(run: Run, study: Study, history: History) -> str | None:
-    """Why a run is left out because of its study, before its trials are read; None if it isn't."""
+    """Why a run is left out because of its study, before its trials are read; None if it isn't left out."""
     if history.studies is not None and run.name not in history.studies:
         return f"its study is {run.name!r}, which History.studies leaves out"
     if (run.metric, run.mode) != (study.metric, study.mode):
@@ -158,7 +158,7 @@ def _as_study(run: Run, study: Study) -> EarlierStudy | None:
     """The run as a study to learn from; None if it can't be read."""
     try:
         return _read(run, study)
-    except Exception:  # whatever is wrong with it, there is nothing to learn
+    except Exception:  # a run that can't be read, for any reason, teaches nothing
         return None
 
 
@@ -181,7 +181,7 @@ def _read(run: Run, study: Study) -> EarlierStudy:
 def with_model(config: Mapping[str, Any], model: str, study: Study) -> Mapping[str, Any] | None:
     """The configuration with its model, if the study's space has `model`; None if it is of another model.
 
-    A run of one model needn't have said it, and a study of one model learns nothing from others in a run of several.
+    Configurations of a run with one model may lack it. A study of one model learns nothing from trials of other models.
     """
     domain = study.search_space.dimensions.get("model")
     if domain is not None and "model" not in config and domain.contains(model):

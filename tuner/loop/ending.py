@@ -13,7 +13,7 @@ from tuner.loop.stopping import Stopping
 
 
 class Ending:
-    """Ends trials that wait in vain; `end` ends one trial."""
+    """Ends trials that wait and won't go on; `end` ends one trial."""
 
     def __init__(
         self,

@@ -21,8 +21,8 @@ class Failing:
     """Counts the tries that trials have left, and keeps others away from a trial that is tried alone.
 
     `running` are the loop's trials on workers. Where `admission` is None and they `share` devices, as CPUs or parts of
-    GPUs that Ray gives them, a trial is alone only while no other one of the search runs: it waits until there is
-    nothing else to run, so that no worker waits for it. `emit` writes an event and applies it, `end` ends a trial.
+    GPUs that Ray gives them, a trial is alone only while no other trial of the search runs: it waits until there is
+    nothing else to run, so that no worker stays idle for it. `emit` writes an event and applies it, `end` ends a trial.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class Failing:
         self._waiting: list[Next] = []  # until all other trials have left their workers
 
     def failed(self, trial: str, cause: str, message: str, traceback: str | None, *, final: bool) -> bool:
-        """Whether the trial is tried again, and so waits now; otherwise it is over. A `final` failure is not tried
-        again.
+        """Whether the trial is tried again, and waits now; otherwise it has ended. After a `final` failure there is no
+        retry.
         """
         record, shares = self._record.trials[trial], self._shares(trial)
         if cause == OUT_OF_MEMORY and shares and self._admission is not None and self._left(record, LOST):
@@ -58,7 +58,7 @@ class Failing:
         return True
 
     def lost(self, trial: str, cause: str, message: str, traceback: str | None = None) -> bool:
-        """The same for a trial whose worker or node died."""
+        """Like `failed`, for a trial whose worker or node died."""
         stacks = {"traceback": traceback} if traceback else {}
         self._emit("trial_lost", trial=trial, cause=cause, message=message, **stacks)
         record = self._record.trials[trial]
@@ -81,7 +81,7 @@ class Failing:
         return names
 
     def run_again(self, names: Iterable[str], proposals: Proposals, stopping: Stopping) -> None:
-        """Put failed trials back, once an event says that they run again."""
+        """Put failed trials back into the queue, once an event says that they run again."""
         for record in map(self._record.trials.__getitem__, names):
             if record.suggested:  # a trial that repeats a configuration was not suggested and is not stopped early
                 proposals.restart(record.configuration)
@@ -122,7 +122,7 @@ class Failing:
         return frozenset(names if self._queue.waiting is None else names | {self._queue.waiting})
 
     def clear(self) -> None:
-        """Forget all that waits: it will not run."""
+        """Forget all trials that wait: they will not run."""
         self._queue.clear()
         self._waiting.clear()
 
@@ -142,9 +142,8 @@ class Failing:
 
 
 def to_retry(record: RunRecord, named: Iterable[str]) -> list[str]:
-    """The failed trials of these names, leading zeros left out or not; without names all but those that diverged.
-
-    Raises RunFolderError for one that hasn't failed, and where there is none.
+    """The failed trials with these names, with or without leading zeros; without names all except those that diverged.
+    Raises RunFolderError for a trial that hasn't failed, and if there is no such trial.
     """
     wanted = list(named)
     if wanted:

@@ -43,7 +43,7 @@ class Judge:
     def judge(
         self, record: TrialRecord, epoch: int, metrics: Metrics, *, saved: bool, saves: bool
     ) -> tuple[Decision, Ending | None]:
-        """What the trial does after this report, which the record doesn't hold yet, and how it ends if it does.
+        """What the trial does after this report, which the record doesn't hold yet, and how the trial ends, if it ends.
 
         `saved`: whether its checkpoint is in the run folder; `saves`: whether the trial writes checkpoints at all.
         """
@@ -58,7 +58,7 @@ class Judge:
             return self._judge_repeat(record, epoch, value, again=again)
         limit = self._limits.reached(epochs=0 if again else 1, value=value)
         decision = Decision.CONTINUE
-        if not record.has_value(epoch, self._study.metric):  # of one that diverged there, it is the first number
+        if not record.has_value(epoch, self._study.metric):  # a trial that diverged here before has none yet
             self._proposals.observe(record.configuration, epoch, value)
             decision = self._stopping.report(record.trial, epoch, value)
         if epoch >= full_length(record.config, self._study.budget.max_epochs):
@@ -82,14 +82,14 @@ class Judge:
         return (Decision.CONTINUE, None) if limit is None else (Decision.STOP, {"status": "stopped", "by": limit})
 
     def _judge_refit(self, record: TrialRecord, epoch: int) -> tuple[Decision, Ending | None]:
-        """A refit reports nothing to be judged by: it is trained for the winner's epochs, unless a limit ends it."""
+        """A refit reports no metric to judge it by: it is trained for the winner's epochs, unless a limit ends it."""
         if epoch >= record.refit_epochs:
             return Decision.STOP, {"status": "completed"}
         limit = self._limits.ends_refit(epochs=0 if epoch in record.epochs else 1)
         return (Decision.CONTINUE, None) if limit is None else (Decision.STOP, {"status": "stopped", "by": limit})
 
     def _without_pausing(self, saves: bool) -> Decision:
-        if saves:  # its checkpoint could not be written (a notice says so): it goes on, as a pause would lose it
+        if saves:  # its checkpoint could not be written (a notice says so): a pause would lose it, so it goes on
             return Decision.CONTINUE
         self._notice(CANNOT_PAUSE, code="cannot_pause")
         return self._stopping.give_up_pausing()

@@ -1,12 +1,11 @@
 """Which checkpoints of a run are kept: only those that may still be needed.
 
-Kept are the newest of each trial that can go on, that of each failed trial, which `tuner retry` may run again, that of
-the epoch which stands for the best of the ended trials, likewise of the completed ones (mostly the same trial), and
-that of the best epoch of each running one that may come to stand before it; its last epoch comes when it ends. Of a
-configuration with several seeds the best one's is kept, as another seed more may bring it to the front; where a study
-races them (`Study.repeats`) also those of the best three full-length configurations. (30 trials of 9 epochs of ResNet18
-with Adam would be 36 GB.) This is the one place that decides it; where a limit of the disk asks for more,
-`tuner.loop.room` says which go.
+Kept are: the newest of each trial that can go on; that of each failed trial, which `tuner retry` may run again; the
+best epoch of the best ended trial, and of the best completed trial (mostly the same one); and the best epoch of each
+running trial that may become the best (its last epoch follows when it ends). Of a configuration with several seeds the
+best seed's is kept, because one more seed may make it the winner; if a study races configurations (`Study.repeats`),
+also those of the best three full-length ones. (30 trials of 9 epochs of ResNet18 with Adam would be 36 GB.) Only this
+module decides it; if a disk limit needs more deleted, `tuner.loop.room` chooses.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.refits import trained_refit
 
-RACED = 3  # configurations whose network is kept where a study races them
+RACED = 3  # configurations whose network is kept if a study races them
 
 
 class Keeper:
@@ -41,14 +40,12 @@ class Keeper:
             self.drop(trial, epoch)
 
     def drop(self, trial: str, epoch: int) -> None:
-        """Delete one, needed or not."""
+        """Delete a checkpoint, needed or not."""
         self._emit("checkpoint_deleted", trial=trial, epoch=epoch)
         self._store.delete(trial, epoch)
 
     def drop_unreported(self, trial: str) -> None:
-        """Delete a checkpoint that a trial saved, but whose epoch it could not report before it failed or its worker
-        died.
-        """
+        """Delete a checkpoint whose epoch the trial could not report, because it failed or its worker died."""
         for epoch in set(self._store.epochs(trial)) - self._record.trials[trial].epochs.keys():
             self._store.delete(trial, epoch)
 
@@ -72,9 +69,9 @@ class Keeper:
 def not_needed(
     record: RunRecord, among: Iterable[TrialRecord] | None = None, ahead: Sequence[TrialRecord] | None = None
 ) -> list[tuple[str, int]]:
-    """(trial, epoch) of each checkpoint that nothing can need any more; of these trials alone, by default of all.
+    """(trial, epoch) of each checkpoint that is no longer needed, among these trials, by default all.
 
-    The checkpoints of other trials stay needed as long as `ahead` are the best, by default those of the record.
+    As long as `ahead`, by default the record's best trials, are the same, all checkpoints of other trials are needed.
     """
     trials = list(record.trials.values() if among is None else among)
     first = _ahead(record) if ahead is None else ahead

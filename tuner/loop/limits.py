@@ -12,8 +12,8 @@ from tuner.history.records import RunRecord
 from tuner.loop.refit_cost import kept_for_refit
 from tuner.study import Study
 
-FAILURES, STOP = "failures", "stop"  # reasons that are no limits of the budget: what trials do, and what a user orders
-SPENT = ("hours", "device_hours", "total_epochs")  # limits that end the winner's refit, too
+FAILURES, STOP = "failures", "stop"  # reasons other than limits of the budget: trials fail, a user orders it
+SPENT = ("hours", "device_hours", "total_epochs")  # limits that also end the winner's refit
 OF_TIME = SPENT[:2]  # limits that also end what `tuner confirm` adds to a search
 MOST_FAILURES = 20  # of the first trials, before any has reported an epoch: the next ones would fail as well
 
@@ -45,9 +45,9 @@ class Limits:
         return self._reached
 
     def ends_confirming(self) -> str | None:
-        """The limit that also ends the trials for `tuner confirm`, by its name; None while none does.
+        """The limit that also ends the trials for `tuner confirm`, by its name; None if there is none.
 
-        If the search had ended, they were asked for in spite of its limits.
+        If the search had ended before, its limits don't count: these trials were requested in spite of them.
         """
         reached = self.reached()
         hard = (FAILURES, STOP) if self._record.confirming.alone else (FAILURES, STOP, *OF_TIME)
@@ -55,12 +55,12 @@ class Limits:
 
     @property
     def confirms(self) -> bool:
-        """Whether trials that `tuner confirm` asked for wait or run, which no limit that was reached ends."""
+        """Whether trials that `tuner confirm` asked for wait or run, and no reached limit ends them."""
         left = self._record.confirming.waiting or any(t.confirms and t.live for t in self._record.trials.values())
         return bool(left) and self.ends_confirming() is None
 
     def ends_refit(self, *, epochs: int = 0) -> str | None:
-        """The limit that ends the refit of the winner or leaves it no time, by its name; None while none does.
+        """The limit that ends the winner's refit or leaves it no time, by its name; None if there is none.
 
         The refit may use what the search kept for it. If it was asked for after the search ended, the search's limits
         don't count.
@@ -77,7 +77,7 @@ class Limits:
     def end_reason(self, *, nothing_expected: bool) -> str:
         """What ended the search: a limit by its name, "failures", "stop", or "space" where all of it was tried.
 
-        Where it had ended before, and trials were confirmed since, what ended it then.
+        If it had ended before trials were confirmed, the reason of that first end.
         """
         reached, confirming = self.reached(), self._record.confirming
         if confirming.alone and confirming.ended_by is not None and self.ends_confirming() is None:
@@ -97,7 +97,7 @@ class Limits:
             self._reached, self._reached_at = None, math.inf
 
     def look_again(self) -> None:
-        """A user's `stop` no longer counts if more was asked for since."""
+        """A user's `stop` no longer counts if more trials were asked for since."""
         if self._reached == STOP and self._record.steered.stopped_by is None:
             self._reached, self._reached_at = None, math.inf
 

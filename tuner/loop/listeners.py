@@ -1,4 +1,4 @@
-"""The listeners that get each event of a search, beside its record."""
+"""The listeners that get each event of a search, in addition to its record."""
 
 from __future__ import annotations
 

@@ -19,11 +19,11 @@ from tuner.loop.stay import Stay
 from tuner.loop.throughput import Rate, trials_at_once
 from tuner.trial import MemoryEstimate
 
-RATES_KEPT = 100  # for each number of trials at once, the newest
-MARGIN = 1.1  # of memory, for what lies unused between the parts that an allocator hands out
-CPU = "cpu"  # name of the device that all CPUs of a machine are
-NO_MPS, UNKNOWN, AT_ONCE = "no_mps", "memory_unknown", "at_once_"  # codes of notices, the last with the number
-CUT_SHORT = 1.5  # times what a trial took that ran out of memory is what it would have liked
+RATES_KEPT = 100  # the newest ones, for each number of trials at once
+MARGIN = 1.1  # factor on memory, for fragmentation: gaps between an allocator's blocks
+CPU = "cpu"  # name of the device that stands for all CPUs of a machine
+NO_MPS, UNKNOWN, AT_ONCE = "no_mps", "memory_unknown", "at_once_"  # codes of notices; the number follows the last one
+CUT_SHORT = 1.5  # factor: a trial that ran out of memory would have needed this many times what it took
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,15 @@ class Device:
 
     Attributes:
         name: a GPU's UUID; "cpu"
-        model: what it is, for people; devices of the same model are as fast
+        model: its name for people; devices of the same model are equally fast
         total_bytes: memory that it has
         memory_bytes: memory that its trials together may take
-        alone_bytes: memory that a trial alone could ever have; None for as much
+        alone_bytes: the most memory that a trial alone on it can have; None if that is `memory_bytes`
         most: the most trials at once that are allowed
         at_first: trials at once while their speed is unknown
-        process_bytes: that a trial's process takes beside what was estimated, as for a CUDA context
-        reports_process: whether what trials report as their peak has that in it
-        overlaps: whether the work of several processes is done at the same time, as with MPS, and not in turns
+        process_bytes: what a trial's process takes in addition to the estimate, such as a CUDA context
+        reports_process: whether the peak that trials report includes `process_bytes`
+        overlaps: whether several processes compute at the same time, as with MPS, and not in turns
     """
 
     name: str
@@ -70,7 +70,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a trial goes: the device, its share of the device's memory, and what its start says in the events."""
+    """Where a trial goes: the device, its share of the device's memory, and what is recorded about it in the events."""
 
     device: Device
     share: float
@@ -109,7 +109,7 @@ class Refusal:
 class Packing:
     """Follows a run's events by `apply`, and says where another trial may start.
 
-    `devices` are those of now; what the events tell of others counts as far as they are like these.
+    `devices` are the present ones; events about other devices count if those are similar (`_kinds`).
 
     Long because what is on a device and what may join it are read and changed together, by one event after another.
     """
@@ -119,7 +119,7 @@ class Packing:
     _running: dict[str, Stay] = field(init=False, default_factory=dict)
     _trial_seconds: dict[str, tuple[float, float]] = field(init=False, default_factory=dict)  # by device
     _rates: dict[int, deque[Rate]] = field(init=False, default_factory=dict)  # by number of trials at once
-    _peaks: dict[str, float] = field(init=False, default_factory=dict)  # what is set aside for alike trials
+    _peaks: dict[str, float] = field(init=False, default_factory=dict)  # memory to reserve for similar trials
     _retries: dict[str, float] = field(init=False, default_factory=dict)
     _losses: dict[str, int] = field(init=False, default_factory=dict)  # of trials whose memory ran out
     _correction: float = field(init=False, default=1.0)
@@ -146,7 +146,7 @@ class Packing:
         return int(max(1, min(self._found, self._ceiling)))
 
     def place(self, estimate: MemoryEstimate, trial: str = "") -> Place | None:
-        """Where a trial of that much memory may start now, the device with most room; None if it has to wait."""
+        """Where a trial that needs this much memory may start: the device with most room; None if it has to wait."""
         free = [device for device in self.devices if self._has_room(device, self._need(device, estimate, trial))]
         if not free:
             return None
@@ -159,12 +159,12 @@ class Packing:
     def has_room(self) -> bool:
         """Whether a trial as small as the smallest that runs on some device may start there.
 
-        Only then is the next one chosen: with results that come before there is room, the choice may be different.
+        The next trial is chosen only then: results that arrive before there is room may change the choice.
         """
         return any(self._has_room(device, self._smallest_need(device)) for device in self.devices)
 
     def fits(self, estimate: MemoryEstimate) -> bool:
-        """Whether a trial could run alone on a device, one image at a time; True if nobody knows."""
+        """Whether a trial could run alone on a device, one image at a time; True if that isn't known."""
         least = estimate.least_bytes
         return least is None or any(device.process_bytes + least <= device.largest_trial for device in self.devices)
 
@@ -347,7 +347,7 @@ class Packing:
         return self._retries[trial] > before
 
     def _compare_memory(self, stay: Stay, reported: Any, reserved: Any, *, cut_short: bool) -> None:
-        """Learn from a trial's peak how much similar ones take, and by how much estimates are too low.
+        """Learn from a trial's peak how much memory similar trials take, and how much too low estimates are.
 
         Memory that torch keeps on a GPU beyond the peak is not free for other trials, but it doesn't change other
         estimates.
@@ -374,7 +374,7 @@ class Admission:
     estimate: Callable[[dict[str, Any]], MemoryEstimate | None]
 
     def of(self, trial: str, config: dict[str, Any], *, new: bool) -> Place | Wait | Refusal:
-        """Where a trial goes, or why not; one that isn't new has trained before, so it is never refused."""
+        """Where a trial goes, or why it can't start; a trial that has trained before is never refused."""
         estimate = self.estimate(config)
         if estimate is None:
             return Wait()

@@ -6,15 +6,15 @@ from tuner.search import Grid, suggested_by_portfolio
 from tuner.space import Config
 from tuner.study import Study
 
-MOST = 5  # of 1, 3 and 5 the best, if not by much (benchmarks/small_searches.py)
-METRICS = ("val_accuracy", "val_f1", "val_top5_accuracy")  # that what was good for accuracy is good for
+MOST = 5  # slightly better than 1 or 3 (benchmarks/small_searches.py)
+METRICS = ("val_accuracy", "val_f1", "val_top5_accuracy")  # what was good for accuracy is good for these
 
 
 def of_portfolio(study: Study, *, less: int) -> tuple[Config, ...]:
     """Configurations for a study of the trainer's own hyperparameters; empty for others.
 
-    With the `less` configurations of earlier runs before them they are half of the trials at most. A grid is tried
-    whole anyway.
+    Together with the `less` configurations of earlier runs they are at most half of the trials. A grid gets none: it is
+    tried completely anyway.
     """
     trial = study.declared_trial
     if study.warm_start is None or not study.warm_start.portfolio or not trial.portfolio:

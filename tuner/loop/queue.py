@@ -17,15 +17,15 @@ from tuner.loop.stopping import Stopping
 from tuner.search import Proposals
 from tuner.study import Study
 
-MOST_REFUSED = 100  # configurations in a row that fit on no device: the rest of the space won't either
+MOST_REFUSED = 100  # configurations in a row that fit on no device: the others aren't expected to fit either
 
 
 @dataclass(frozen=True)
 class Start:
     """Run a trial: a new one, or one that was paused, lost its worker, or was left by an earlier driver.
 
-    `reported` of its `epochs` are recorded: it goes on from the newest checkpoint of these. `halvings` says how often a
-    worker was killed for the memory that it took; `place` is where it goes, None if Ray decides.
+    `reported` of its `epochs` are recorded: it goes on from the newest checkpoint among them. `halvings` says how often
+    a worker was killed for the memory that it took; `place` is where it goes, None if Ray decides.
     """
 
     trial: str
@@ -36,8 +36,8 @@ class Start:
     reported: int = 0
     halvings: int = 0
     place: Place | None = None
-    repeats: str | None = None  # the first trial of its configuration, where it has that under another seed
-    refit_epochs: int | None = None  # where it is the winner's refit, after how many of the `epochs` it ends
+    repeats: str | None = None  # the first trial of its configuration, if it repeats that with another seed
+    refit_epochs: int | None = None  # if it is the winner's refit: after how many of the `epochs` it ends
 
     @property
     def suggested(self) -> bool:
@@ -58,9 +58,9 @@ class Entry:
 class Queue:
     """Says what a free worker runs.
 
-    First trials that go on, then those that `tuner confirm` asks for, leading configurations that a study races under
-    further seeds, those that users order, paused ones, and what is suggested at last. With `confirms_only` nothing but
-    what `tuner confirm` asks for.
+    First trials that go on, then those that `tuner confirm` asks for, leading configurations that a study races with
+    further seeds, those that users order, paused ones, and suggestions last. With `confirms_only` only what `tuner
+    confirm` asks for.
 
     `emit` writes an event and applies it; `notice` tells the user something, with a `code`.
     """
@@ -83,7 +83,7 @@ class Queue:
         self._refused_in_a_row = 0
         self.refused = 0  # configurations that fit on no device
         self.exhausted = False  # nothing new will be suggested
-        self.nothing_expected = False  # because it would improve too little
+        self.nothing_expected = False  # because further trials would improve too little
         self.confirms_only = False  # of an ended search
 
     @property
@@ -93,12 +93,12 @@ class Queue:
 
     @property
     def waiting(self) -> str | None:
-        """The trial that would, where it is one that goes on."""
+        """The trial that waits for room, if it has run before."""
         return None if self._waiting is None or self._waiting.new else self._waiting.start.trial
 
     def put_back(self, *trials: TrialRecord) -> None:
-        """Trials that start again before anything else does."""
-        self._again += [trial for trial in trials if trial.refits is None]  # those go on once the search is done
+        """Queue trials that start again before anything else does."""
+        self._again += [trial for trial in trials if trial.refits is None]  # refits go on once the search is done
 
     def expect(self, study: Study) -> None:
         """Suggest within the study's new limits, even if nothing more was to be suggested before."""
@@ -107,14 +107,14 @@ class Queue:
         self._stopping.expect(None if study.trials is None else max(0, study.trials - self._record.configurations))
 
     def clear(self) -> None:
-        """Nothing of what waits will run."""
+        """Forget everything that waits: it won't run."""
         self._again.clear()
         self._waiting = None
 
     def next(self) -> tuple[Entry, Place | None] | None:
         """What starts now, and where; configurations that fit nowhere are skipped."""
         if self._waiting is not None and not self._can_start(self._waiting):
-            self._waiting = None  # an order has ended it meanwhile
+            self._waiting = None  # a user's order has ended it meanwhile
         if self._waiting is None and self._admission is not None and not self._admission.packing.has_room:
             return None
         entry, self._waiting = self._waiting or self._next_entry(), None
@@ -135,7 +135,7 @@ class Queue:
         self._refused_in_a_row = 0
 
     def pass_over(self, config: dict[str, Any]) -> None:
-        """The configuration fits on no device, so it becomes no trial."""
+        """The configuration fits on no device, so it doesn't become a trial."""
         self._proposals.refuse(config)
         self.refused += 1
         self._refused_in_a_row += 1
@@ -156,7 +156,7 @@ class Queue:
         return Entry("trial_started", replace(start, refit_epochs=due.epochs), fields, new)
 
     def place(self, entry: Entry) -> Place | Wait | Refusal | None:
-        """Where it can run now; None if Ray finds a place."""
+        """Where this trial can run now; None if Ray chooses."""
         return self._admit(entry)
 
     # Inside
@@ -206,12 +206,12 @@ class Queue:
         return known is None or known.live
 
     def _admit(self, entry: Entry) -> Place | Wait | Refusal | None:
-        """None if trials are alike to their devices: Ray finds a place for it."""
+        """None if all trials need the same of a device: Ray chooses the place."""
         start = entry.start
         return None if self._admission is None else self._admission.of(start.trial, start.config, new=entry.new)
 
     def _refuse(self, entry: Entry, refusal: Refusal) -> None:
-        """The configuration becomes no trial; after too many in a row the search looks for no more."""
+        """The configuration doesn't become a trial; after too many in a row the search stops looking."""
         about = {name: entry.fields[name] for name in ("order", "repeats") if name in entry.fields}
         self._emit("configuration_refused", config=entry.start.config, least_bytes=refusal.least_bytes, **about)
         self.pass_over(entry.start.config)
@@ -271,5 +271,5 @@ class Queue:
 
 
 def trial_seed(study_seed: int, number: int) -> int:
-    """The seed of a study's trial: 32 bits that depend on nothing but the study's seed and the trial's number."""
+    """The seed of a study's trial: 32 bits that depend only on the study's seed and the trial's number."""
     return int(np.random.SeedSequence([study_seed, number]).generate_state(1)[0])

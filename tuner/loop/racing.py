@@ -12,7 +12,7 @@ import math
 
 from tuner.history.records import RunRecord, TrialRecord
 
-CLEAR = 2.0  # standard errors of a difference from which on a configuration is behind
+CLEAR = 2.0  # standard errors of the difference that make a configuration clearly worse
 
 
 def next_to_repeat(record: RunRecord, most: int) -> TrialRecord | None:
@@ -38,7 +38,7 @@ def next_to_repeat(record: RunRecord, most: int) -> TrialRecord | None:
 
 
 def _in_the_race(trial: TrialRecord) -> bool:
-    """Whether it is a repeat that may still be completed; repeats for `tuner confirm` are waited for as well."""
+    """Whether it is a repeat that may still be completed; a race also waits for repeats for `tuner confirm`."""
     return trial.repeats is not None and trial.live
 
 
@@ -48,7 +48,7 @@ def _may_repeat(record: RunRecord, trial: TrialRecord, most: int) -> bool:
 
 
 def _tries(record: RunRecord, trial: TrialRecord) -> int:
-    """How many trials have had its configuration, those that failed or were cut off among them."""
+    """How many trials have had its configuration, including those that failed or were cut off."""
     return len(record.same_configuration(trial))
 
 

@@ -11,7 +11,7 @@ from tuner.history.refits import trained_refit
 from tuner.study import Study
 
 RECENT = 8  # trials, of those that ended last: they say how long epochs take
-SLACK = 1.2  # of the time: an epoch takes no two times as long
+SLACK = 1.2  # factor on the time: epochs don't all take equally long
 
 
 def refit_wanted(study: Study, record: RunRecord) -> bool:
@@ -22,9 +22,9 @@ def refit_wanted(study: Study, record: RunRecord) -> bool:
 def kept_for_refit(study: Study, record: RunRecord, reported: int = 0) -> tuple[int, float]:
     """Epochs and seconds that the search reserves for training its winner again; nothing if that isn't wanted.
 
-    The epochs are always enough: running trials end their current epoch, and the refit of any of them is at most as
-    long as that. The seconds are an estimate. `reported` is 1 where a running trial has just reported an epoch that the
-    record doesn't hold yet, and asks whether it goes on: its next one counts then.
+    The epochs are always enough: running trials end their current epoch, and the refit of any of them has at most as
+    many epochs. The seconds are an estimate. `reported` is 1 if a running trial has just reported an epoch that the
+    record doesn't hold yet, and asks whether it goes on: then its next epoch counts.
     """
     if not refit_wanted(study, record) or record.confirming.alone:
         return 0, 0.0
@@ -44,7 +44,7 @@ def _longest(study: Study, record: RunRecord, running: Sequence[TrialRecord], re
     if done and not running:
         return 0
     if study.repeats > 1 and record.best_trial() is not None:
-        return longest  # another seed may put any configuration first
+        return longest  # another seed may make any configuration the best
     won = () if done else (record.best_trial(), record.best_ended_trial)
     worths = [record.worth_of(trial.trial) for trial in won if trial is not None]
     coming = [min(trial.epoch + 1 + reported, full_length(trial.config, longest)) for trial in running]
@@ -52,7 +52,7 @@ def _longest(study: Study, record: RunRecord, running: Sequence[TrialRecord], re
 
 
 def _seconds(record: RunRecord, epochs: float, running: bool) -> float:
-    """What a start and this many epochs take, after the one that running trials are in; 0 before any was seen."""
+    """Seconds of a start and this many epochs, after the present epoch of running trials; 0 before any was measured."""
     recent = [*record.ended_trials[-RECENT:], *record.on_workers.values()]
     seen = [stay_times(trial) for trial in recent]
     firsts = [first for stays, _ in seen for first in stays]

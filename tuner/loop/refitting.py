@@ -102,7 +102,7 @@ def refit_cost(run: Run) -> str:
 
 
 class Refitting:
-    """Says when the winner is trained again, and why it wasn't. `notice` tells the user something, with a `code`."""
+    """Says when the winner is trained again, or why it wasn't. `notice` tells the user something, with a `code`."""
 
     def __init__(
         self, study: Study, record: RunRecord, queue: Queue, limits: Limits, notice: Callable[..., None]
@@ -112,7 +112,7 @@ class Refitting:
         self._refused = False  # no device has room for it
 
     def due(self) -> Refit | None:
-        """The refit that is still to be done when nothing else is."""
+        """The refit that remains to be done when all else is finished."""
         return None if self._refused else due_refit(self._study, self._record, self._limits)
 
     def next(self) -> tuple[Entry, Place | None] | None:
@@ -128,7 +128,7 @@ class Refitting:
         return None if isinstance(place, Wait) else (entry, place)
 
     def goes_on(self, running: Iterable[str]) -> bool:
-        """Whether one of these trials is a refit which no limit ends."""
+        """Whether one of these trials is a refit that no limit ends."""
         any_refit = any(self._record.trials[trial].refits is not None for trial in running)
         return any_refit and self._limits.ends_refit() is None
 

@@ -1,8 +1,8 @@
 """Keeps `Budget.disk_gb` and free space on the disk: which checkpoints are deleted first, and when a search pauses.
 
 The run folder stays below its limit: room is left for the checkpoints that may be on their way, and for the winner's
-copy in `best/`. On their way are the next one of each worker, and one that a trial has announced and writes while it
-trains on. Never deleted are the newest of a trial that runs or was interrupted, the best of the ended trials, and what
+copy in `best/`. On their way are the next one of each worker, and those that trials have announced and write while they
+train on. Never deleted are the newest of a trial that runs or was interrupted, the best of the ended trials, and what
 the leader goes on from. The others are deleted in this order:
 
 1. the checkpoints of failed trials, which `tuner retry` would then run from their beginning;
@@ -10,8 +10,8 @@ the leader goes on from. The others are deleted in this order:
 3. that of the best completed trial, where a shortened one is ahead of it;
 4. the best epochs of trials that may still win, again the least promising trial first, and the leader last.
 
-Where that isn't enough, the search pauses before it writes more. What else the folder holds (logs, Ray's files, W&B's
-files) is looked at every LOOK_SECONDS, so that it counts a little late.
+If that isn't enough, the search pauses before it writes more. The folder's other files (logs, Ray's files, W&B's files)
+are measured every LOOK_SECONDS, so they count a little late.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tuner.history.records import RunRecord, TrialRecord
 from tuner.loop.keeping import Keeper
 from tuner.storage.folder import Folder
 
-BY = "disk_gb"  # what ended a paused trial whose checkpoint had to go
+BY = "disk_gb"  # what ended a paused trial whose checkpoint had to be deleted
 FEWER_PAUSED = "disk"  # the code of the notice that says so
-LOOK_SECONDS = 30.0  # between two looks at what else the run folder holds
-RESERVE_BYTES = 16_000_000  # for events, tables, report and run.json, but
-RESERVE_SHARE = 0.05  # of a small disk at most so much
-EACH = 3  # of a worker: the newest, the announced one, the next
-EXTRA = 3  # beside those of the workers: the best ended trial's, the leader's, and the winner's copy in best/
+LOOK_SECONDS = 30.0  # between two measurements of the run folder's other files
+RESERVE_BYTES = 16_000_000  # for events, tables, report and run.json,
+RESERVE_SHARE = 0.05  # but at most this share of a small disk
+EACH = 3  # checkpoints per worker: the newest, the announced one, the next
+EXTRA = 3  # further checkpoints: the best ended trial's, the leader's, and the winner's copy in best/
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ class Room:
             self._size(trial, epoch)
 
     def make(self, waiting: Set[str] = frozenset()) -> None:
-        """Delete the least useful checkpoints where the limit would be passed; pause where only needed ones are left.
+        """Delete the least useful checkpoints if the limit would be passed; pause if only needed ones are left.
 
-        `waiting` are paused trials that are about to go on. Pauses too where the disk has less free space than the next
+        `waiting` are paused trials that are about to go on. Also pauses if the disk has less free space than the next
         checkpoints and events take.
         """
         if self._limit is not None:
@@ -102,7 +102,7 @@ class Room:
 
     @property
     def _limit(self) -> float | None:
-        """In bytes."""
+        """The limit in bytes."""
         limit_gb = self._limit_gb()
         return None if limit_gb is None else limit_gb * GB
 
@@ -121,7 +121,7 @@ class Room:
             drop()
 
     def _size(self, trial: str, epoch: int) -> int:
-        """Bytes of a checkpoint, read once."""
+        """Bytes of a checkpoint, measured once."""
         if (trial, epoch) not in self._sizes:
             size = self._sizes[trial, epoch] = self._store.size(trial, epoch)
             self._largest = max(self._largest, size)
@@ -138,7 +138,7 @@ class Room:
             self._others = self._folder.held_bytes(without=(CHECKPOINTS,))
 
     def _excess(self, limit: float) -> float:
-        """Bytes that the run folder could pass its limit by."""
+        """By how many bytes the run folder could pass its limit."""
         kept = [(trial.trial, epoch) for trial in self._record.trials.values() for epoch in trial.checkpoints]
         self._sizes = {place: self._size(*place) for place in kept}
         return sum(self._sizes.values()) + self._others + self._largest * (self._coming() + 1) - limit
@@ -176,7 +176,7 @@ class Room:
         return min((t for t in paused if t is not leader), key=self._record.rank, default=None)
 
     def _of_the_second(self) -> tuple[str, int] | None:
-        """Of the best completed trial, where it isn't the best of the ended ones."""
+        """The checkpoint of the best completed trial, if that isn't the best ended one."""
         trial = self._record.best_completed_trial
         if trial is None or trial is self._record.best_ended_trial or not trial.checkpoints:
             return None
@@ -189,7 +189,7 @@ class Room:
 
 
 def least_bytes(checkpoint: int, workers: int) -> int:
-    """What a search needs at least that saves checkpoints of this size: EACH for each worker, and EXTRA."""
+    """The least that a search needs if its checkpoints have this size: EACH for each worker, and EXTRA."""
     return checkpoint * (EACH * workers + EXTRA)
 
 
@@ -216,6 +216,6 @@ def disk_too_full(uri: str, needed: int | None, got: str) -> str:
 
 
 def round_above(gb: float) -> float:
-    """A round number above, with at most two digits."""
+    """The number rounded up to at most two significant digits."""
     unit = 10.0 ** (math.floor(math.log10(gb)) - 1)
     return float(f"{math.ceil(gb * 1.1 / unit) * unit:.2g}")

@@ -2,7 +2,7 @@
 
 Adapters ask `next_action` when a worker is free and tell what happened. Each thing that happens is written as an event,
 then applied. The events alone rebuild this object: a `SearchLoop` given the events of earlier drivers goes on where
-they end, and first does what the last of them had decided and not done any more.
+they end, and first does what the last driver had decided but not yet done.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from tuner.study import Study
 
 
 class SearchLoop:
-    """Drives one study in the order things happen: search algorithm, early stopping, budget, events, checkpoints kept.
+    """Drives one study, in the order of events: search algorithm, early stopping, budget, events, checkpoints kept.
 
     `history` are the events of earlier drivers of the same run; `concurrency` is how many trials run at once, each on
     this many `devices`, or where `admission` lets them, and `most_at_once` what a user may raise it to;
     `share_devices`: whether a device may have several trials; `learned` is what earlier studies suggest to start from,
     where there is no history; `opening` are further fields of this driver's first event. `before_writing` is called
-    before each event and may raise, as where another driver took the run over; `pause` asks whoever drives to pause the
-    search for a reason, as where its disk is full. `announced` are the trials that write a checkpoint while they train
-    on, which whoever drives sets. Each method raises what `before_writing` raises, or OSError where an event can't be
-    written: what is in the run folder is whole then, and this object of no more use.
+    before each event and may raise, for instance if another driver took the run over; `pause` asks the driver to pause
+    the search for a reason, such as a full disk. `announced`, which the driver sets, are the trials that write a
+    checkpoint while they train on. Each method raises what `before_writing` raises, or OSError if an event can't be
+    written: the run folder is then intact, and this object can no longer be used.
 
-    Long because the order of what happens is in one place; what each step decides is in the modules beside it.
+    Long because the order of events is in one place; what each step decides is in the other modules here.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class SearchLoop:
 
     @property
     def _searched(self) -> bool:
-        """The same without the winner's refit."""
+        """Whether the search is done, apart from the winner's refit."""
         return not self._running and (self._idle or self._over)
 
     @property
@@ -154,7 +154,7 @@ class SearchLoop:
         return self._limits.reached() is not None and not self._limits.confirms
 
     def to_beat(self, start: Start) -> float | None:
-        """What a trial has to be worth for its network to be kept; None if other seeds may turn the order round."""
+        """The value that a trial must reach for its network to be kept; None if other seeds may change the order."""
         return None if self.study.repeats > 1 or not start.suggested else self.record.to_beat
 
     @property
@@ -180,7 +180,7 @@ class SearchLoop:
 
     @property
     def stopped(self) -> bool:
-        """Whether a user has ended the search: nothing that runs is waited for."""
+        """Whether a user has ended the search: running trials are not waited for."""
         return self.record.steered.stopped_by is not None
 
     def end_by_order(self, *trials: str) -> None:
@@ -199,7 +199,7 @@ class SearchLoop:
             self._queue.expect(study)
 
     def expect_more(self, again: Iterable[str] = ()) -> None:
-        """Something was ordered that a free worker may run, such as failed trials `again`."""
+        """A user's order gave free workers something to run, such as failed trials `again`."""
         self._failing.run_again(again, self._proposals, self._stopping)
         self._idle = False
 
@@ -244,11 +244,11 @@ class SearchLoop:
         self._room.refuse(trial, epoch)
 
     def make_room(self) -> None:
-        """See to it that the run folder stays below its limit, and its disk doesn't fill up; cheap."""
+        """Keep the run folder below its limit, and its disk from filling up; cheap."""
         self._room.make(self._failing.waiting)
 
     def returned(self, trial: str) -> None:
-        """The trial's code came to its end by itself."""
+        """The trial's code returned by itself."""
         if trial not in self._running:
             return
         if self.record.trials[trial].epochs:
@@ -275,17 +275,17 @@ class SearchLoop:
             self._keeper.drop_unreported(trial)
 
     def retry(self, trials: Iterable[str] = ()) -> list[str]:
-        """Run these failed trials again, without names all but those that diverged; their ids.
+        """Run these failed trials again, without names all except those that diverged; returns their ids.
 
-        Each goes on from its last checkpoint, and has as many tries as a new one. Raises RunFolderError for a trial
-        that hasn't failed, where there is none, and where the search is ending.
+        Each goes on from its last checkpoint, with as many tries as a new trial. Raises RunFolderError for a trial that
+        hasn't failed, if there is no such trial, and if the search is ending.
         """
         names = self._failing.retry(trials, self._proposals, self._stopping, self._limits.reached())
         self._idle = False
         return names
 
     def ask_for(self, kind: str, **request: Any) -> None:
-        """What comes beside the search: `confirmation_requested`, `refit_requested`, `refit_undone`, and its fields."""
+        """Emit a `confirmation_requested`, `refit_requested` or `refit_undone`: work in addition to the search."""
         self._emit(kind, **request)
         self._limits.look_again()
         self._idle = False
@@ -312,7 +312,7 @@ class SearchLoop:
         self._log.flush()
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Write nothing from now on."""
         self._log.close()
 
     # Inside: what to do next
@@ -335,7 +335,7 @@ class SearchLoop:
         return start
 
     def _refit(self) -> Start | None:
-        """Train the winner again once all else is done."""
+        """Train the winner again once everything else is done."""
         found = self._refitting.next() if self._searched else None
         return None if found is None else self._start(*found)
 
@@ -392,7 +392,7 @@ class SearchLoop:
             self._admission.packing.apply(event)
 
     def _carry_out_what_is_due(self) -> None:
-        """What the driver before had decided and not done any more."""
+        """Do what the previous driver had decided but not yet done."""
         for record in list(self.record.trials.values()):
             if record.live and record.due is not None:
                 self._carry_out(record)

@@ -9,7 +9,7 @@ UNSTEADY = 0.25  # an epoch only counts if the number of trials on its device ch
 
 @dataclass
 class Stay:
-    """A trial that runs; `since` is when its epoch began, and `before` the trial-seconds of its device until then.
+    """A running trial; `since` is when its epoch began, and `before` the trial-seconds of its device until then.
 
     `least` and `most` are the numbers of trials that the device has had since then.
     """

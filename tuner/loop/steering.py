@@ -1,7 +1,7 @@
 """Obeys users' orders: each is checked, answered by one event, and then carried out.
 
 What an order changes is read from the events (`tuner.history.steered`), so that a driver that goes on with a run does
-what an earlier one had accepted and not done any more.
+what an earlier one had accepted but not yet done.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tuner.loop.search_loop import SearchLoop
     from tuner.study import Study
 
-DRAWS = 100  # of what a configuration lacks, until one is found that no trial had
-_TRY = 4  # sets the random stream apart from those of `Proposals`
+DRAWS = 100  # tries to sample missing values, until a configuration is found that no trial had
+_TRY = 4  # keeps the random stream apart from those of `Proposals`
 Reply = tuple[str, dict[str, Any]]  # a sentence for the user, and further fields of the event
 
 
@@ -51,7 +51,7 @@ class Steering:
     ) -> None:
         self._loop, self._proposals, self._limits = loop, proposals, limits
         self._most_at_once, self._emit = most_at_once, emit
-        self._pausing = False  # as this driver was ordered to
+        self._pausing = False  # because this driver was ordered to pause
 
     def obey(self, order: Order | Malformed, *, late: bool = False) -> None:
         """Answer the order and carry it out, unless it was answered before."""
@@ -73,7 +73,7 @@ class Steering:
         except StudyError as error:
             self._answer("order_refused", *told, str(error))
             return
-        except Exception as error:  # an error of the study's own functions: no order may end a search by it
+        except Exception as error:  # an error in the study's own functions: it must not end the search
             self._answer("order_refused", *told, f"the order can't be checked ({describe_error(error)}); change it")
             return
         self._answer("order_obeyed", *told, message, **more)
@@ -212,7 +212,7 @@ class Steering:
         if reached is not None:
             which = [word for trial in arguments.get("trials", ()) for word in ("--trial", str(trial))]
             limit = next((each for each in LIMITS if each.name == reached), None)
-            anew = [] if limit is None else [limit.option, limit.metavar]  # or the run would end by it again
+            anew = [] if limit is None else [limit.option, limit.metavar]  # or the same limit would end the run again
             again = command("retry", self._loop.folder.uri, *which, *anew)
             raise StudyError(
                 f"a trial needs a search that goes on, got one that ends by {reached}; once it has ended, run: {again}"

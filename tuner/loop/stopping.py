@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tuner.schedule import Decision, EarlyStopper
 from tuner.study import Study
 
-Build = Callable[[bool], EarlyStopper]  # of whether trials can pause
+Build = Callable[[bool], EarlyStopper]  # argument: whether trials can pause
 
 
 def stopper_of(study: Study, *, can_pause: bool) -> EarlyStopper:
@@ -28,7 +28,7 @@ class Stopping:
         self._build = build
         self._stopper = build(True)
         self._journal: list[tuple[str, str, int, float]] = []
-        self._judged_anew: dict[Decision, list[str]] = {}  # when pausing was given up: trials, by what they do now
+        self._judged_anew: dict[Decision, list[str]] = {}  # trials by their new decision, once pausing was given up
         self._more_coming = self._changed = True
 
     def start(self, trial: str, *, trusted: bool) -> None:
@@ -55,7 +55,7 @@ class Stopping:
         self._stopper.more_coming(False)
 
     def expect(self, trials: int | None) -> None:
-        """At most `trials` more will start, None for no limit; this replaces what was said before."""
+        """At most `trials` more will start, None for no limit; this replaces the previous number."""
         self._more_coming = trials is None or trials > 0
         self._changed = True
         self._stopper.expect(trials)
@@ -71,7 +71,7 @@ class Stopping:
         return trial
 
     def replay_resumption(self, trial: str) -> None:
-        """Hand out trials until it is this one's turn, as was done before."""
+        """Hand out trials up to this one, as an earlier driver did."""
         handed_out = self.resumable()
         while handed_out not in (trial, None):
             handed_out = self.resumable()
@@ -84,9 +84,9 @@ class Stopping:
         return [*self._judged_anew.pop(Decision.STOP, []), *self._stopper.eliminated()]
 
     def give_up_pausing(self) -> Decision:
-        """Replace the stopper by one that never pauses and give it all reports so far; its decision on the last one.
+        """Replace the stopper by one that never pauses, and give it all reports so far; its decision on the last one.
 
-        Trials that wait are judged by it too: they go on, or are eliminated.
+        It also judges the trials that wait: they go on, or are eliminated.
         """
         self._stopper = self._build(False)
         journal, self._journal = self._journal, []

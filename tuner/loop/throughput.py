@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-LEAST_GAIN = 1.05  # of images per second, for more trials at once to be worth it
-EPOCHS_COMPARED = 2  # at least, with a number of trials at once, before it is judged; and one of each of them
+LEAST_GAIN = 1.05  # the least gain in images per second that makes more trials at once worth it
+EPOCHS_COMPARED = 2  # at least, before a number of trials at once is judged; and one epoch of each of the trials
 IDLE, BUSY = 0.5, 0.98  # shares of the time that a device is busy: more trials surely help below, and hardly above
 
 
@@ -16,7 +16,7 @@ IDLE, BUSY = 0.5, 0.98  # shares of the time that a device is busy: more trials 
 class Rate:
     """Images per second of one trial in one epoch, and the share of the time that its device was busy."""
 
-    unit: tuple[str, bool]  # what can be compared: alike trials, in their first epoch on a worker or in a later one
+    unit: tuple[str, bool]  # only the same is compared: similar trials, in a worker's first epoch or a later one
     images_per_second: float
     utilisation: float = math.nan
 
@@ -24,9 +24,9 @@ class Rate:
 def trials_at_once(measured: Mapping[int, Sequence[Rate]], at_first: int, most: int, *, overlaps: bool = True) -> int:
     """The number of trials that a device should have, from the measurements with each number.
 
-    It is doubled as long as all together then train at least 5 % more images per second; where they don't, the number
-    halfway is tried before it goes back. A device that is busy all the time is left as it is where processes take
-    turns on it, and one that is busy for less than half of the time gets more trials at once.
+    It is doubled as long as all trials together then train at least 5 % more images per second; if they don't, the
+    number halfway is tried before it goes back. A device that is busy all the time is left as it is where processes
+    take turns on it, and one that is busy for less than half of the time gets more trials at once.
     """
     best = min(at_first, most)
     while best < most and best in measured:
@@ -41,7 +41,7 @@ def trials_at_once(measured: Mapping[int, Sequence[Rate]], at_first: int, most: 
             return doubled
         if _gain(measured, best, tried) < LEAST_GAIN:
             return _halfway(measured, best, tried)
-        if tried < doubled:  # memory kept more from being tried
+        if tried < doubled:  # there was no memory to try more
             return doubled
         best = tried
     return best
@@ -52,7 +52,7 @@ def _is_judged(measured: Mapping[int, Sequence[Rate]], number: int) -> bool:
 
 
 def _halfway(measured: Mapping[int, Sequence[Rate]], best: int, tried: int) -> int:
-    """The number between a good one and a bad one, unless it was tried and is bad, too."""
+    """The number halfway between a good and a bad one, unless it was tried and is bad, too."""
     between = (best + tried) // 2
     if between == best or not _is_judged(measured, between):
         return between
@@ -60,7 +60,7 @@ def _halfway(measured: Mapping[int, Sequence[Rate]], best: int, tried: int) -> i
 
 
 def _gain(measured: Mapping[int, Sequence[Rate]], before: int, after: int) -> float:
-    """Images per second of all trials together, as a multiple: by alike trials, or by all where none are alike."""
+    """Ratio of the images per second of all trials together: by similar trials, or by all if none are similar."""
     old, new = _by_unit(measured[before]), _by_unit(measured[after])
     pairs = [(old[unit], new[unit]) for unit in sorted(old.keys() & new.keys())]
     pairs = pairs or [(_mean(list(old.values())), _mean(list(new.values())))]

@@ -8,8 +8,8 @@ import random
 from tuner.schedule import Decision, EarlyStopper
 from tuner.study import Study
 
-MOST_PLAYED = 200  # trials; with more of them, as many more wait
-ORDERS = 3  # in which good and bad configurations come
+MOST_PLAYED = 200  # trials; beyond that the number that waits grows in proportion
+ORDERS = 3  # orders in which good and bad configurations come
 
 
 def most_waiting(study: Study, workers: int) -> int | None:
@@ -35,7 +35,7 @@ def most_trials(study: Study) -> int | None:
 
 
 def _waiting(study: Study, trials: int, workers: int, seed: int) -> int:
-    """Of one order of good and bad configurations."""
+    """The most trials that wait, with one order of good and bad configurations."""
     draw = random.Random(seed)
     epochs, mode = study.budget.max_epochs, study.mode
     stopper = study.scheduler.build(mode=mode, max_epochs=epochs, can_pause=True, trials=study.trials and trials)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tuner.results.run import Run
 
 SECONDS_BETWEEN_BESTS = 60.0
-SECONDS_FOR_THE_LAST = 15.0  # that the end of a search waits for its message
+SECONDS_FOR_THE_LAST = 15.0  # that the end of a search waits until its message is sent
 Message = dict[str, Any]
 
 
@@ -64,14 +64,14 @@ class Notifier:
         best, leader = self._record.best_value, self._record.best_reporter
         changed, self._best = best != self._best, best
         if leader is None or event["trial"] != leader.trial or not changed:
-            return  # or a better one has failed, or runs again
+            return  # or the better trial has failed, or runs again
         if self._record.best_report_of(leader.trial) == (event["epoch"], best):
             self._put(self._message("new_best", f"new best {best_report(self._record)}", value=best))
 
     def end(self, run: Run) -> str | None:
-        """Send how the search ended, in place of a best value that still waits.
+        """Send how the search ended, instead of a best value that still waits.
 
-        Returns what went wrong so far, unless a notice said it.
+        Returns what went wrong so far, unless a notice has said it.
         """
         kind, text = _outcome(run)
         best = run.best
@@ -86,7 +86,7 @@ class Notifier:
         return None if self._told_problem else self._problem
 
     def close(self) -> None:
-        """Tell nothing more."""
+        """Send nothing more."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -112,7 +112,7 @@ class Notifier:
 
     def _tell_problem(self) -> None:
         if self._problem is not None and not self._told_problem and self.notice is not None:
-            self._told_problem = True  # first, as the notice comes back as an event
+            self._told_problem = True  # before the notice, because it comes back as an event
             self.notice(self._problem)
 
     def _work(self) -> None:

@@ -1,6 +1,6 @@
 """Where a message goes: an http or https address that gets it as JSON, or a command that is run with it.
 
-An address may be a secret as a whole, as those of chats are: messages name its host alone.
+A whole address may be secret, as those of chats are: tuner's own messages only name its host.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Target(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """For messages, without what may be secret."""
+        """The target's name in messages, without what may be secret."""
 
     @abstractmethod
     def send(self, message: Mapping[str, Any]) -> None:
@@ -54,12 +54,12 @@ class Address(Target):
 
     @property
     def name(self) -> str:
-        """Scheme and host."""
+        """The scheme and host."""
         parts = urlsplit(self.given)
         return f"{parts.scheme}://{parts.hostname}"
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Within URL_SECONDS. Redirections aren't followed: the message would go to somebody else."""
+        """Send within URL_SECONDS. Redirections aren't followed: the message would go to somebody else."""
         url, headers = self._request()
         request = urllib.request.Request(url, json.dumps(message).encode(), headers, method="POST")
         try:
@@ -70,11 +70,11 @@ class Address(Target):
         except OSError as error:
             reason = getattr(error, "reason", error)
             raise Undelivered(f"{self.name} can't be reached ({getattr(reason, 'strerror', None) or reason})") from None
-        except Exception as error:  # what an answer holds that is no HTTP; its text may name the address
+        except Exception as error:  # an answer that isn't HTTP; the error's text may contain the address
             raise Undelivered(f"{self.name} gave no answer that can be read ({type(error).__name__})") from None
 
     def _request(self) -> tuple[str, dict[str, str]]:
-        """The address without user and password, which become a header."""
+        """The request: user and password are taken out of the address and become a header."""
         parts, headers = urlsplit(self.given), {"Content-Type": "application/json"}
         if parts.username is not None:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -94,12 +94,12 @@ class Command(Target):
 
     @property
     def name(self) -> str:
-        """Its first word."""
+        """The command's first word."""
         words = self.given.split()
         return words[0] if len(words) == 1 else f"{words[0]} …"
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Within COMMAND_SECONDS; then it is killed with all that it started."""
+        """Run it for at most COMMAND_SECONDS; then it is killed with all processes that it started."""
         process = subprocess.Popen(
             self.given,
             shell=True,
@@ -129,14 +129,14 @@ def _variables(message: Mapping[str, Any]) -> dict[str, str]:
 
 
 def listed(notify: str | Iterable[str]) -> list[str]:
-    """One target or several as users give them."""
+    """One target or several, as a list."""
     return [notify] if isinstance(notify, str) else list(notify)
 
 
 def given_targets(given: Iterable[str]) -> list[Target]:
-    """What was given, or the lines of the environment variable TUNER_NOTIFY.
+    """The given targets, or the lines of the environment variable TUNER_NOTIFY.
 
-    Raises StudyError for an address that is none of the web's, or text that can be no command.
+    Raises StudyError for an address that isn't http or https, or text that can't be a command.
     """
     texts = list(given) or os.environ.get(FROM_THE_ENVIRONMENT, "").splitlines()
     return [_target(text.strip()) for text in texts if text.strip() or given]
@@ -164,7 +164,7 @@ def redacted(arguments: Sequence[str]) -> list[str]:
     hide = False
     for argument in arguments:
         option, equals, _ = argument.partition("=")
-        is_notify = len(option) > len("--n") and OPTION.startswith(option)  # argparse takes beginnings of options too
+        is_notify = len(option) > len("--n") and OPTION.startswith(option)  # argparse also accepts abbreviated options
         found.append("…" if hide else f"{option}=…" if is_notify and equals else argument)
         hide = is_notify and not equals and not hide
     return found

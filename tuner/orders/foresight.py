@@ -18,7 +18,7 @@ def too_few_trials(record: RunRecord, trials: float | None) -> str | None:
 
 
 def trials_begun(record: RunRecord) -> int:
-    """Configurations of the run, with those that `try` has ordered and that wait for a worker."""
+    """The number of the run's configurations, including those that `try` has ordered and that wait for a worker."""
     return record.configurations + len(record.steered.waiting)
 
 
@@ -31,15 +31,13 @@ def used_up(record: RunRecord, hours: float | None) -> str | None:
 
 
 def all_begun(record: RunRecord, trials: float | None) -> str | None:
-    """A sentence if no trial is left within this total, which the user may not expect; else None."""
+    """A sentence if all trials of this total have begun, which the user may not expect; else None."""
     begun = trials_begun(record)
     return None if trials is None or trials > begun else f"that is all {begun} that were begun: no further one starts"
 
 
 def cut_short(record: RunRecord, trials: float | None, hours: float | None) -> str | None:
-    """A sentence if this many trials won't be done in this many hours of the whole run at the pace so far; else
-    None.
-    """
+    """A sentence if this many trials won't be done within this many hours of the run, at the pace so far; else None."""
     ended = sum(not trial.live for trial in record.trials.values() if trial.suggested)
     if trials is None or hours is None or not ended or trials <= ended:
         return None

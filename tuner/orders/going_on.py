@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def going_on_by(run: Run, trials: int | None = None) -> str:
-    """The command or call, with this many trials in total; None for as many as it was planned to have."""
+    """The command or call, with this many trials in total; None for the planned number."""
     from_python = run.info.get("study_file", "") is None
     if not from_python and not run.info["asked"]:
         return command("resume", run.path, *(("--trials", str(trials)) if trials else ()))

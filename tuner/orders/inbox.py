@@ -18,11 +18,11 @@ from tuner.storage.durable import make
 from tuner.storage.folder import Folder, LocalFolder
 
 INBOX = "inbox"
-SECOND_LOOK = 1.0  # seconds until a file that can't be read yet, as an editor is writing it, counts as wrong
+SECOND_LOOK = 1.0  # seconds until an unreadable file, which an editor may be writing, counts as wrong
 
 
 def open_inbox(folder: Folder) -> None:
-    """Make the folder, so that others can write to it where the umask lets them."""
+    """Create the folder; others can write to it if the umask allows that."""
     if isinstance(folder, LocalFolder):
         make(folder.inside(INBOX))
 
@@ -36,7 +36,7 @@ def put(folder: Folder, verb: str, arguments: Mapping[str, Any], by: str | None 
     try:
         folder.create(f"{INBOX}/{order.file}", (json.dumps(told, indent=2) + "\n").encode())
         if isinstance(folder, LocalFolder):
-            with suppress(FileNotFoundError):  # it was read already
+            with suppress(FileNotFoundError):  # the driver has read it already
                 folder.inside(f"{INBOX}/{order.file}").chmod(0o644)  # the driver may be another user
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -47,7 +47,7 @@ def put(folder: Folder, verb: str, arguments: Mapping[str, Any], by: str | None 
 
 
 def withdraw(folder: Folder, order: Order) -> None:
-    """Withdraw an order that nobody will read."""
+    """Delete an order that nobody will read."""
     with suppress(OSError):
         folder.remove(f"{INBOX}/{order.file}")
 
@@ -55,10 +55,10 @@ def withdraw(folder: Folder, order: Order) -> None:
 class Inbox:
     """The driver's view: `look` returns new orders, each file once, and deletes those that are `done`.
 
-    Files whose names don't end in `.json`, or begin with a dot, are an editor's own and left alone. A file that can't
-    be read, or is no order, gets a second look `SECOND_LOOK` seconds later. `look` takes no lock: one thread calls it.
-    `store_answers` stores the answers beside the orders before these are deleted: otherwise an order could be lost if
-    the driver is killed. If it fails, the orders are kept.
+    Files whose names don't end in `.json`, or begin with a dot, are an editor's own and ignored. A file that can't be
+    read, or isn't an order, is read again `SECOND_LOOK` seconds later. `look` takes no lock: one thread calls it.
+    `store_answers` stores the answers before the orders are deleted: otherwise an order could be lost if the driver is
+    killed. If it fails, the orders are kept.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class Inbox:
         self._folder, self._clock, self._store_answers = folder, clock, store_answers
         self._handed_out: set[str] = set()
         self._done: deque[str] = deque()
-        self._doubtful: dict[str, tuple[float, bytes | None]] = {}  # when it was looked at first, and what was in it
+        self._doubtful: dict[str, tuple[float, bytes | None]] = {}  # when it was first read, and its content then
 
     def done(self, order: Order | Malformed) -> None:
-        """Its answer is an event; may be called from another thread."""
+        """The order was answered by an event; may be called from another thread."""
         self._done.append(order.file)
 
     def look(self) -> list[Order | Malformed]:
@@ -87,7 +87,7 @@ class Inbox:
         return sorted(found, key=lambda each: (each.time, each.file))
 
     def _remove_done(self) -> None:
-        answered = len(self._done)  # by now: of what follows the answer may not be stored yet
+        answered = len(self._done)  # only those up to now: later answers may not be stored yet
         if answered and self._store_answers is not None:
             try:
                 self._store_answers()
@@ -97,12 +97,12 @@ class Inbox:
             name = self._done.popleft()
             try:
                 self._folder.remove(f"{INBOX}/{name}")
-            except (OSError, RunFolderError):  # it stays, and is not read again
+            except (OSError, RunFolderError):  # the file stays, and isn't read again
                 continue
             self._handed_out.discard(name)
 
     def _read(self, name: str) -> Order | Malformed | None:
-        """None for a file that is gone, or that gets a second look."""
+        """The order of a file; None if it is gone, or will be read again."""
         content, modified = None, 0.0
         try:
             content = self._folder.read_at_most(f"{INBOX}/{name}", LARGEST_BYTES + 1)

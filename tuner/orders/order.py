@@ -78,13 +78,13 @@ def parsed(name: str, content: bytes, modified: float) -> Order:
 
 
 def identity(name: str, given: object, modified: float) -> str:
-    """The order's id: its file's name, with its time where the same name may be written again by hand."""
+    """The order's id: its file's name, plus its time if the same name may be written again by hand."""
     stem = name.removesuffix(".json")
     return stem if given == stem else f"{stem}@{modified:.3f}"
 
 
 def checked(verb: object, arguments: object) -> tuple[str, dict[str, Any]]:
-    """A verb and its arguments, those that are null left out.
+    """A verb and its arguments, without those that are null.
 
     Raises StudyError for an unknown verb or argument, one that is missing, and one of another type.
     """

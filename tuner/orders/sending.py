@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from tuner.results.run import Run
 
 Outcome = Literal["obeyed", "refused", "waiting", "sent"]
-MORE_TRIALS = 10  # that a search whose trials were all run is extended by, where a message names the command
+MORE_TRIALS = 10  # by which a message suggests to extend a search whose trials have all run
 # `tuner retry` and `tuner confirm` of a run that isn't running are searches of their own
 NEED_A_SEARCH = ("stop", "pause", "retry", "confirm")
 OF_THEIR_OWN = ("retry", "confirm")
 LOOK_SECONDS, REMOTE_LOOK_SECONDS = 0.2, 2.0
-LIFE_SECONDS = 2.0  # between looks at whether the search still goes on
+LIFE_SECONDS = 2.0  # between checks whether the search still goes on
 _ENDS = ("study_ended", "study_interrupted")
 
 
@@ -37,8 +37,8 @@ class Answer:
     Attributes:
         order: its id
         verb: what was ordered
-        outcome: "obeyed" or "refused" by the search; "waiting" for `resume`, where no search runs; "sent" where nobody
-            waited for the answer
+        outcome: "obeyed" or "refused" by the search; "waiting" for `resume`, if no search runs; "sent" if nobody waited
+            for the answer
         message: the answer in a sentence
     """
 
@@ -105,15 +105,15 @@ class Sent:
 
 
 def send(run: Run, verb: str, arguments: Mapping[str, Any], *, by: str | None = None) -> Sent:
-    """Put an order into the inbox of a run; `by` is who gives it, where that isn't this process's user.
+    """Put an order into the inbox of a run; `by` is who gives it, if that isn't this process's user.
 
-    Raises StudyError for arguments that can't be meant, RunFolderError where the run takes no such order now, or its
-    folder can't be written to.
+    Raises StudyError for invalid arguments, RunFolderError if the run can't take such an order now, or its folder isn't
+    writable.
     """
     verb, arguments = checked(verb, arguments)
-    now: Run = type(run)(run.folder)  # as it is by now
+    now: Run = type(run)(run.folder)  # in its present state
     alive = now.alive
-    held = not alive and holder(now.folder) is not None  # by a driver that starts, or has still something to send
+    held = not alive and holder(now.folder) is not None  # by a driver that starts, or still has something to send
     session = _newest_session(now) if alive else []
     running = alive and not any(event["event"] in _ENDS for event in session)
     if running:
@@ -132,12 +132,12 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any], *, by: str | None = 
     else:
         _check_beforehand(now, verb, arguments)
     follower = EventFollower(run.folder)
-    follower.new()  # earlier events are no answer to this order
+    follower.new()  # earlier events don't answer this order
     return Sent(run, put(run.folder, verb, arguments, by), follower, running=running or held)
 
 
 def _trial_now(run: Run, name: str) -> str:
-    """Why a trial can't be ended in a run that nobody drives."""
+    """Why a trial can't be ended in a run that has no driver."""
     trial = run.trial(name)
     return f"trial {trial.trial} {'does not run now' if trial.live else 'has ended'}"
 
@@ -149,13 +149,13 @@ def _resumed_by(run: Run) -> str:
 
 
 def _newest_session(run: Run) -> list[Event]:
-    """The events of the newest driver; empty where none has written any."""
+    """The events of the newest driver; empty if there are none."""
     begun = [at for at, event in enumerate(run.events) if event["event"] in ("study_started", "study_resumed")]
     return run.events[begun[-1] :] if begun else []
 
 
 def _check_driver(run: Run, session: list[Event]) -> None:
-    """Refuse a run whose driver, of an older version, would never look into the inbox."""
+    """Refuse a run whose driver is of an older version that doesn't read the inbox."""
     if session and session[0].get("orders") is not True:
         raise RunFolderError(
             f"orders need a search that reads them, got {run.path!r}, which an older version of tuner runs; "
@@ -176,7 +176,7 @@ def _check_beforehand(run: Run, verb: str, arguments: Mapping[str, Any]) -> None
 
 
 def foreseen(run: Run, arguments: Mapping[str, Any]) -> str | None:
-    """The effect of new limits, if no driver can say it; None if there is nothing to say."""
+    """The effect of new limits, if there is no driver to say it; None if there is nothing to say."""
     trials, hours = arguments.get("trials"), arguments.get("hours")
     told = all_begun(run.record, trials) or used_up(run.record, hours)
     return told or cut_short(run.record, trials, run.budget.get("hours") if hours is None else hours)

@@ -1,4 +1,4 @@
-"""The methods that send orders to a search: of a run, and of a search in the background."""
+"""The methods that send orders to a search, for a run and for a search in the background."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class Steerable:
     """Sends orders to the search of a run: each method only writes a file into the run's inbox.
 
-    Each returns what the search answers, or with `wait=False` at once. Where no search runs, `set`, `try_` and `note`
-    wait in the inbox for `resume`. All raise StudyError for impossible values, and RunFolderError if the search
-    refuses, has to be running but isn't, or takes no orders.
+    Each returns the search's answer, or with `wait=False` at once. If no search runs, `set`, `try_` and `note` wait in
+    the inbox for `resume`. All raise StudyError for impossible values, and RunFolderError if the search refuses, isn't
+    running although it has to be, or takes no orders.
     """
 
     def stop(self, trial: str | int | None = None, *, wait: bool = True) -> Answer:
@@ -40,9 +40,9 @@ class Steerable:
         return self._order("try", {"config": dict(config)}, wait)
 
     def retry(self, trials: Iterable[str | int] = (), *, wait: bool = True) -> Answer:
-        """Run failed trials again, by their ids; without any, all but those that diverged.
+        """Run failed trials again, by their ids; without any, all except those that diverged.
 
-        For a run that isn't running there is `tuner.resume(path, retry=True)`.
+        For a run that isn't running use `tuner.resume(path, retry=True)`.
         """
         return self._order("retry", {"trials": list(trials) or None}, wait)
 
@@ -60,5 +60,5 @@ class Steerable:
 
     @property
     def _ordered(self) -> Run:
-        """The run that the orders are for."""
+        """The run to which the orders are sent."""
         return cast("Run", self)

@@ -22,7 +22,7 @@ NO_SCORE_OF_IT = "The run has no such score of its winner: older versions wrote 
 class Plots:
     """The plots of a run; each returns a plotly figure whose title says what it shows.
 
-    Where there is nothing to show, the title says why.
+    If there is nothing to show, the title says why.
     """
 
     def __init__(self, run: Run) -> None:
@@ -38,7 +38,7 @@ class Plots:
         return self._shown(progress.optimisation_history(self._run, against), self._no_value)
 
     def curves(self) -> go.Figure:
-        """Learning curves coloured by outcome, with the rungs of early stopping; bands where trials are many."""
+        """Learning curves coloured by outcome, with the rungs of early stopping; bands if there are many trials."""
         return self._shown(curves.learning_curves(self._run), self._no_value)
 
     def importance(self) -> go.Figure:
@@ -67,7 +67,7 @@ class Plots:
         return self._shown(progress.distribution(self._run), self._no_value)
 
     def timeline(self) -> go.Figure:
-        """When each trial ran on which worker, with the idle time between."""
+        """When each trial ran on which worker, with the idle time in between."""
         return self._shown(progress.timeline(self._run), "No trial has run yet")
 
     def savings(self) -> go.Figure:
@@ -79,7 +79,7 @@ class Plots:
         return self._shown(progress.costs(self._run), "The trials reported no memory and images per second")
 
     def confusion(self) -> go.Figure:
-        """How often the winner takes each class for another, on the test split."""
+        """How often the winner confuses each class with another, on the test split."""
         return self._shown(mistakes.confusion_matrix(self._run), UNSCORED)
 
     def classes(self) -> go.Figure:

@@ -18,7 +18,7 @@ THEMES: dict[str, dict[str, str]] = {
     "dark": {"text": "#a5b1bf", "grid": "rgba(228,232,238,0.18)"},
 }
 # Okabe and Ito's hues, which colour-blind people can distinguish, each 3:1 and more on white and on the dark page;
-# what was stopped is quiet, so that what was trained to its end and what failed stand out
+# stopped trials are pale, so that completed and failed ones stand out
 COLOURS = {
     "completed": "#009E73",
     "stopped": "#8A8FA3",
@@ -33,26 +33,26 @@ BEST = "#0B7BC1"
 SECOND = "#D55E00"
 GREY = "#808080"  # of lines, not of text
 SCALE = [[0.0, "#0B7BC1"], [0.5, "#8A7A8F"], [1.0, "#D06000"]]  # of lines and marks, 3:1 all along
-SURFACE = "Viridis"  # of areas, whose steps are to be seen, not their edges
+SURFACE = "Viridis"  # of areas, whose steps should be visible, not their edges
 OUTLINE = {"color": GREY, "width": 1}
 FONT = {"family": "system-ui, sans-serif", "size": 13}
 HEIGHT = 420  # pixels
-TITLE_LINE, TITLE_CHARACTERS = 20, 84  # pixels of a line of a title, and what fits a notebook's 700 of them
-LONGEST_LABEL, LONGEST_OPTION = 28, 16  # characters of a name and of an option beside an axis
+TITLE_LINE, TITLE_CHARACTERS = 20, 84  # pixels of a title's line, and characters that fit into a notebook's 700 pixels
+LONGEST_LABEL, LONGEST_OPTION = 28, 16  # characters of a name and of an option next to an axis
 BAR = {"thickness": 14}  # pixels, of a colour bar
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure, and the numbers in it as a table for those who would rather read."""
+    """A figure, and its numbers as a table for those who prefer to read."""
 
     name: str
     figure: go.Figure
     table: pd.DataFrame
-    wide: bool = False  # a narrow screen scrolls it
+    wide: bool = False  # whether a narrow screen scrolls it
 
     def _repr_mimebundle_(self, *arguments: Any, **options: Any) -> Any:
-        """For notebooks, which show it as they show its figure."""
+        """For notebooks, which show it like its figure."""
         return self.figure._repr_mimebundle_(*arguments, **options)
 
     def _ipython_display_(self) -> None:
@@ -66,7 +66,7 @@ def new_figure(title: str, *, x: str = "", y: str = "", **layout: Any) -> go.Fig
     lines = textwrap.wrap(title, TITLE_CHARACTERS, break_long_words=False, break_on_hyphens=False) or [""]
     more = TITLE_LINE * (len(lines) - 1)
     told = {"text": "<br>".join(lines)} | ({"pad": {"t": more * 0.6}} if more else {})
-    # all in one: plotly checks and copies the whole layout at each later change
+    # in one call, because plotly checks and copies the whole layout at each later change
     figure = {
         "template": _looks(),
         "title": told,
@@ -81,7 +81,7 @@ def new_figure(title: str, *, x: str = "", y: str = "", **layout: Any) -> go.Fig
 
 @cache
 def _looks() -> go.layout.Template:
-    """The looks of all figures, grid lines of the light theme among them; smaller than plotly's own templates."""
+    """The style of all figures, including grid lines of the light theme; smaller than plotly's own templates."""
     import plotly.graph_objects as go
 
     clear, text, grid = "rgba(0,0,0,0)", THEMES["light"]["text"], THEMES["light"]["grid"]
@@ -96,7 +96,7 @@ def _looks() -> go.layout.Template:
         "paper_bgcolor": clear,
         "plot_bgcolor": clear,
         "colorway": list(CATEGORIES),
-        "autotypenumbers": "strict",  # an option that is a text stays one where it looks like a number
+        "autotypenumbers": "strict",  # a text option stays text even if it looks like a number
         "hovermode": "closest",
         "hoverlabel": {"namelength": -1, "align": "left"},
         "modebar": {"bgcolor": clear, "color": text},
@@ -119,12 +119,12 @@ def nothing(reason: str) -> go.Figure:
 
 
 def escaped(text: str) -> str:
-    """Other people's text where plotly would take `<` and `&` for markup."""
+    """Foreign text, escaped because plotly would take `<` and `&` for markup."""
     return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def label(text: object, longest: int = LONGEST_LABEL) -> str:
-    """A name or an option beside an axis, cut in its middle where it is long."""
+    """A name or an option next to an axis, cut in its middle if it is long."""
     whole = str(text)
     half = (longest - 1) // 2
     return escaped(whole if len(whole) <= longest else f"{whole[:half]}…{whole[-half:]}")

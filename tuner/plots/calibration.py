@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from tuner.results.run import Run
 
 SMALLEST, LARGEST = 6, 18  # pixels of a mark
-CLEAR_GAP = 0.02  # of confidence and accuracy, from which a title speaks of it
+CLEAR_GAP = 0.02  # between confidence and accuracy, from which on a title mentions it
 
 
 def reliability(run: Run) -> Plot | None:
-    """How often answers of each confidence are right on the test split, before and after temperature scaling.
+    """How often predictions of each confidence are right on the test split, before and after temperature scaling.
 
     A reliability diagram with the expected calibration error of 15 bins (Guo et al. 2017, "On Calibration of Modern
     Neural Networks"). None if the winner has no such score.
@@ -74,7 +74,7 @@ def _how_sure(gap: float) -> str:
 
 
 def _sizes(images: pd.Series[int]) -> list[float]:
-    """Pixels by how many images there are, so that bins of one or two don't look like the others."""
+    """Pixels by the number of images, so that bins with one or two don't look like the others."""
     return [round(SMALLEST + (LARGEST - SMALLEST) * share, 1) for share in (images / images.sum()) ** 0.5]
 
 

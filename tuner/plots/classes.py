@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
     from tuner.results.run import Run
 
-MOST_CLASSES = 30  # that are drawn, the worst ones; the table has all
+MOST_CLASSES = 30  # of which are drawn, the worst ones; the table has all
 SCORES = ("precision", "recall", "F1")
 SYMBOLS = ("triangle-up", "square", "circle")
 
-Share = tuple[int, int]  # right ones, of this many
-Error = Callable[[float, int], float]  # of a share, and of how many it is
+Share = tuple[int, int]  # number of right ones, total number
+Error = Callable[[float, int], float]  # from a share and its total number
 
 
 def class_scores(run: Run) -> Plot | None:
     """Precision, recall and F1 of each class with standard errors, the worst first; None if it was not scored.
 
-    The errors of shares are those of Agresti and Coull (1998). F1 = 2J / (1 + J) with the share J of the images that
-    are of the class or were taken for it in which both are so; its error follows from J's (delta method).
+    The errors of shares are those of Agresti and Coull (1998). F1 = 2J / (1 + J), where J is the share of both among
+    images that are of the class or predicted as it; its error follows from J's (delta method).
     """
     found = confusion(run)
     if found is None or not found[0]:
@@ -60,7 +60,8 @@ def class_scores(run: Run) -> Plot | None:
 def class_table(classes: list[str], counts: list[list[int]]) -> pd.DataFrame:
     """A row per class, the lowest F1 first: class, support, and each score with its standard error ("F1 ±").
 
-    `support` is the number of test images of the class. A precision where no image was taken for the class is missing.
+    `support` is the number of test images of the class. If no image was predicted as the class, its precision is
+    missing.
     """
     import pandas as pd
 

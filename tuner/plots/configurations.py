@@ -1,4 +1,4 @@
-"""Configurations and outcomes of the trials that reported a value, as figures of the space draw them."""
+"""Configurations and outcomes of the trials that reported a value, for figures of the space."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Tried:
     Attributes:
         trials: [N] in their order; failed ones don't count
         values: [N] the value of each in the metric
-        epochs: [N] trained
-        full: [N] bool, whether that was the whole training
-        settings: hyperparameter -> [N] its values, ABSENT where a configuration hasn't it; those that a trial had
+        epochs: [N] trained epochs
+        full: [N] bool, whether that was the full training
+        settings: hyperparameter -> [N] its values, ABSENT if a configuration lacks it; only those that a trial had
         domains: of all hyperparameters
     """
 
@@ -43,7 +43,7 @@ class Tried:
         return scale_of(self.domains[name], self.settings[name])
 
     def best(self, count: int, mode: str) -> Tried:
-        """The best this many of them, still in their order; all where they are no more."""
+        """The best trials, at most this many, still in their order."""
         if len(self.trials) <= count:
             return self
         ranked = np.argsort(-self.values if mode == "max" else self.values, kind="stable")
@@ -60,9 +60,9 @@ class Tried:
         )
 
     def table(self, metric: str) -> pd.DataFrame:
-        """A row per trial: trial, number, epochs trained, what it comes to, and each hyperparameter by its name.
+        """A row per trial: trial, number, epochs trained, value, and each hyperparameter by its name.
 
-        A hyperparameter that is no part of a configuration is "not used", an option that is None is "None".
+        A hyperparameter that isn't part of a configuration is "not used", the option None is "None".
         """
         import pandas as pd
 

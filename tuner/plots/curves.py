@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tuner.results.run import Run
 
 MOST_CURVES = 100  # more are shown as bands
-ON_TOP = 10  # of the best trials, drawn over the bands
+ON_TOP = 10  # best trials that are drawn over the bands
 
 Curve = list[tuple[int, float]]  # epoch, value
 
@@ -33,7 +33,7 @@ Curve = list[tuple[int, float]]  # epoch, value
 def learning_curves(run: Run) -> Plot | None:
     """Every trial's metric after each epoch, coloured by its outcome, with the rungs at which trials are compared.
 
-    Of more than 100 trials the quantiles of those that trained so far, and the best ten. None without a value.
+    For more than 100 trials, quantiles of those trained up to each epoch, and the best ten. None without a value.
     """
     curves = {trial.trial: trial.values(run.metric) for trial in run.record.trials.values()}
     curves = {trial: curve for trial, curve in curves.items() if curve}
@@ -55,7 +55,7 @@ def learning_curves(run: Run) -> Plot | None:
 
 
 def winner_curves(run: Run) -> Plot | None:
-    """The winner's training beside its validation, epoch by epoch; None if it reports no such pair of metrics."""
+    """The winner's training and validation metrics, epoch by epoch; None if it reports no such pair of metrics."""
     best = run.best
     pairs = [] if best is None else _pairs(best)
     if best is None or not pairs:
@@ -110,7 +110,7 @@ def _table(found: Quantiles) -> pd.DataFrame:
 
 
 def _pairs(trial: TrialRecord) -> list[tuple[str, str]]:
-    """Metrics of training that validation has too: ("train_loss", "val_loss"), or "loss" without a prefix."""
+    """Metrics of both training and validation: ("train_loss", "val_loss"), or "loss" without a prefix."""
     reported = {name for epoch in trial.epochs.values() for name, value in epoch.metrics.items() if finite(value)}
     pairs = []
     for name in sorted(one for one in reported if one.startswith("train_")):

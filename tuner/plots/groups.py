@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tuner.results.comparison import Comparison
 
-BAND = 0.2  # of a colour
+BAND = 0.2  # opacity of a colour
 
 
 def means(comparison: Comparison, against: Against = "epochs") -> Plot:
@@ -27,7 +27,7 @@ def means(comparison: Comparison, against: Against = "epochs") -> Plot:
     title = comparison.conclusion if against == "epochs" else f"the mean of the best so far against {AXES[against]}"
     figure = new_figure(escaped(title[0].upper() + title[1:]), x=AXES[against], y=label(metric))
     values = table["mean"].to_list()
-    lowest = min(values) / 2 if values and is_wide(values, mode) else None  # a logarithmic axis has no place for less
+    lowest = min(values) / 2 if values and is_wide(values, mode) else None  # less doesn't fit on a logarithmic axis
     for index, name in enumerate(dict.fromkeys(table["group"])):
         _add_group(figure, table[table["group"] == name], axis, CATEGORIES[index % len(CATEGORIES)], lowest)
     return Plot(f"comparison against {against}", draw_values(figure, table["mean"], mode), table)

@@ -1,4 +1,4 @@
-"""Learning curves as plotly's plain data: what reports, notebooks and a service's pages draw, which needs no plotly."""
+"""Learning curves as plain data for plotly, made without plotly: for reports, notebooks and a service's pages."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 from tuner.plots.base import COLOURS, GREY, ids, label
 from tuner.plots.value_axes import is_wide
 
-BANDS = ((10, 90, 0.14), (25, 75, 0.22))  # percentiles, and how opaque
+BANDS = ((10, 90, 0.14), (25, 75, 0.22))  # percentiles, and opacity
 QUANTILES = tuple(sorted({50, *(share for low, high, _ in BANDS for share in (low, high))}))
 MOST_TICKS = 20
-MARGIN_X, MARGIN_Y = 0.03, 0.06  # of an axis, so that marks at its ends are whole
+MARGIN_X, MARGIN_Y = 0.03, 0.06  # shares of an axis, so that marks at its ends are complete
 
 Points = Sequence[tuple[int, float]]  # epoch, value
 Trace = dict[str, Any]
@@ -32,7 +32,7 @@ class OneCurve:
 
 @dataclass(frozen=True)
 class Quantiles:
-    """After each epoch, of the trials that have a value there: how many they are, and percentiles by their share."""
+    """For each epoch, over the trials with a value there: their number, and percentiles by their share."""
 
     epochs: list[int]
     counts: list[int]
@@ -40,7 +40,7 @@ class Quantiles:
 
 
 def quantiles_of(curves: Sequence[Points]) -> Quantiles:
-    """Of those that trained so far."""
+    """Quantiles of the curves, at each epoch over those that reached it."""
     at: dict[int, list[float]] = {}
     for curve in curves:
         for epoch, value in curve:
@@ -52,7 +52,7 @@ def quantiles_of(curves: Sequence[Points]) -> Quantiles:
 
 
 def learning_traces(shown: Sequence[OneCurve], best: str | None, others: Quantiles | None = None) -> list[Trace]:
-    """The curves, the first ones drawn over the others; if not all are shown, the quantiles of all lie below them."""
+    """The curves, the first ones drawn over the others; if not all are shown, above the quantiles of all."""
     lines = [_line(curve, is_best=curve.trial == best) for curve in reversed(shown)]
     told: set[str] = set()
     for line in lines:
@@ -73,7 +73,7 @@ def rung_shapes(rungs: Sequence[int]) -> list[dict[str, Any]]:
 def live_layout(
     metric: str, mode: str, rungs: Sequence[int], longest: int, shown: Sequence[OneCurve], others: Quantiles | None
 ) -> dict[str, Any]:
-    """Axes that don't change while trials run, and the rungs; colours of text and grid are the page's."""
+    """Axes that stay the same while trials run, and the rungs; colours of text and grid are the page's."""
     margin = max(1, longest - 1) * MARGIN_X
     x: dict[str, Any] = {"title": {"text": "epoch"}, "range": [1 - margin, longest + margin]}
     if longest <= MOST_TICKS:
@@ -96,7 +96,7 @@ def _line(curve: OneCurve, *, is_best: bool) -> Trace:
 
 
 def points_of(trial: str, points: Points) -> Trace:
-    """A curve's points, which a page finds by their trial."""
+    """A curve's points, marked with their trial so that a page finds them."""
     return {
         "x": [epoch for epoch, _ in points],
         "y": [value for _, value in points],
@@ -135,7 +135,7 @@ def _bands(found: Quantiles) -> list[Trace]:
 
 
 def _value_axis(mode: str, shown: Sequence[OneCurve], others: Quantiles | None) -> dict[str, Any]:
-    """Logarithmic where the values ask for it. A failed trial, whose loss may be 1e30, doesn't set the axis."""
+    """Logarithmic if the values need it. A failed trial, whose loss may be 1e30, doesn't affect the axis."""
     sound = [curve for curve in shown if curve.status != "failed"] or list(shown)
     values = [value for curve in sound for _, value in curve.points]
     wide = is_wide(values, mode)

@@ -1,4 +1,4 @@
-"""Trials as marks: filled where they were trained in full, hollow where they ended before."""
+"""Trials as marks: filled if they were trained in full, hollow if they ended before."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tuner.results.run import Run
 
 FULL_SIZE, SMALLEST = 9, 5  # pixels
-CROWDED = 300  # marks, from which they are small
-MANY_POINTS = 2000  # from which marks are drawn by WebGL
+CROWDED = 300  # from this number on marks are small
+MANY_POINTS = 2000  # from this number on marks are drawn by WebGL
 HOVER = "trial %{customdata[0]}, %{customdata[1]} epochs"
 
 
@@ -30,7 +30,7 @@ class Group:
 
     @property
     def customdata(self) -> list[list[Any]]:
-        """Of each mark the trial's id, and the epochs that it was trained."""
+        """For each mark the trial's id, and its number of trained epochs."""
         return [list(pair) for pair in zip(self.rows["trial"], self.rows["trained"].tolist(), strict=True)]
 
 
@@ -56,7 +56,7 @@ def by_length(table: pd.DataFrame, longest: int) -> Iterator[Group]:
 
 
 def size_of(rows: pd.DataFrame) -> int:
-    """Pixels of a filled mark, fewer where there are many."""
+    """Pixels of a filled mark, fewer if there are many marks."""
     return SMALLEST if len(rows) > CROWDED else FULL_SIZE - 1
 
 
@@ -80,7 +80,7 @@ def _marker(symbol: str, colour: str, full: bool, rows: pd.DataFrame, longest: i
             "size": size_of(rows),
             "line": {"width": 0},
         }
-    if symbol == "x":  # whose open form is a box
+    if symbol == "x":  # the open form of this is a box
         return {"color": colour, "symbol": symbol, "size": FULL_SIZE - 2}
     sizes = SMALLEST + (FULL_SIZE - SMALLEST) * rows["trained"] / max(1, longest)
     return {"color": colour, "symbol": f"{symbol}-open", "size": sizes.round(1).tolist(), "line": {"width": 1.5}}

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 SHOWN_MISTAKES = 16
 COLUMNS = 8
-ROW = 1.5  # edges of an image that one takes with its text
-LARGEST_WRITTEN = 20  # classes up to which a matrix has its counts written into it
-FIT_A_PHONE = 6  # classes, whose matrix needs no scrolling there
-MOST_TIES = 3  # that a title names
+ROW = 1.5  # height of an image with its text, in edges of the image
+LARGEST_WRITTEN = 20  # up to so many classes a matrix shows its counts
+FIT_A_PHONE = 6  # classes up to which a matrix needs no scrolling on a phone
+MOST_TIES = 3  # the most that a title names
 
 
 def confusion_matrix(run: Run) -> Plot | None:
-    """How often the winner takes each class for each other one, on the test split; None if it was not scored."""
+    """How often the winner confuses each class with each other one, on the test split; None if it was not scored."""
     import pandas as pd
 
     found = confusion(run)
@@ -57,7 +57,7 @@ def mistakes(run: Run) -> Plot | None:
 
 
 def least_sure(run: Run) -> Plot | None:
-    """The test images whose answer the winner is least sure of, right or wrong; None if there are none."""
+    """The test images with the winner's least confident predictions, right or wrong; None if there are none."""
     return _images("least sure", "The images that the winner is least sure about", shown_least_sure(run))
 
 
@@ -72,7 +72,7 @@ def shown_mistakes(run: Run) -> list[dict[str, Any]]:
 
 
 def shown_least_sure(run: Run) -> list[dict[str, Any]]:
-    """The images with the least confident answers, as `shown_mistakes`."""
+    """The images with the least confident predictions, as in `shown_mistakes`."""
     return list((run.scored(LEAST_SURE) or [])[:SHOWN_MISTAKES])
 
 
@@ -100,7 +100,7 @@ def _most_frequent(rows: list[tuple[str, str, int]]) -> str:
 
 
 def _images(name: str, title: str, found: list[dict[str, Any]]) -> Plot | None:
-    """Images in rows, each with the winner's answer; where it looked is below, if that is known."""
+    """Images in rows, each with the winner's prediction and, below, where it looked, if that is known."""
     import pandas as pd
 
     if not found:

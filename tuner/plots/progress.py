@@ -57,7 +57,7 @@ def optimisation_history(run: Run, against: Against = "trials") -> Plot | None:
 def distribution(run: Run) -> Plot | None:
     """The share of trials whose best value is at most this high: the empirical distribution of outcomes.
 
-    Where trials were stopped early, those trained in full have a line of their own. None without a value.
+    If trials were stopped early, those trained in full have their own line. None without a value.
     """
     import pandas as pd
 
@@ -84,9 +84,7 @@ def distribution(run: Run) -> Plot | None:
 
 
 def timeline(run: Run) -> Plot | None:
-    """When each trial ran, in lanes of trials that ran at the same time; blank parts were idle. None before any
-    trial.
-    """
+    """When each trial ran, in lanes for simultaneous trials; blank parts were idle. None before any trial."""
     import pandas as pd
 
     spans = sorted(_spans(run), key=lambda span: span["start"])
@@ -129,7 +127,7 @@ def timeline(run: Run) -> Plot | None:
 
 
 def savings(run: Run) -> Plot | None:
-    """The epochs that trials which ended at each rung were trained, and those that stopping them saved.
+    """For each rung the epochs trained by trials that ended there, and the epochs saved by stopping them.
 
     None while no epoch was trained.
     """
@@ -158,7 +156,7 @@ def savings(run: Run) -> Plot | None:
 
 
 def costs(run: Run) -> Plot | None:
-    """Memory and throughput of each trial: its peak memory, and the images a second of its median epoch.
+    """Memory and throughput of each trial: its peak memory, and the images per second of its median epoch.
 
     None if trials don't report both.
     """
@@ -194,7 +192,7 @@ def costs(run: Run) -> Plot | None:
 
 
 def _bests(run: Run, against: Against) -> pd.DataFrame:
-    """A row per trial that reported: its place on the axis where its best value came, the value, the best so far."""
+    """A row per trial that reported: where on the axis its best value was reported, the value, the best so far."""
     import pandas as pd
 
     begun = run.events[0]["time"] if run.events else 0.0
@@ -213,7 +211,7 @@ def _bests(run: Run, against: Against) -> pd.DataFrame:
     columns = [against, "trial", "status", "trained", "in full", "value", "best so far"]
     table = pd.DataFrame(rows, columns=columns)
     table = table.sort_values(against, ignore_index=True).astype({"value": "float64", "best so far": "float64"})
-    if against == "trials":  # the order of their numbers is not that of time
+    if against == "trials":  # the order of their numbers isn't chronological
         eligible = table["value"].where(table["status"] != "failed")
         table["best so far"] = eligible.cummax().ffill() if run.mode == "max" else eligible.cummin().ffill()
     return table
@@ -224,7 +222,7 @@ def _numbers(trial: TrialRecord, metric: str) -> list[float]:
 
 
 def _spans(run: Run) -> list[dict[str, Any]]:
-    """From when to when each trial ran, in seconds since the search began; a trial that paused has several."""
+    """The intervals in which each trial ran, in seconds since the search began; a trial that paused has several."""
     begun: dict[str, float] = {}
     spans = []
     origin = run.events[0]["time"] if run.events else 0.0

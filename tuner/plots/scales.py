@@ -1,4 +1,4 @@
-"""Where the values of a hyperparameter stand on an axis: options in order and evenly spaced, "not used" apart."""
+"""The positions of a hyperparameter's values on an axis: options in order and evenly spaced, "not used" apart."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tuner.space import Choice, Domain, Integer
 
 Floats = npt.NDArray[np.float64]
 NOT_USED = "not used"
-GAP = 0.15  # of the axis, between its values and what is not used
+GAP = 0.15  # share of the axis, between its values and "not used"
 TICKS = 5
-FEW_TICKS = 4  # within a decade of a logarithmic axis, where plotly's stand on one another
-MOST_DECADES = 3.5  # with a tick at each
+FEW_TICKS = 4  # within a decade of a logarithmic axis, where plotly's own ticks would overlap
+MOST_DECADES = 3.5  # the most decades with a tick at each
 
 
 class Absent:
@@ -39,12 +39,12 @@ class Scale:
 
     Attributes:
         domain: of the hyperparameter
-        places: [N], of each trial: the position of its option, the number, or its decimal logarithm; trials that
-            don't use it stand below all others
+        places: [N], for each trial: the position of its option, the number, or its decimal logarithm; trials that don't
+            use it are below all others
         texts: [N], the values as text
         used: [N] bool
-        ticks: places that are named
-        names: theirs
+        ticks: places with names
+        names: names of the ticks
     """
 
     domain: Domain
@@ -61,11 +61,11 @@ class Scale:
 
     @property
     def drawn(self) -> Floats:
-        """[N], as plotly's axis takes them."""
+        """The places [N] as plotly's axis needs them."""
         return self.on_axis(self.places)
 
     def on_axis(self, places: Floats) -> Floats:
-        """Places as plotly's axis takes them: of a logarithmic one the numbers themselves."""
+        """Places as plotly's axis needs them: on a logarithmic one the numbers themselves."""
         return 10**places if self.log else places
 
     @property
@@ -80,7 +80,7 @@ class Scale:
         ticks: dict[str, Any] = {}
         if named:
             ticks = {"tickvals": self.on_axis(np.array(self.ticks)).tolist(), "ticktext": self.names}
-            if not isinstance(self.domain, Choice):  # "not used", one in the middle, the highest
+            if not isinstance(self.domain, Choice):  # ticks: "not used", one in the middle, the highest
                 chosen = sorted({0, len(self.ticks) // 2, len(self.ticks) - 1})
                 ticks = {key: [values[place] for place in chosen] for key, values in ticks.items()}
         if self.log:
@@ -94,7 +94,7 @@ class Scale:
 
 
 def scale_of(domain: Domain, values: Sequence[Any]) -> Scale:
-    """The axis for the values of some trials, ABSENT where a configuration hasn't the hyperparameter."""
+    """The axis for the values of some trials, ABSENT if a configuration doesn't have the hyperparameter."""
     used = np.array([value is not ABSENT for value in values], dtype=bool)
     if isinstance(domain, Choice):
         places, ticks, names = _options(domain, values)
@@ -107,7 +107,7 @@ def scale_of(domain: Domain, values: Sequence[Any]) -> Scale:
 
 
 def is_log(domain: Domain | None) -> bool:
-    """Whether the hyperparameter is searched on a logarithmic scale, and so drawn."""
+    """Whether the hyperparameter is searched, and therefore drawn, on a logarithmic scale."""
     return bool(getattr(domain, "log", False))
 
 
@@ -142,7 +142,7 @@ def _numbers(domain: Domain, values: Sequence[Any]) -> tuple[Floats, list[float]
 
 
 def _with_unused(ticks: list[float], names: list[str], *, whole: bool) -> tuple[list[float], list[str]]:
-    """One place more, below the others."""
+    """The scale with one more place, below the others."""
     if not ticks:
         return [0.0], [NOT_USED]
     gap = 1.0 if whole else GAP * ((ticks[-1] - ticks[0]) or 1.0)

@@ -11,7 +11,7 @@ from tuner.plots.value_axes import draw_values
 if TYPE_CHECKING:
     from tuner.results.comparison import Comparison
 
-DASHES = ("solid", "dash", "dot", "dashdot")  # so that colours alone tell no run apart
+DASHES = ("solid", "dash", "dot", "dashdot")  # so that runs don't differ only in colour
 
 
 def best_values(comparison: Comparison, against: Against = "epochs") -> Plot:

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 COLUMNS = 3  # of the slice plot
 PLACES = 60  # along either axis of a contour
-FEWEST_POINTS = 8  # that a surface is drawn from; fewer are shown as points
-MOST_LINES = 300  # of parallel coordinates: more hide one another
+FEWEST_POINTS = 8  # needed for a surface; fewer are only shown as points
+MOST_LINES = 300  # of parallel coordinates: more would hide each other
 SMOOTHING = 0.12  # of a contour, as a share of an axis
-LONGEST_BESIDE_BAR = 20  # characters of a name: on a phone the bars need the room
-LONGEST_PARALLEL, ROOM = 18, 96  # characters of a name above an axis of parallel coordinates, and above all
+LONGEST_BESIDE_BAR = 20  # characters of a name: on a phone the bars need the space
+LONGEST_PARALLEL, ROOM = 18, 96  # characters of a name above an axis of parallel coordinates, and above all axes
 
 Floats = npt.NDArray[np.float64]
 
@@ -47,7 +47,7 @@ Floats = npt.NDArray[np.float64]
 def importances(run: Run) -> Plot | None:
     """The share of the metric's variance that each hyperparameter explains alone, with its standard error.
 
-    None if there are too few trials to tell.
+    None if there are too few trials.
     """
     import pandas as pd
 
@@ -65,7 +65,7 @@ def importances(run: Run) -> Plot | None:
         error_x={
             "type": "data",
             "array": table["standard error"],
-            "arrayminus": table[["share", "standard error"]].min(axis=1),  # no share is below nothing
+            "arrayminus": table[["share", "standard error"]].min(axis=1),  # shares aren't negative
             "color": GREY,
             "thickness": 2,
         },
@@ -135,10 +135,10 @@ def slices(run: Run) -> Plot | None:
 
 
 def contour(run: Run, first: str | None = None, second: str | None = None) -> Plot | None:
-    """The metric over two hyperparameters, by default the two with an order that matter most and enough trials have.
+    """The metric over two hyperparameters, by default the two most important ordered ones that enough trials have.
 
-    The surface is of the trials that were trained in full; where those are too few, of what all would reach at full
-    length, see `tuner.results.full_length`. None without two such hyperparameters, or with too few trials for it.
+    The surface is of the trials that were trained in full; if those are too few, of the values that all would reach at
+    full length, see `tuner.results.full_length`. None without two such hyperparameters, or with too few trials for it.
     """
     found = tried(run)
     names = _two_ordered(run, found, first, second)
@@ -231,7 +231,7 @@ def _parallel_axis(name: str, scale: Scale) -> dict[str, Any]:
 
 
 def _along_bar(run: Run) -> dict[str, str]:
-    """The metric's name beside a colour bar, rotated: above the bar a long name would need too much room."""
+    """The metric's name next to a colour bar, rotated: above the bar a long name would need too much room."""
     return {"text": label(run.metric, LONGEST_PARALLEL), "side": "right"}
 
 
@@ -267,7 +267,7 @@ def _add_slice(grid: go.Figure, run: Run, found: Tried, name: str, place: dict[s
 
 
 def _name_in_legend(figure: go.Figure, group: Group) -> None:
-    """For marks coloured by numbers, which a legend draws black: not to be seen on a dark page."""
+    """For marks coloured by numbers: a legend would draw them black, which is invisible on a dark page."""
     marker = {"symbol": group.marker["symbol"], "color": GREY, "size": 8}
     figure.add_scatter(x=[None], y=[None], mode="markers", name=group.name, legendgroup=group.name, marker=marker)
 
@@ -285,7 +285,7 @@ def _two_ordered(run: Run, found: Tried, first: str | None, second: str | None) 
 
 
 def _at_full_length(run: Run, found: Tried) -> Floats:
-    """[N], the values that trials would reach; for trials that the model doesn't take, the values that they reached."""
+    """The values [N] that trials would reach; for trials that aren't in the model, the values that they reached."""
     predicted = full_outcomes(run)
     known = dict(zip(predicted.trials, predicted.values, strict=True))
     reached = zip(found.trials, found.values.tolist(), strict=True)
@@ -301,7 +301,7 @@ def _with_axes(figure: go.Figure, *scales: Scale) -> go.Figure:
 def _add_surface(
     figure: go.Figure, run: Run, scales: list[Scale], values: Floats, chosen: npt.NDArray[np.bool_]
 ) -> None:
-    """Coloured by the metric, by its decimal logarithm where it spans decades."""
+    """Add a surface coloured by the metric, or by its decimal logarithm if it spans decades."""
     shown, bar = colours_of(values, run.mode)
     places = [_grid(scale.places[chosen]) for scale in scales]
     surface = _interpolated(places[0][0], places[1][0], shown[chosen])
@@ -322,7 +322,7 @@ def _add_surface(
 
 
 def _grid(places: Floats) -> tuple[Floats, Floats]:
-    """Places scaled to [0, 1], and evenly spread ones along them."""
+    """Places scaled to [0, 1], and evenly spaced ones along them."""
     low, width = places.min(), np.ptp(places) or 1.0
     return (places - low) / width, low + np.linspace(0, 1, PLACES) * width
 

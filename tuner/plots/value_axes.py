@@ -1,4 +1,4 @@
-"""Axes and colours of a metric's values: logarithmic where the data asks for it, with a switch."""
+"""Axes and colours of a metric's values: logarithmic if the data needs it, with a switch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def decades(values: Iterable[float]) -> float:
 def is_wide(values: Iterable[float], mode: str) -> bool:
     """Whether a metric is drawn on a logarithmic scale: positive values over more than two decades.
 
-    Not so a metric that is to be high and stays below 1, such as an accuracy, whose good values lie close together.
+    False for a metric to maximise that stays below 1, such as an accuracy, whose good values are close together.
     """
     found = [value for value in values if math.isfinite(value)]
     return decades(found) > DECADES and not (mode == "max" and max(found) <= 1)
@@ -40,9 +40,9 @@ def is_wide(values: Iterable[float], mode: str) -> bool:
 def draw_values(
     figure: go.Figure, values: Iterable[float], mode: str, axis: str = "yaxis", *, headings: bool = False
 ) -> go.Figure:
-    """Set a metric's axis, and all that match it, by its values; with a switch where they span a decade and more.
+    """Set a metric's axis, and all that match it, by its values; with a switch if they span a decade or more.
 
-    Where subplots have `headings`, the switch is above them.
+    If subplots have `headings`, the switch is above them.
     """
     found = list(values)
     wide = is_wide(found, mode)
@@ -86,7 +86,7 @@ def _set(kind: str) -> list[tuple[str, Any]]:
 
 
 def colours_of(values: Floats, mode: str) -> tuple[Floats, dict[str, Any]]:
-    """Numbers to colour by, and a colour bar's ticks: decimal logarithms with the values written beside them."""
+    """Numbers for colours, and a colour bar's ticks: decimal logarithms labelled with the values."""
     if not is_wide(values.tolist(), mode):
         return values, {}
     logs = np.log10(values)
@@ -95,7 +95,7 @@ def colours_of(values: Floats, mode: str) -> tuple[Floats, dict[str, Any]]:
 
 
 def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Ticks at whole powers of ten between two decimal logarithms; at even places where there are too few."""
+    """Ticks at whole powers of ten between two decimal logarithms; evenly spaced if there are too few."""
     first, last = math.ceil(low - 1e-9), math.floor(high + 1e-9)
     if last - first < 1:
         return [float(tick) for tick in np.linspace(low, high, 4)]

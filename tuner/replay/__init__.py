@@ -1,4 +1,4 @@
-"""A trial of a run trained once more, to see whether it gives the same curve. Starts no Ray."""
+"""Trains a trial of a run once more, to see whether it gives the same curve. Starts no Ray."""
 
 from tuner.replay.child import ReplayDied
 from tuner.replay.replayed import Replayed, ReplayedEpoch

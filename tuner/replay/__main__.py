@@ -15,7 +15,7 @@ from tuner.replay.training import train
 
 
 def main(descriptor: int) -> None:
-    """One line of JSON per report; Ctrl-C is left to the process that waits."""
+    """Write a line of JSON per report; the waiting process handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     task: Task = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_the_input, daemon=True).start()
@@ -30,7 +30,7 @@ def main(descriptor: int) -> None:
 
 
 def _end_with_the_input() -> None:
-    """The other process holds it open as long as it waits; read past Python's buffer, which is locked meanwhile."""
+    """The other process keeps it open while it waits; reads without Python's buffer, which is locked meanwhile."""
     if not os.read(sys.stdin.fileno(), 1):
         os._exit(1)
 

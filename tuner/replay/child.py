@@ -65,13 +65,13 @@ def trained_apart(trial: Trial, stays: Sequence[Stay], folder: str) -> Generator
 
 
 def _hand_over(process: subprocess.Popen[bytes], task: Task) -> None:
-    """The pipe stays open: when it closes, the process knows that nobody waits for it any more."""
+    """Write the task and keep the pipe open: when it closes, the process knows that nobody waits any more."""
     assert process.stdin is not None
     pickle.dump(task, process.stdin)
     process.stdin.flush()
 
 
 def _environment(stays: Sequence[Stay]) -> dict[str, str]:
-    """As that of a worker: OpenMP reads its number of threads when it is loaded."""
+    """The environment of a worker: OpenMP reads its number of threads when it is loaded."""
     threads = max(1, int(stays[0].assignment.cpus)) if stays else 1
     return {**python_environment(), "OMP_NUM_THREADS": str(threads), "PL_DISABLE_FORK": "1"}

@@ -25,11 +25,11 @@ class Declared:
     """The study of a trial.
 
     Attributes:
-        study: with the run's options, its paths made absolute
-        versions: of the study file that the trial was trained with, one after another
+        study: with the run's options, and absolute paths
+        versions: of the study file with which the trial was trained, in order
         edited_since: whether the run's copy has another text now
         given: whether it was passed as an argument, not read from the run
-        code: fingerprint of the trial's code, where it is nothing but code
+        code: fingerprint of the trial's code, if the trial is only code
     """
 
     study: Study
@@ -40,12 +40,12 @@ class Declared:
 
 
 def declared(run: Run, trial: TrialRecord, study: Study | None = None, *, trust: bool = False) -> Declared:
-    """The study as the trial had it; `study` is needed for a run that was started from Python.
+    """The study with which the trial ran; `study` is needed for a run that was started from Python.
 
-    The study file is run as Python, with `trust` even where it may be somebody else's.
+    The study file is run as Python, with `trust` even if it may be another user's.
 
     Raises:
-        RunFolderError: a study is needed, or the folder is somebody else's.
+        RunFolderError: a study is needed, or the folder is another user's.
         StudyError: the study can't be read any more.
     """
     if study is not None:
@@ -65,7 +65,7 @@ def declared(run: Run, trial: TrialRecord, study: Study | None = None, *, trust:
 
 
 def _as_driven(study: Study, run: Run) -> Study:
-    """The study as `resume` makes it ready."""
+    """The study as `resume` prepares it."""
     changed = study.with_options(**run.info["options"])
     resolved = changed.declared_trial.resolved(Path(run.info["working_directory"]))
     return replace(changed, trial=resolved)

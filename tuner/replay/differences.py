@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tuner.replay.declaration import Declared
     from tuner.results.run import Run
 
-PACKAGES = ("tuner", "torch", "torchvision", "numpy")  # of those that a run records, what a trial computes with
+PACKAGES = ("tuner", "torch", "torchvision", "numpy")  # recorded packages with which a trial computes
 
 
 def differences(run: Run, trial: TrialRecord, declared: Declared, *, gpus: float, cpus: int | None) -> list[str]:
@@ -76,16 +76,14 @@ def _of_threads(run: Run, trial: TrialRecord, cpus: int | None) -> Iterator[str]
 
 
 def _of_micro_batches(trial: TrialRecord) -> Iterator[str]:
-    """Halved within an epoch: the run doesn't record at which step. (A worker that was killed begins its epoch
-    again.)
-    """
+    """Halved within an epoch, at a step that the run doesn't record. (A killed worker begins its epoch again.)"""
     retries = max((epoch.metrics.get("oom_retries") or 0 for epoch in trial.epochs.values()), default=0)
     if retries > trial.memory_losses:
         yield "memory ran out within an epoch; the replay takes smaller micro-batches from the beginning of that epoch"
 
 
 def replayed_gpus(run: Run) -> float:
-    """The GPUs that a replay of the run's trials gets: as many as the trials had, where there are this many."""
+    """The GPUs that a replay of the run's trials gets: as many as the trials had, if there are so many."""
     wanted = float(run.info["resources"].get("gpus") or 0) or float(_had_gpus(run))
     present = this_machine().gpus
     return wanted if wanted <= present else 0.0

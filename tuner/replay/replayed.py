@@ -14,7 +14,7 @@ class ReplayedEpoch:
     Attributes:
         epoch: its number, from 1
         recorded: the study's metric as the run has it; None if the run has no such epoch, or no number
-        replayed: the same as it is now
+        replayed: the study's metric as it is now
         known: whether the run has the epoch
         differing: the compared metrics that are not the same, by name: recorded and replayed
         metrics: all that the replay reported
@@ -36,7 +36,7 @@ class ReplayedEpoch:
 def compared(
     epoch: int, recorded: Mapping[str, Any] | None, replayed: Mapping[str, Any], metric: str, names: Sequence[str]
 ) -> ReplayedEpoch:
-    """An epoch of the replay beside the run's; the metrics `names` are compared, and `metric` is shown."""
+    """An epoch of the replay compared with the run's, by the metrics `names`; `metric` is shown."""
     before = recorded or {}
     pairs = {name: (before.get(name), replayed.get(name)) for name in names if name in before}
     return ReplayedEpoch(
@@ -57,14 +57,14 @@ class Replayed:
         run: path of the run
         trial: its id
         metric: the study's
-        start: epoch of the checkpoint that training went on from, 0 for a beginning
-        wanted: epoch after which it was to end
-        differences: what is not as it was when the run was made, in sentences
-        notes: what happened meanwhile, likewise
+        start: epoch of the checkpoint from which training went on, 0 for none
+        wanted: epoch after which it should end
+        differences: what has changed since the run, in sentences
+        notes: what happened during the replay, in sentences
         epochs: those that were trained
         recorded_failure: why the trial failed in the run, within these epochs
         failure: why it failed now
-        promised: whether equal curves are promised: on the CPU, of an image classifier, where nothing differs
+        promised: whether equal curves are promised: for an image classifier on the CPU, if nothing differs
     """
 
     run: str

@@ -34,7 +34,7 @@ class Follower(Protocol):
     """Gets the progress of a replay."""
 
     def begins(self, differences: list[str], on: Way, metric: str) -> None:
-        """What differs, which epochs will be trained, and which metric is shown of them."""
+        """Called with the differences, the epochs that will be trained, and the metric that is shown."""
 
     def on_epoch(self, epoch: ReplayedEpoch) -> None:
         """An epoch was trained."""
@@ -63,20 +63,19 @@ def replay(
 ) -> Replayed:
     """Train a trial again with the same configuration, seed, split and threads, and compare the curves.
 
-    On the CPU an image classifier gives the same curve, bit for bit, where versions, data and processor are the same,
-    whether the trial was trained at one go or was paused, lost and resumed. A function is only called with the same
-    seed. Training is done by what a worker calls, in its own process and without Ray. Nothing is written into the
-    run's folder.
+    On the CPU an image classifier gives the same curve, bit for bit, if versions, data and processor are the same, also
+    if the trial was paused, lost and resumed. A function is only called with the same seed. The functions of a worker
+    do the training, in their own process and without Ray. Nothing is written into the run's folder.
 
     Args:
         run: of the trial
-        trial_id: whose leading zeros may be left out
+        trial_id: leading zeros may be left out
         epochs: to train, in total; beyond the trial's end training goes on from its last checkpoint, or from its
-            beginning where none is kept. None for the epochs that it has, of a failed one also for the next
+            beginning if none is kept. None for the epochs that it has, and for a failed one also the next
         cpus: threads; None for as many as the trial had
-        study: needed if the run was started from Python rather than from a file
+        study: needed if the run was started from Python and not from a file
         output: new folder for the last checkpoint and all metrics
-        trust: run the study file of a run that belongs to somebody else
+        trust: run the study file of a run that belongs to another user
         follower: gets the progress
 
     Raises:
@@ -101,9 +100,9 @@ class Plan:
         run: of the trial
         trial: as the run records it
         found: its study
-        on: from where to where
+        on: where training starts and ends
         stays: the parts in which it is trained
-        differences: what is not as it was, in sentences
+        differences: what has changed, in sentences
     """
 
     run: Run
@@ -115,13 +114,13 @@ class Plan:
 
     @property
     def declared_trial(self) -> Trial:
-        """What is trained: the study's, of a winner's refit on training and validation images together."""
+        """The trial that is trained: the study's; for a winner's refit on training and validation images together."""
         declared = self.found.study.declared_trial
         return declared.refitted() if self.trial.refits else declared
 
     @property
     def metric(self) -> str:
-        """What is shown of each epoch: a refit knows nothing of validation."""
+        """The metric that is shown of each epoch: a refit has no validation."""
         return "train_loss" if self.trial.refits else self.run.metric
 
     def follow(self, messages: Generator[dict[str, Any]], follower: Follower) -> Replayed:
@@ -129,7 +128,7 @@ class Plan:
         rows: list[ReplayedEpoch] = []
         notes: dict[str, None] = {}  # each sentence once
         failure: str | None = None
-        with closing(messages):  # whatever ends this ends the process
+        with closing(messages):  # the end of this block, for any reason, ends the process
             for message in messages:
                 if "failure" in message:
                     failure = message["failure"]
@@ -137,7 +136,7 @@ class Plan:
                 notes |= dict.fromkeys(message["notes"])
                 rows.append(self._compared(message["epoch"], message["metrics"]))
                 follower.on_epoch(rows[-1])
-        if failure is None and not rows and not self.on.start:  # as the search calls it
+        if failure is None and not rows and not self.on.start:  # like in the search
             failure = NO_REPORT
         return self._outcome(rows, list(notes), failure)
 
@@ -147,7 +146,7 @@ class Plan:
         return compared(epoch, None if before is None else before.metrics, metrics, self.metric, list(names))
 
     def _wanted(self, last: int) -> int:
-        """The epoch after which the trial was to end: a function may end by itself, as it did in the run."""
+        """The epoch after which the trial should end: a function may end by itself, as in the run."""
         by_itself = self.trial.status == "completed" and self.found.study.declared_trial.reproduced is None
         return last if by_itself and last == self.trial.epoch else self.on.until
 
@@ -181,7 +180,7 @@ def planned(
     output: str | Path | None = None,
     trust: bool = False,
 ) -> Plan:
-    """What `replay` will train; the checkpoint that it goes on from is copied into `folder`.
+    """What `replay` will train; the checkpoint from which it goes on is copied into `folder`.
 
     Raises as `replay` does.
     """
@@ -214,7 +213,7 @@ def _check(run: Run, trial: TrialRecord, epochs: int | None, output: str | Path 
 
 
 def _provide_data(study: Study) -> None:
-    """Raises DataError or WeightsError where data or weights are missing, and can't be downloaded."""
+    """Raises DataError or WeightsError if data or weights are missing and can't be downloaded."""
     trial = study.declared_trial
     trial.check_files()
     if trial.missing_downloads():
@@ -222,7 +221,7 @@ def _provide_data(study: Study) -> None:
 
 
 def _way(run: Run, trial: TrialRecord, found: Declared, epochs: int | None, folder: Path) -> Way:
-    """What is trained, with a copy of the checkpoint that it goes on from in `folder`."""
+    """What is trained, with a copy in `folder` of the checkpoint from which it goes on."""
     kept = CheckpointStore(run.folder).epochs(trial.trial)
     on = way(trial, found.study.budget.max_epochs, epochs, kept)
     while on.start:
@@ -246,7 +245,7 @@ def _copy(run: Run, trial: str, epoch: int, folder: Path) -> None:
 
 
 def _write(output: Path, folder: Path, trial: TrialRecord, replayed: Replayed) -> None:
-    """The replay's last checkpoint, and all that it reported."""
+    """Write the replay's last checkpoint, and everything that it reported."""
     output.mkdir(parents=True, exist_ok=True)
     store = CheckpointStore(LocalFolder(folder))
     last = replayed.epochs[-1].epoch if replayed.epochs else 0

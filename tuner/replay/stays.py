@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stay:
-    """A part of a trial: what the worker is sent, and the epoch after which it ends."""
+    """A part of a trial: what is sent to the worker, and the epoch after which it ends."""
 
     assignment: Assignment
     until: int
@@ -32,7 +32,7 @@ class Stay:
 
 @dataclass(frozen=True)
 class Setting:
-    """What an epoch was trained with, beside the configuration; None if the run doesn't say."""
+    """The settings of an epoch in addition to the configuration; None if the run doesn't say."""
 
     threads: int | None = None
     step_path: str | None = None
@@ -60,9 +60,9 @@ class Way:
     """The epochs for which a trial is trained again.
 
     Attributes:
-        start: epochs that come from a checkpoint of the run, 0 for a beginning
+        start: epochs that come from a checkpoint of the run, 0 for a trial from its beginning
         until: epoch after which it ends
-        length: epochs of the trial that nothing stops, over which its learning rate runs
+        length: epochs of the trial if nothing stops it, which its learning rate schedule covers
     """
 
     start: int
@@ -71,10 +71,10 @@ class Way:
 
 
 def way(trial: TrialRecord, longest: int, epochs: int | None, kept: Sequence[int]) -> Way:
-    """What to train of a trial: all that it reported, or `epochs`, beyond its end from its last checkpoint.
+    """What to train of a trial: all reported epochs, or `epochs`, beyond its end from its last checkpoint.
 
-    A failed trial is trained for one epoch more, the one in which it failed. `kept` are the epochs whose checkpoints
-    are there; `longest` is the budget's length of a trial.
+    A failed trial is trained for one more epoch, the one in which it failed. `kept` are the epochs whose checkpoints
+    exist; `longest` is the budget's length of a trial.
     """
     length = full_length(trial.config, longest)
     if epochs is None:
@@ -89,12 +89,12 @@ def stays(
     """The parts in which the trial is trained, in their order.
 
     Args:
-        run: that the trial is of
-        study: that the trial was started with
-        trial: to be trained
-        on: from where to where
+        run: the trial's run
+        study: with which the trial was started
+        trial: the trial to train
+        on: where training starts and ends
         cpus: threads; None for those that the trial had
-        gpus: that it gets
+        gpus: number of GPUs that it gets
         keep: whether the checkpoint of the last epoch stays
     """
     whole = _assignment(run, study, trial, gpus)
@@ -117,12 +117,12 @@ def stays(
 
 
 def _whole(on: Way) -> tuple[int, int, int]:
-    """First and last epoch and length where nothing is known of an epoch's setting: a function has its own."""
+    """First and last epoch, and length, if nothing is known about settings: a function has its own."""
     return on.start + 1, on.until, max(on.length, on.until)
 
 
 def _parts(trial: TrialRecord, on: Way) -> Iterator[tuple[Setting, int, int, int]]:
-    """Setting, first and last epoch, and length of the trial as far as that counts, of each part."""
+    """Setting, first and last epoch of each part, and the trial's length as far as that matters."""
     setting, each = Setting(), []
     for epoch in range(1, on.until + 1):
         setting = Setting.of(trial.epochs[epoch]) if epoch in trial.epochs else setting
@@ -150,7 +150,7 @@ def _assignment(run: Run, study: Study, trial: TrialRecord, gpus: float) -> Assi
         run_uri="",
         hung_seconds=study.failures.hung_seconds,
         strategy=trial.config.get("strategy", resources.get("strategy")),
-        to_beat=math.inf if study.mode == "max" else -math.inf,  # no epoch is kept because it might win
+        to_beat=math.inf if study.mode == "max" else -math.inf,  # so that no epoch is kept as a possible winner
     )
 
 
@@ -161,7 +161,7 @@ def _saving(stay: Stay, *, at_end: bool) -> Stay:
 
 
 def _cpus(whole: Assignment, setting: Setting, given: int | None) -> float:
-    """CPUs of the trial; the threads that it recorded are those of one of its processes, where it has several."""
+    """CPUs of the trial; if it has several processes, the recorded threads are those of one process."""
     if given is not None:
         return given
     return whole.cpus if setting.threads is None or whole.strategy else setting.threads

@@ -26,16 +26,16 @@ class StayOver(BaseException):
 
 
 class ReplaySession(WorkerSession):
-    """Hands reports on to `tell`, and leaves after the stay's last epoch; checkpoints lie in the folder of the stay."""
+    """Passes reports to `tell`, and leaves after the stay's last epoch; checkpoints are in the stay's folder."""
 
-    quick_seconds = 0.0  # no epoch is trained beyond the stay
+    quick_seconds = 0.0  # so that no epoch is trained beyond the stay
 
     def __init__(self, stay: Stay, tell: Tell) -> None:
         super().__init__(stay.assignment)
         self._until, self._tell = stay.until, tell
 
     def _deliver(self, messages: Sequence[Message]) -> None:
-        """Metrics become what the events of a run hold: plain JSON, without NaN."""
+        """Convert metrics to what a run's events have: plain JSON, without NaN."""
         for message in messages:
             told = json.loads(message.text, parse_constant=lambda _: None)
             self._tell({name: told[name] for name in ("epoch", "metrics", "notes")})

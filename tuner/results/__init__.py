@@ -1,4 +1,4 @@
-"""Everything computed from a run's folder: tables, findings, comparisons, exports. Knows neither Ray nor torch."""
+"""Everything computed from a run's folder: tables, findings, comparisons, exports. Needs neither Ray nor torch."""
 
 from tuner.history.events import EventFollower
 from tuner.results.comparison import Comparison, compare

@@ -1,8 +1,8 @@
 """The disk space of runs, part by part, and deleting the chosen parts.
 
-Runs that a driver works on are not touched: the run's lease is taken while it is cleaned. Symbolic links are deleted,
-never followed. Before checkpoints are deleted, this is written into the run's events, so that `show`, `report` and
-`resume` know it: an unfinished trial then starts again from its beginning.
+Runs on which a driver works are not changed: a run's lease is held while it is cleaned. Symbolic links are deleted,
+never followed. Before checkpoints are deleted, the run's events record it, so that `show`, `report` and `resume` know
+it: an unfinished trial then starts again from its beginning.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tuner.temporary import abandoned
 Part = Literal["best", "checkpoints", "logs", "wandb", "ray", "other"]
 PARTS: dict[Part, str] = {"best": BEST, "checkpoints": CHECKPOINTS, "logs": "logs", "wandb": "wandb", "ray": "tune"}
 DELETABLE: tuple[Part, ...] = ("checkpoints", "logs", "wandb", "ray")
-TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # where sessions of Ray may lie, see tuner/driver/local_ray.py
+TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # where sessions of Ray may be, see tuner/driver/local_ray.py
 SECONDS = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 
 
@@ -57,7 +57,7 @@ class Request:
 
     Attributes:
         parts: of `DELETABLE`
-        whole: the run itself, with all that it holds
+        whole: the run itself, with everything in it
         keep_best: leave the checkpoint of the winner's best epoch
         older_seconds: leave runs that changed within this time; None for no limit
     """
@@ -76,7 +76,7 @@ class Request:
 def chosen_runs(paths: Sequence[str], storage: str) -> tuple[list[Run], list[str]]:
     """The runs at these paths, or all under a storage folder, newest first; and what is left out, in sentences.
 
-    Links are left out: they lead to runs that lie elsewhere. Raises RunFolderError for a path that is one, or no run's.
+    Links are left out: they lead to runs elsewhere. Raises RunFolderError for a path that is a link, or not a run's.
     """
     for path in filter(lambda path: Path(path).is_symlink(), paths):
         raise RunFolderError(f"clean needs a run's own folder, got the link {path!r}; name the folder that it leads to")
@@ -90,7 +90,7 @@ def chosen_runs(paths: Sequence[str], storage: str) -> tuple[list[Run], list[str
 
 
 def holding(run: Run) -> Holding:
-    """What a run holds now."""
+    """The disk space that a run uses now."""
     parts = {part: run.folder.held_bytes(name) if name in _inside(run.folder) else 0 for part, name in PARTS.items()}
     return Holding(run, parts | {"other": run.folder.held_bytes(without=tuple(PARTS.values()))})
 
@@ -118,7 +118,7 @@ def clean(run: Run, request: Request) -> int:
     except (RunFolderError, OSError) as error:
         if not no_space(error):
             raise
-        _delete(run, request, telling=False)  # neither a lease nor an event has room: no driver can begin either
+        _delete(run, request, telling=False)  # there is no room for a lease or an event, so no driver can begin either
     return max(0, before - run.folder.held_bytes())
 
 
@@ -160,7 +160,7 @@ def _delete(run: Run, request: Request, *, telling: bool = True) -> None:
 
 
 def _inside(folder: Folder) -> Collection[str]:
-    """Names of the folders in it, those that links lead to left out."""
+    """Names of the folders in it, without links to folders."""
     if not isinstance(folder, LocalFolder):
         return folder.folders()
     return [name for name in folder.folders() if not (folder.path / name).is_symlink()]
@@ -177,7 +177,7 @@ def _winners_place(run: Run) -> tuple[str, int] | None:
 
 
 def _delete_checkpoints(run: Run, *, keep_best: bool, telling: bool) -> None:
-    """The events are written first, so that a process killed in between leaves nothing that the events don't know."""
+    """Write the events first, so that they also know the deletion if the process is killed in between."""
     kept = _winners_place(run) if keep_best else None
     store, known = CheckpointStore(run.folder), run.record.trials
     found = [(trial, epoch) for trial in store.trials() for epoch in store.epochs(trial) if (trial, epoch) != kept]
@@ -208,7 +208,7 @@ def _delete_run(folder: Folder) -> None:
     folder.remove(RUN_FILE)
     if isinstance(folder, LocalFolder):
         shutil.rmtree(folder.path, ignore_errors=True)
-        with suppress(OSError):  # where it was not the study's last
+        with suppress(OSError):  # if it was not the study's last run
             folder.path.parent.rmdir()
     else:
         folder.delete(LEASE)
@@ -223,11 +223,11 @@ def _delete_entry(folder: Folder, name: str) -> None:
         folder.delete(name)
 
 
-# Beside runs
+# Other files than runs
 
 
 def sessions() -> list[Path]:
-    """Folders in the temporary directories that dead searches left: their sessions of Ray, and unfinished files."""
+    """Folders in the temporary directories that dead searches left behind: sessions of Ray, and unfinished files."""
     return [path for folder in dict.fromkeys((tempfile.gettempdir(), *TEMPORARY)) for path in abandoned(Path(folder))]
 
 
@@ -241,12 +241,12 @@ def cache_entries(older_seconds: float | None = None) -> list[Path]:
 
 
 def size_of(paths: Iterable[Path]) -> int:
-    """Bytes of all of them together."""
+    """The bytes of all paths together."""
     return sum(map(path_bytes, paths))
 
 
 def delete_paths(paths: Iterable[Path]) -> int:
-    """Delete files, folders, and links themselves; the bytes that were freed."""
+    """Delete files, folders, and links themselves; returns the bytes that were freed."""
     freed = 0
     for path in paths:
         size = path_bytes(path)
@@ -257,7 +257,7 @@ def delete_paths(paths: Iterable[Path]) -> int:
 
 
 def _used(path: Path) -> float:
-    """When an entry of the cache was used last: its index is touched then."""
+    """When an entry of the cache was last used, which is the time of its index."""
     for each in (path / "entry.json", path):
         with suppress(OSError):
             return each.lstat().st_mtime

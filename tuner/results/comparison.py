@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from tuner.plots import Against, Plot
 
-PLACES = 120  # of a course over time
+PLACES = 120  # points of a course over time
 CAVEAT = "from one run each, which may be the other way round with another seed: compare several seeds of each"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs with the same metric, and the number of epochs that each of them has trained at least."""
+    """Runs with the same metric; `epochs` is the number that each of them has trained at least."""
 
     runs: tuple[Run, ...]
     epochs: int
@@ -34,7 +34,7 @@ class Comparison:
     def table(self) -> pd.DataFrame:
         """A row per run: its settings, its cost, its best value, and its best value after `epochs` epochs.
 
-        Where winners have several seeds, also the mean over them with its standard error, and how many they are.
+        If winners have several seeds, also the mean over them with its standard error, and their number.
         """
         import pandas as pd
 
@@ -58,12 +58,12 @@ class Comparison:
 
     @property
     def equal_cost(self) -> str:
-        """The column of the values at equal cost."""
+        """The name of the column of values at equal cost."""
         return f"{self.runs[0].metric} after {self.epochs} epochs"
 
     @property
     def names(self) -> list[str]:
-        """The runs' folders, without what they have in common; each is another."""
+        """The runs' folders, shortened by their common part; all different."""
         paths = [run.path.rstrip("/").split("/") for run in self.runs]
         shared = next((k for k, parts in enumerate(zip(*paths, strict=False)) if len(set(parts)) > 1), 0)
         return [in_utf8("/".join(parts[shared:])) for parts in paths]
@@ -77,7 +77,7 @@ class Comparison:
     def by_group(self) -> pd.DataFrame:
         """A row per group: its runs, their seeds, mean and standard error of the metric at equal cost, lowest, highest.
 
-        The error is that of the mean over runs; it is missing where there is one run.
+        The error is that of the mean over runs; it is missing if there is only one run.
         """
         import pandas as pd
 
@@ -92,7 +92,7 @@ class Comparison:
 
     @property
     def over_time(self) -> pd.DataFrame:
-        """What groups had reached after as many epochs, up to equal cost: group, epochs, mean, standard error, runs.
+        """What groups had reached after so many epochs, up to equal cost: group, epochs, mean, standard error, runs.
 
         A row counts the runs that had a value by then.
         """
@@ -122,9 +122,7 @@ class Comparison:
 
     @property
     def conclusion(self) -> str:
-        """Which is better at equal cost, by how much, and how certain that is; with one run of each the sentence says
-        that this proves little.
-        """
+        """Which is better at equal cost, by how much and how certainly; with one run each it warns."""
         values = [(name, self._after(run)) for name, run in zip(self.names, self.runs, strict=True)]
         told = [(name, value) for name, value in values if value is not None]
         if not told:
@@ -141,7 +139,7 @@ class Comparison:
         return f"after {self.epochs} epochs {best} has the best {self.runs[0].metric}, {value:.4g}{ahead}; {CAVEAT}"
 
     def plot(self, against: Against = "epochs") -> Plot:
-        """The best value so far of every run on the same axes; of groups the mean and its error, but against trials."""
+        """Every run's best value so far on the same axes; for groups the mean and its error, except against trials."""
         from tuner.plots.groups import means
         from tuner.plots.several_runs import best_values
 
@@ -189,7 +187,7 @@ def course(run: Run, epochs: int) -> list[float | None]:
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
-    """Runs side by side; raises RunFolderError unless there are two at least, with the same metric."""
+    """Compare runs; raises RunFolderError unless there are at least two, with the same metric."""
     if len(runs) < 2:
         raise RunFolderError(f"compare needs at least two runs, got {len(runs)}; name another")
     kinds = {f"{run.mode}imises {run.metric}": run for run in runs}

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def confirm(run: Run, top: int | None, seeds: int | None, options: Mapping[str, Any]) -> Run:
-    """The run once its search has taken the order, or has confirmed; raises RunFolderError if it refuses.
+    """The run, after its search has taken the order, or has confirmed; raises RunFolderError if the search refuses.
 
-    `options` are those of `tuner.confirm`, which a search that goes on has already.
+    `options` are those of `tuner.confirm`; a running search has its own.
     """
-    now: Run = type(run)(run.folder)  # as it is by now
+    now: Run = type(run)(run.folder)  # in its present state
     if not now.alive:
-        import tuner  # what trains is above this room: a call as the user's own
+        import tuner  # this room may not import what trains, so it calls tuner like a user
 
         return tuner.confirm(now, top=top, seeds=seeds, **options)
     if options:

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from tuner.results.comparison import Comparison
     from tuner.results.run import Run
 
-PLACES = 120  # of a course
+PLACES = 120  # points of a course
 SECONDS_PER_MINUTE = 60
 
 
 def over_minutes(comparison: Comparison) -> pd.DataFrame:
-    """What groups had reached after as many minutes: group, minutes, mean, standard error, runs.
+    """What groups had reached after each number of minutes: group, minutes, mean, standard error, runs.
 
-    The minutes are of the whole search with its start-up and waiting, up to the end of the shortest run. A row is given
-    from where all of a group's runs had a value: a mean over others would jump as they join.
+    The minutes are of the whole search with its start-up and waiting, up to the end of the shortest run. Rows begin
+    when all of a group's runs have a value: otherwise the mean would jump as runs join.
     """
     import pandas as pd
 
@@ -56,5 +56,5 @@ def _places(first: float, last: float) -> list[float]:
 
 
 def _at(course: list[tuple[float, float]], minutes: float) -> float:
-    """The best value by then; the first place is where the latest of the runs had one."""
+    """A run's best value at that time; times begin when all runs of the group have a value."""
     return next(value for time, value in reversed(course) if time <= minutes + 1e-9)

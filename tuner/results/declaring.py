@@ -36,7 +36,7 @@ def declared_study(run: Run, *, trust: bool) -> Study:
 
 
 def _from_json(folder: Folder) -> Study:
-    """It is data, and nothing in it is executed, so it may come from anybody."""
+    """The study in study.json: it is data and nothing is executed, so it may come from anybody."""
     try:
         return study_from_json(folder.read(STUDY_JSON))
     except (OSError, StudyError) as error:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tuner.results.run import Run
 
 SHARES = ("val_accuracy", "val_top5_accuracy")  # of the validation images
-CLEAR = 2.0  # standard errors that make a difference one
-LATE = 0.8  # of a search's epochs; what still improves after them may go on improving
+CLEAR = 2.0  # standard errors from which on a difference counts
+LATE = 0.8  # share of a search's epochs; what still improves after them may go on improving
 NEGLIGIBLE = 0.03  # of the variance
 MANY_FAILURES = 0.1  # of the trials
 
@@ -29,10 +29,9 @@ MANY_FAILURES = 0.1  # of the trials
 class Certainty:
     """Whether the winner is better than the runner-up beyond the noise of the validation set.
 
-    `error` is the standard error of the winner's share of right answers, `difference` how far it is ahead and
-    `difference_error` the standard error of that, as if both had been asked about images of their own: an upper bound,
-    as the same images are as hard for both. `equals` are the trials that, within this error, may be as good as the
-    winner.
+    `error` is the standard error of the winner's accuracy, `difference` its lead and `difference_error` the standard
+    error of the lead, as if both had been evaluated on different images: an upper bound, because the same images are
+    equally hard for both. `equals` are the trials that, within this error, may be as good as the winner.
     """
 
     images: int
@@ -51,7 +50,7 @@ class Certainty:
 
 @dataclass(frozen=True)
 class Failure:
-    """Trials that failed alike, with the first of them, and in a line what happened."""
+    """Trials with the same failure, the first of them, and in a line what happened."""
 
     cause: str
     trials: tuple[str, ...]
@@ -61,7 +60,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to try next, and the command that does it, where there is one.
+    """What to try next, and the command that does it, if there is one.
 
     `verb` is what the command does: "refine", or "extend" to `trials` trials in all.
     """
@@ -73,7 +72,7 @@ class Advice:
 
 
 def certainty(run: Run) -> Certainty | None:
-    """None if there is nobody to compare with, or the metric is no share of a known number of images."""
+    """The winner's certainty; None without a second trial, or if the metric isn't a share of images."""
     images, best = run.images.get("validation"), run.best
     ranked = run.record.ranked()
     if run.metric not in SHARES or not images or best is None or len(ranked) < 2:
@@ -95,9 +94,9 @@ def runner_up(run: Run) -> tuple[TrialRecord, float] | None:
 
 
 def share_error(share: float, images: int) -> float:
-    """The standard error of a share of right answers; never 0, as two right and two wrong ones are added.
+    """The standard error of a share of right answers; never 0, because two right and two wrong ones are added.
 
-    After Agresti and Coull (1998), whose intervals hold for shares near 0 and 1 too.
+    After Agresti and Coull (1998), whose intervals also hold for shares near 0 and 1.
     """
     adjusted = (share * images + 2) / (images + 4)
     return math.sqrt(adjusted * (1 - adjusted) / (images + 4))
@@ -158,8 +157,8 @@ def _going_on(run: Run) -> list[Advice]:
 def _better_than_earlier(run: Run, leader: TrialRecord | None, value: float, reached: float) -> bool:
     """Whether later trials are better than the earlier ones by more than values vary between epochs.
 
-    The earlier ones had reached their best before the last part of the search: a trial that is better after its last
-    epoch than after its first says nothing of that.
+    The earlier ones had reached their best before the last part of the search: that a single trial improves from its
+    first to its last epoch doesn't count.
     """
     trials = [trial for trial in run.record.trials.values() if leader is None or trial.number < leader.number]
     reports = [(trial, run.record.best_report_of(trial.trial)) for trial in trials if trial.status != "failed"]
@@ -172,7 +171,7 @@ def _better_than_earlier(run: Run, leader: TrialRecord | None, value: float, rea
 
 
 def _resumed(run: Run, trials: int | None = None) -> str:
-    """The command; of a run whose trials a program asks for, the call in Python."""
+    """The command; if a program asks for the run's trials, the call in Python."""
     if run.info["asked"]:
         return going_on_by(run, trials)
     return command("resume", run.path, *(("--trials", str(trials)) if trials else ()))
@@ -180,7 +179,7 @@ def _resumed(run: Run, trials: int | None = None) -> str:
 
 def _borders(run: Run) -> list[Advice]:
     limits = run.info.get("limits")
-    if limits is None:  # an older run, which may lie at a border that can't be passed
+    if limits is None:  # an older run, which may be at a border that can't be passed
         return []
     found = full_outcomes(run)
     if len(found.values) < FEWEST_TRIALS:

@@ -1,4 +1,4 @@
-"""What a trial prints, while it goes on."""
+"""What a trial prints, while it runs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ POLL_SECONDS = 0.5
 
 
 def follow_log(run: Run, trial: str) -> Iterator[str]:
-    """The last lines of the trial's log, then what comes, until the trial has ended or nobody drives the run."""
+    """The last lines of the trial's log, then new lines, until the trial has ended or the run has no driver."""
     log, events, over = LogFollower(run.folder, trial), EventFollower(run.folder), False
     record = RunRecord(run.metric, run.mode)
     while not over:
-        alive = load_run(run.path).alive  # asked before the last events and lines are read
+        alive = load_run(run.path).alive  # checked before the last events and lines are read
         for event in events.new():
             record.apply(event)
         over = not (alive and record.trials[trial].live)

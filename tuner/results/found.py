@@ -15,7 +15,7 @@ from tuner.storage.locations import open_folder
 def load_run(path: str | Path = "runs") -> Run:
     """The run at a folder or URI, or the newest run under a storage folder.
 
-    Raises RunFolderError if there is none, or where a newer version of tuner wrote it.
+    Raises RunFolderError if there is none, or if a newer version of tuner wrote it.
     """
     folder = open_folder(path)
     try:
@@ -40,7 +40,7 @@ def find_runs(storage: str | Path) -> list[Run]:
 
 
 def survey(storage: str | Path) -> tuple[list[Run], list[str]]:
-    """The readable runs under a storage folder as `find_runs` has them, and for each that can't be read why."""
+    """The readable runs under a storage folder as in `find_runs`, and for each other one why it can't be read."""
     runs: list[Run] = []
     refused: list[str] = []
     children = _children(open_folder(storage), refused)
@@ -55,7 +55,7 @@ def survey(storage: str | Path) -> tuple[list[Run], list[str]]:
 
 def _children(folder: Folder, refused: list[str]) -> list[Folder]:
     try:
-        return [folder.child(name) for name in folder.folders() if not name.startswith(".")]  # .service is none
+        return [folder.child(name) for name in folder.folders() if not name.startswith(".")]  # .service isn't a study's
     except OSError as error:
         refused.append(f"a storage folder needs to be readable, got {folder.uri!r} ({error.strerror or error})")
         return []

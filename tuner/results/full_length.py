@@ -1,6 +1,4 @@
-"""The value of each trial at full length, so that trials that were stopped early are not compared by their short
-curves.
-"""
+"""The value of each trial at full length, so that trials that were stopped early aren't judged by short curves."""
 
 from __future__ import annotations
 
@@ -21,19 +19,19 @@ if TYPE_CHECKING:
     from tuner.search.gaussian_process import CurveProcess, Rows
 
 Floats = npt.NDArray[np.float64]
-MOST_TRIALS = 2000  # more than any of the findings needs; an even choice of them is taken
-AT_ONCE = 150  # trials in one model, beside as many of the longest ones
-DRAWS = 40  # of what short trials may reach
-SHARED, SHARED_LATE = 0.4, 0.5  # of the kernel: more of what is seen early may turn out otherwise than a search assumes
-OUTLIER = 4.0  # robust standard deviations, at which values are clipped for the model
+MOST_TRIALS = 2000  # more than any finding needs; of more trials an even selection is used
+AT_ONCE = 150  # trials in one model, plus as many of the longest ones
+DRAWS = 40  # samples of what short trials may reach
+SHARED, SHARED_LATE = 0.4, 0.5  # of the kernel: early values may say less about late ones than a search assumes
+OUTLIER = 4.0  # robust standard deviations at which values are clipped for the model
 
 
 @dataclass(frozen=True)
 class Outcomes:
     """Configurations and values at full length of the trials that reported, in their order; failed ones don't count.
 
-    `predicted` says which values are the model's: of trials that were shorter. `draws` are other possible values
-    [draws, trials]: what the model can't know varies between them.
+    `predicted` says which values are the model's: those of shorter trials. `draws` are other possible values [draws,
+    trials], which vary as much as the model is uncertain.
     """
 
     trials: tuple[str, ...]
@@ -55,13 +53,13 @@ def full_importance(run: Run) -> tuple[Importance, ...]:
 
 
 def outcomes_at_full_length(record: RunRecord, space: Space, longest: int, rungs: Sequence[int] = ()) -> Outcomes:
-    """The best value of each trial, and for one that early stopping cut short the best that it would have reached.
+    """The best value of each trial; for one that early stopping cut short the best that it would have reached.
 
-    Values after 3, 9 and 27 epochs can't be mixed: that a trial was stopped says more of such a value than its
+    Values after 3, 9 and 27 epochs can't be mixed: when a trial was stopped affects such a value more than its
     hyperparameters do. What a short trial would have reached is the mean of a Gaussian process on (configuration,
-    epoch), the one that `MultiFidelityGP` searches with, given the best value so far of every trial after each of the
-    `rungs` and its last epoch (Swersky et al. 2013). It is never worse than what the trial has reached, and never
-    better than the best of the run. Of more than 2,000 trials an even choice is taken.
+    epoch), the one of `MultiFidelityGP`, given the best value so far of every trial after each of the `rungs` and its
+    last epoch (Swersky et al. 2013). It is never worse than what the trial has reached, and never better than the best
+    of the run. Of more than 2,000 trials an even selection is used.
     """
     told = _told_by(record)
     if not told.trials:
@@ -88,8 +86,8 @@ def outcomes_at_full_length(record: RunRecord, space: Space, longest: int, rungs
 def reached_by(run: Run, config: Config) -> tuple[float, float] | None:
     """The predicted value at full length of a new trial of this configuration: mean and deviation.
 
-    Both in units of the metric; the deviation is what isn't known of the configuration, and what one trial differs from
-    another. None if the space has no such configuration, or nothing was reported.
+    Both in units of the metric; the deviation includes the uncertainty about the configuration and the difference
+    between trials. None if the space has no such configuration, or nothing was reported.
     """
     space, told = run.space, _told_by(run.record)
     flat = space.flatten(space.project(config))
@@ -102,7 +100,7 @@ def reached_by(run: Run, config: Config) -> tuple[float, float] | None:
 
 @dataclass(frozen=True)
 class _Told:
-    """Trials that reported, and of each the best value so far after its epochs; more is better, by `sign`."""
+    """Trials that reported, with each one's best value so far after its epochs; more is better, by `sign`."""
 
     trials: list[TrialRecord]
     curves: list[dict[int, float]]
@@ -115,7 +113,7 @@ class _Told:
 
 
 def _told_by(record: RunRecord) -> _Told:
-    """At most 2,000 trials, an even choice of those that reported."""
+    """At most 2,000 trials, evenly selected from those that reported."""
     sign, reported = 1.0 if record.mode == "max" else -1.0, [trial for trial, _ in record.reported()]
     places = np.unique(np.linspace(0, len(reported) - 1, MOST_TRIALS).astype(int)).tolist()
     trials = [reported[place] for place in places] if reported else []
@@ -123,7 +121,7 @@ def _told_by(record: RunRecord) -> _Told:
 
 
 class _Model:
-    """The process of a run's values, which are scaled: the middle half of them is as wide as a normal variable's."""
+    """The process of a run's values, scaled so that their interquartile range is that of a standard normal variable."""
 
     def __init__(self, space: Space, told: _Told, levels: Sequence[int]) -> None:
         from tuner.search.features import Features
@@ -158,13 +156,13 @@ class _Model:
         return float(self._middle + self._unit * mean), float(self._unit * deviation)
 
     def _process(self, asked: npt.NDArray[np.int64]) -> CurveProcess:
-        """Given these trials, and the longest ones of all: they say what is gained by training."""
+        """The process, given these trials and the longest ones of all: those show what training gains."""
         from tuner.search.gaussian_process import CurveProcess
         from tuner.search.multi_fidelity import kernel_for
 
         longest = sorted(range(len(self._curves)), key=lambda index: -max(self._curves[index]))[:AT_ONCE]
         rows, values = self._rows_of(sorted({*longest, *asked.tolist()}))
-        with np.errstate(over="ignore"):  # infinite ones are clipped as well
+        with np.errstate(over="ignore"):  # infinite values are clipped as well
             scaled = np.clip((values - self._middle) / self._unit, -OUTLIER, OUTLIER)
         kernel = replace(kernel_for(self._space), shared=SHARED, shared_late=SHARED_LATE)
         return CurveProcess(kernel, rows, scaled)
@@ -183,12 +181,12 @@ class _Model:
 
 
 def _is_short(trial: TrialRecord, longest: int) -> bool:
-    """Whether it would have gone on; one that ended by itself has its full length."""
+    """Whether the trial would have gone on; one that ended by itself has its full length."""
     return trial.status != "completed" and trial.epoch < full_length(trial.config, longest)
 
 
 def _so_far(record: RunRecord, trial: TrialRecord, sign: float) -> dict[int, float]:
-    """The best value after each epoch that reported a number, higher is better; of several seeds the mean."""
+    """The best value after each epoch that reported a number, higher is better; for several seeds the mean."""
     curve: dict[int, float] = {}
     best = -np.inf
     for epoch, value in record.mean_curve(trial):
@@ -203,7 +201,7 @@ def _levels(rungs: Sequence[int], longest: int) -> tuple[int, ...]:
 
 
 def _rows(points: Floats, trials: npt.NDArray[np.int64], epochs: Sequence[int], longest: int) -> Rows:
-    """Places of values; points are given by row."""
+    """Rows of the process for some values; points are given by row."""
     from tuner.search.gaussian_process import Rows
 
     relative = np.log(np.asarray(epochs, dtype=float)) / np.log(max(longest, 2))

@@ -1,4 +1,4 @@
-"""By how much a search's winner is better than what one would have had without the search."""
+"""By how much a search's winner is better than what the user would have had without the search."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tuner.space import Choice, Domain, Space
 if TYPE_CHECKING:
     from tuner.results.run import Run
 
-WITHIN_80 = 1.2816  # standard deviations to each side that hold 80 % of a normal variable
+WITHIN_80 = 1.2816  # 80 % of a normal variable is within so many standard deviations on each side
 FIRST, START, DEFAULTS = "the first trial", "what the study starts from", "the trainer's own defaults"
-MANY_TIMES = 10.0  # a loss that is at least this many times lower is described so
+MANY_TIMES = 10.0  # a loss is described as so many times lower from this factor on
 NEAR = 0.02  # of a hyperparameter's range: values this close to the default count as the default
 
 
@@ -29,9 +29,9 @@ NEAR = 0.02  # of a hyperparameter's range: values this close to the default cou
 class Gain:
     """How much better the winner is than something else, in units of the metric; more is better.
 
-    `over` says than what. `trial` is the one that was measured, `epochs` how many of its `full` it was trained; None
-    where the model of the trials says what one would reach, with 80 % between `low` and `high`. `noise` is the standard
-    error of `by`, 0 where it isn't known; `times` how many times smaller a loss is, 0 where that says less than `by`.
+    `over` names the something else. `trial` is the one that was measured, `epochs` how many of its `full` epochs it was
+    trained; None if the value is predicted by the model of the trials, with an 80 % interval from `low` to `high`.
+    `noise` is the standard error of `by`, 0 if unknown; `times` how many times smaller a loss is, 0 if `by` says more.
     """
 
     by: float
@@ -46,7 +46,7 @@ class Gain:
 
     @property
     def amount(self) -> str:
-        """The gain as text, with two digits, as more aren't known; empty if there is none."""
+        """The gain as text, with two digits because more aren't known; empty if there is none."""
         if self.trial is None:
             return f"{self.low:.2g} to {self.high:.2g}" if self.low > 0 else ""
         if self.times:
@@ -60,7 +60,7 @@ class Gain:
 
     @property
     def words(self) -> str:
-        """What follows the amount."""
+        """The words after the amount."""
         if self.trial is None and self.low <= 0:
             return f"by the model of the trials no better than {self.over} would be"
         if self.trial is None:
@@ -74,14 +74,14 @@ class Gain:
 
 @dataclass(frozen=True)
 class Gains:
-    """The gains that are known, and of how many `trials` the winner is the best: the best of many is so by luck too."""
+    """The known gains, and of how many `trials` the winner is the best: the best of many also had luck."""
 
     known: tuple[Gain, ...]
     trials: int
 
     @property
     def told(self) -> list[tuple[str, str]]:
-        """Amounts, each with the words that follow it: a sentence's parts, without its end; none of a single trial."""
+        """Amounts with the words after them: parts of a sentence, without its end; none for a single trial."""
         parts = [(one.amount, one.words) for one in self.known] if self.trials > 1 else []
         if parts and not parts[0][0]:
             words = parts[0][1]
@@ -90,17 +90,17 @@ class Gains:
 
     @property
     def by_luck(self) -> bool:
-        """Whether there is a gain, of which luck is a part."""
+        """Whether there is a gain, which is partly luck."""
         return any(one.is_clear for one in self.known)
 
 
 def gains(run: Run) -> Gains | None:
     """The gains of the search; None without a winner.
 
-    Over the trial that was started first, the first configuration of the study's `start_from`, and the trainer's own
-    defaults: by a trial that had them, or nearly; else by the model that importance rests on, where it can tell
-    whether they are better or worse. Where neither can, nothing is said of them. A default of 0 is no part of a
-    logarithmic range: its lowest value stands for it, and `over` says so. The gain over the winner itself is 0.
+    Compared with the trial that was started first, the first configuration of the study's `start_from`, and the
+    trainer's own defaults: by a trial that had these values, or nearly; otherwise by the model used for importance, if
+    it shows whether they are better or worse. If neither is possible, they are left out. A default of 0 isn't in a
+    logarithmic range: its lowest value is used instead, and `over` says so. The gain over the winner itself is 0.
     """
     best = run.best
     standing = run.record.standing_of(best.trial) if best is not None else None
@@ -124,7 +124,7 @@ def gains(run: Run) -> Gains | None:
 
 
 def _named(names: list[str]) -> str:
-    """One trial that is several of what a winner is compared with."""
+    """The gain over one trial that is several of the things with which a winner is compared."""
     defaults = [name for name in names[1:] if name.startswith(DEFAULTS)]
     return f"{names[0]}, which had {defaults[0]}" if defaults else names[0]
 
@@ -142,7 +142,7 @@ def _measured(run: Run, trial: TrialRecord, best: TrialRecord, over: str) -> Gai
 
 
 def _noise(run: Run, one: Worth, other: Worth) -> float:
-    """The standard error of the difference: of shares by the number of images, else by how values vary over epochs."""
+    """The standard error of the difference: of shares from the number of images, else from variation over epochs."""
     images = run.images.get("validation")
     if run.metric in SHARES and images:
         return math.hypot(*(share_error(worth.value, images) for worth in (one, other)))
@@ -150,7 +150,7 @@ def _noise(run: Run, one: Worth, other: Worth) -> float:
 
 
 def _defaults(run: Run) -> dict[str, Any]:
-    """The trainer's defaults; 0, which no logarithmic range holds, becomes the range's lowest value."""
+    """The trainer's defaults; 0, which isn't in a logarithmic range, becomes the range's lowest value."""
     defaults: dict[str, Any] = run.info.get("defaults") or {}
     return {name: _lowest(run.space.dimensions.get(name)) if _is_below(run, name) else value
             for name, value in defaults.items()}  # fmt: skip
@@ -161,7 +161,7 @@ def _is_below(run: Run, name: str) -> bool:
 
 
 def _lowest(domain: Domain | None) -> float:
-    """Of a logarithmic range; 0 of all else."""
+    """The lowest value of a logarithmic range; 0 for other domains."""
     return float(getattr(domain, "low", 0.0)) if getattr(domain, "log", False) else 0.0
 
 
@@ -173,7 +173,7 @@ def _moved(run: Run) -> str:
 
 
 def _predicted(run: Run, value: float) -> Gain | None:
-    """Over the trainer's defaults by the model, where it knows that they are worse or better."""
+    """The gain over the trainer's defaults by the model, if it shows that they are worse or better."""
     defaults, space = _defaults(run), run.space
     if not defaults or len(run.record.reported()) < FEWEST_TO_NAME:
         return None
@@ -198,7 +198,7 @@ def _is_starting_point(run: Run, trial: TrialRecord) -> bool:
 
 
 def _has_defaults(run: Run, trial: TrialRecord) -> bool:
-    """Whether each of its hyperparameters that was searched is at the trainer's default, or nearly; see `NEAR`."""
+    """Whether each searched hyperparameter is at the trainer's default, or nearly; see `NEAR`."""
     space, defaults = run.space, _defaults(run)
     wanted = space.project(space.unflatten(defaults))
     asked, has = space.flatten(wanted), space.flatten(space.project(trial.config))

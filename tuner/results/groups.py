@@ -1,6 +1,4 @@
-"""Runs that only differ in their seed are a group: the values of groups at equal cost, and how certain one is
-better.
-"""
+"""Groups of runs that only differ in their seed: values at equal cost, and how certain it is that one is better."""
 
 from __future__ import annotations
 
@@ -17,19 +15,19 @@ from tuner.foreign_text import in_utf8
 if TYPE_CHECKING:
     from tuner.results.run import Run
 
-SURE = 0.05  # a difference by chance alone is less likely than that where one group is called better
-PAIRED = 0.75  # share of the smaller group's seeds in both groups, from which on pairs say more than all runs do
-ROUNDING = 1e-9  # of a difference: a spread of less is none
+SURE = 0.05  # a group is called better if the probability of such a difference by chance is below this
+PAIRED = 0.75  # share of the smaller group's seeds in both groups from which on pairs are compared
+ROUNDING = 1e-9  # relative to a difference: a smaller spread counts as none
 _SAME = (
     "study", "metric", "mode", "space", "search", "scheduler", "started_from", "warm_start", "data_fingerprint",
     "weights_fingerprint", "function_sources",
 )  # fmt: skip
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # where a function lay in memory: another place in each process
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # a function's address in memory, which differs between processes
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one study that differ in nothing but their seed, with their names, in the order of their seeds."""
+    """Runs of one study that only differ in their seed, with their names, in the order of their seeds."""
 
     name: str
     runs: tuple[Run, ...]
@@ -42,13 +40,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Difference:
-    """Whether the mean of one group is better than another's: a t-test of two sides.
+    """Whether the mean of one group is better than another's: a two-sided t-test.
 
     `difference` is how much better `better` is, in units of the metric, `error` its standard error, from `low` to
-    `high` its 95 % interval. `p` is the chance that a difference as large comes about where there is none. Where the
-    two are among `groups` of more than two, p and interval allow for every pair of them having had that chance
-    (Bonferroni). `kind` is "paired" where the same seeds are in both groups, else "Welch" (Welch 1947: the variances
-    may differ); `count` is how many pairs, or runs in the smaller group.
+    `high` its 95 % interval. `p` is the probability of a difference at least as large if there is no true one. If there
+    are more than two `groups`, p and interval are corrected for the number of pairs (Bonferroni). `kind` is "paired" if
+    the same seeds are in both groups, else "Welch" (Welch 1947: the variances may differ); `count` is how many pairs,
+    or runs in the smaller group.
     """
 
     better: str
@@ -68,7 +66,7 @@ class Difference:
         return self.p < SURE
 
     def __str__(self) -> str:
-        """In a sentence without its end."""
+        """As a sentence without its end."""
         how = f"p = {self.p:.2g}, " + ("paired t-test" if self.kind == "paired" else "Welch's t-test")
         of = f"of {self.count} seeds" if self.kind == "paired" else f"of {self.count} runs or more each"
         pairs = f", for {self.groups} groups" if self.groups > 2 else ""
@@ -81,8 +79,8 @@ class Difference:
 def grouped(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
     """Groups of runs that only differ in their seed, in the order of their first runs; `names` are the runs'.
 
-    What belongs to a study is what run.json records of it except for its seed, and the options that it was run with.
-    Two runs with the same seed are not two independent measurements: each makes its own group.
+    Runs belong to one study if run.json records the same except for the seed, and the same options. Two runs with the
+    same seed are not two independent measurements: each makes its own group.
     """
     found: dict[str, list[tuple[Run, str]]] = {}
     for run, name in zip(runs, names, strict=True):
@@ -126,7 +124,7 @@ def _algorithm(declared: str | None) -> str:
 
 
 def standard_error(values: Sequence[float]) -> float | None:
-    """Of the mean of independent values; None of fewer than two."""
+    """The standard error of the mean of independent values; None for fewer than two."""
     return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
@@ -138,10 +136,10 @@ def difference(
     mode: str,
     groups: int = 2,
 ) -> Difference | None:
-    """How much better one of two groups is, given by names and values by seed; None with fewer than two values each.
+    """How much better one of two groups is, from names and values by seed; None with fewer than two values each.
 
-    Where most seeds are in both groups, those are compared in pairs: the same seed starts from the same points. With
-    `groups` of more than two, of which the best was chosen, each pair counts as a test that was made.
+    If most seeds are in both groups, these are compared in pairs: the same seed starts from the same points. If the
+    best of more than two `groups` was chosen, each pair counts as a test that was made.
     """
     sign = 1.0 if mode == "max" else -1.0
     smaller = min(len(values), len(other_values))
@@ -186,7 +184,7 @@ class _Test:
         return self.least if self._alike else float(2 * stdtr(self.freedom, -abs(self.ahead) / self.error))
 
     def within(self, outside: float) -> float:
-        """How far the truth may lie from `ahead`, with a chance of `outside` that it lies farther away."""
+        """How far the truth may be from `ahead`; with probability `outside` it is farther away."""
         from scipy.special import stdtrit
 
         return 0.0 if self._alike else float(stdtrit(self.freedom, 1 - outside / 2)) * self.error

@@ -14,14 +14,14 @@ from tuner.search.features import unordered_options
 from tuner.space import Config, Space
 
 Floats = npt.NDArray[np.float64]
-MOST_RESAMPLES, FEWEST_RESAMPLES, TREES = 40, 10, 12  # of the trials; for each of them
-RESAMPLED = 8000  # trials in all resamples together: of many trials, few resamples say enough
-FEWEST_TRIALS = 4  # fewer say nothing
+MOST_RESAMPLES, FEWEST_RESAMPLES, TREES = 40, 10, 12  # resamples of the trials; trees for each of them
+RESAMPLED = 8000  # trials in all resamples together: with many trials few resamples are enough
+FEWEST_TRIALS = 4  # with fewer nothing can be said
 FEWEST_TO_NAME = 12  # trials, before one hyperparameter is said to matter most
-LEADS = 0.62  # chance to lead that one needs to be named: see benchmarks/importance.py
-MAY_LEAD = 0.08  # chance to lead that one needs to be named among several possible leaders
-MOST_RIVALS = 3  # of those that are named
-MOST_TRIALS = 2000  # more than the forest needs; a draw of them is taken
+LEADS = 0.62  # probability of leading that one needs to be named: see benchmarks/importance.py
+MAY_LEAD = 0.08  # probability of leading that one needs to be named among several possible leaders
+MOST_RIVALS = 3  # the most possible leaders that are named
+MOST_TRIALS = 2000  # more than the forest needs; of more trials a random sample is used
 PLACES = 512  # along a dimension
 POINTS = 2048  # in the cube
 
@@ -30,10 +30,10 @@ POINTS = 2048  # in the cube
 class Importance:
     """The share of the metric's variance that one hyperparameter alone explains.
 
-    `deviation` is its standard error: how much the share varies over resamples of the trials (bootstrap). What
-    hyperparameters do only together is nobody's share. `trials` is how many it was learned from, `leads` the chance
-    that its share is the largest of all: the mean of two opinions, that of the resamples and that of a Gaussian process
-    (`tuner.results.leading`), which knows where the search has not looked.
+    `deviation` is its standard error: how much the share varies over resamples of the trials (bootstrap). Interactions
+    of hyperparameters belong to no share. `trials` is how many it was learned from, `leads` the probability that its
+    share is the largest: the mean of two estimates, from the resamples and from a Gaussian process
+    (`tuner.results.leading`), which is uncertain where the search has no trials.
     """
 
     name: str
@@ -59,8 +59,8 @@ class Headline:
 def headline(found: Sequence[Importance]) -> Headline:
     """Which hyperparameter matters most, if the trials can show it; `found` is the result of `importance`.
 
-    The first is named if its chance to lead is at least 62 %. How often that is right was measured on simulated
-    searches with known truth, as users run them, on seeds that nothing was chosen on: see benchmarks/importance.py.
+    The first is named if its probability of leading is at least 62 %. How often that is right was measured on simulated
+    searches with known truth, as users run them, with seeds not used for tuning: see benchmarks/importance.py.
     """
     if not found:
         return Headline(None, (), "Too few trials to tell what matters")
@@ -88,14 +88,14 @@ def importance(
 ) -> list[Importance]:
     """The dimensions of the space by how much they matter for `values`, those that matter most first.
 
-    Extremely randomised trees (Geurts et al. 2006) are fitted to the configurations' places in the unit cube, with a
-    hyperparameter that is no part of a configuration in its middle. A dimension's share is the variance of the
-    prediction averaged over all others, by the variance of the prediction (fANOVA, Hutter et al. 2014). Empty with
-    fewer than 4 trials, or where all values are the same.
+    Extremely randomised trees (Geurts et al. 2006) are fitted to the configurations' points in the unit cube; a
+    hyperparameter that isn't part of a configuration gets the middle. A dimension's share is the variance of the
+    prediction averaged over all others, divided by the variance of the prediction (fANOVA, Hutter et al. 2014). Empty
+    with fewer than 4 trials, or if all values are the same.
 
-    Values must be of one length of training: those of trials that were stopped early are first brought to full length,
-    see `tuner.results.full_length`. `draws` [draws, n] are other possible values that express the uncertainty of that:
-    each resample, and each chain of `chances_to_lead`, uses another draw.
+    Values must be of one training length: those of trials that were stopped early are first extrapolated to full
+    length, see `tuner.results.full_length`. `draws` [draws, n] are other possible values that express the uncertainty
+    of this: each resample, and each chain of `chances_to_lead`, uses another draw.
     """
     names = [name for name, domain in space.dimensions.items() if domain.encodable]
     if len(values) < FEWEST_TRIALS or not names or np.ptp(values) == 0:
@@ -106,7 +106,7 @@ def importance(
     units = np.nan_to_num([space.encode(configs[index]) for index in drawn], nan=0.5)[:, columns]
     told = np.array(draws if len(draws) else [values], dtype=float)[:, drawn]
     trees = _forests(units, told, generator)
-    points = _spread(len(names), generator).astype(np.float32)  # as trees take them
+    points = _spread(len(names), generator).astype(np.float32)  # as trees need them
     predictions = np.array([[tree.tree_.predict(points)[:, 0] for tree in forest] for forest in trees])
     marginals = np.array([[_marginals(tree.tree_, len(names)) for tree in forest] for forest in trees])
     shares = _shares(np.concatenate(marginals), np.concatenate(predictions))
@@ -137,20 +137,20 @@ def _forests(units: Floats, draws: Floats, generator: np.random.Generator) -> li
 
 
 def _spread(dimensions: int, generator: np.random.Generator) -> Floats:
-    """A Latin hypercube [POINTS, dimensions]: evenly along each dimension."""
+    """A Latin hypercube [POINTS, dimensions]: evenly spread along each dimension."""
     strata = generator.permuted(np.tile(np.arange(POINTS), (dimensions, 1)), axis=1).T
     return np.asarray((strata + generator.random(strata.shape)) / POINTS)
 
 
 def _shares(marginals: Floats, predictions: Floats) -> Floats:
-    """[dimensions], of trees' marginals [trees, dimensions, places] and predictions [trees, points]."""
+    """Shares [dimensions] from trees' marginals [trees, dimensions, places] and predictions [trees, points]."""
     total = predictions.mean(axis=0).var()
     alone = marginals.mean(axis=0).var(axis=1)
     return np.asarray(alone / total if total > 0 else np.zeros(len(alone)))
 
 
 def _leads_in(resamples: Floats) -> Floats:
-    """Of shares [resamples, dimensions] the part in which each is the largest: [dimensions]."""
+    """From shares [resamples, dimensions] the part of resamples in which each is the largest: [dimensions]."""
     return np.bincount(resamples.argmax(axis=1), minlength=resamples.shape[1]) / len(resamples)
 
 

@@ -1,7 +1,7 @@
-"""The chance of each hyperparameter to be the most important one, given the trials.
+"""The probability that each hyperparameter is the most important one, given the trials.
 
 Trees only reproduce the trials; they don't show how uncertain regions are where the search has no trials. A Gaussian
-process does: its effects vary from draw to draw there, so that none leads in most of them.
+process does: its effects vary from draw to draw there, so that no hyperparameter leads in most draws.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ import numpy.typing as npt
 from tuner.one_thread import on_one_thread
 
 Floats = npt.NDArray[np.float64]
-MOST_TRIALS = 100  # that the process is fitted to; a draw of more
-CHAINS, STEPS = 48, 10  # of the kernel's settings, each on another draw of the values
-DRAWS = 4  # of the effects, from each chain
+MOST_TRIALS = 100  # to which the process is fitted; of more a random sample
+CHAINS, STEPS = 48, 10  # of the kernel's settings, each with another draw of the values
+DRAWS = 4  # draws of the effects from each chain
 PLACES = 10  # along a dimension of numbers
-LENGTH_SPREAD = 1.0  # of the length's logarithm: before anything is known, most lengths are 0.4 to 2.7 cubes
-NOISE, NOISE_SPREAD = math.log(0.01), 1.5  # of the noise's logarithm, as a share of the variance
-MEAN_VARIANCE = 4.0  # of the values' mean, in units of their variance
-WEIGHT = 2.0  # trials that the guess of the variance, 1 for values that are standardised, is worth
+LENGTH_SPREAD = 1.0  # prior of the length's logarithm: most lengths are 0.4 to 2.7 cube edges
+NOISE, NOISE_SPREAD = math.log(0.01), 1.5  # prior of the noise's logarithm, as a share of the variance
+MEAN_VARIANCE = 4.0  # prior variance of the values' mean, in units of their variance
+WEIGHT = 2.0  # weight in trials of the prior variance, which is 1 for standardised values
 MATERN, EXPONENTIAL = False, True
 
 
 @on_one_thread()
 def chances_to_lead(units: Floats, options: list[int], draws: Floats, seed: int = 0) -> Floats:
-    """For each dimension the chance that its main effect has the largest variance: [dimensions], 1 together.
+    """For each dimension the probability that its main effect has the largest variance: [dimensions], sum 1.
 
     Args:
-        units: places of the trials in the unit cube [n, dimensions], without nan
+        units: points of the trials in the unit cube [n, dimensions], without nan
         options: for each dimension the number of its options that have no order; 1 for a dimension of numbers
-        draws: values that may be true [draws, n], a chain takes one of them
-        seed: of all that is random
+        draws: possible values [draws, n], a chain takes one of them
+        seed: of all random numbers
 
     The process has a product of Matérn 5/2 kernels, one for each dimension with its own length (of options without
     an order: an exponential of whether they differ). Lengths and noise are drawn by Metropolis' rule in some short
@@ -65,7 +65,7 @@ def chances_to_lead(units: Floats, options: list[int], draws: Floats, seed: int 
 
 @dataclass
 class _Chains:
-    """Settings of the kernel [chains, dimensions + 1], logarithms of lengths and noise, and what they come to.
+    """Settings of the kernel [chains, dimensions + 1], logarithms of lengths and noise, and what follows from them.
 
     `factors` are the Cholesky factors of the covariances [chains, n, n], `solved` the values by them [chains, n], and
     `likelihoods` the logarithms of the posterior densities [chains].
@@ -78,27 +78,27 @@ class _Chains:
 
     @property
     def lengths(self) -> Floats:
-        """[chains, dimensions]."""
+        """The lengths [chains, dimensions]."""
         return np.exp(self.settings[:, :-1])
 
     @property
     def variances(self) -> tuple[Floats, float]:
-        """Of the process, as an inverse gamma: twice its scale [chains], and its degrees of freedom."""
+        """The process's variance, as an inverse gamma: twice its scale [chains], and its degrees of freedom."""
         return np.asarray((self.solved**2).sum(axis=1) + WEIGHT), self.solved.shape[1] + WEIGHT
 
     def take(self, better: npt.NDArray[np.bool_], other: _Chains) -> None:
-        """The other's where they are accepted."""
+        """The other's settings in accepted chains."""
         for name, mine in vars(self).items():
             mine[better] = vars(other)[name][better]
 
 
 def _middle(column: Floats, count: int) -> Floats:
-    """The middles of the options that places are in."""
+    """The middles of the options in which these places are."""
     return np.asarray((np.floor(np.minimum(column, 1 - 1e-9) * count) + 0.5) / count)
 
 
 def _settled(points: Floats, kinds: list[bool], values: Floats, generator: np.random.Generator) -> _Chains:
-    """Chains after their steps, each of which changes some of the settings."""
+    """The chains after their steps, each of which changes some of the settings."""
     width = points.shape[1] + 1
     spread = np.append(np.full(width - 1, LENGTH_SPREAD), NOISE_SPREAD)
     middle = np.append(np.zeros(width - 1), NOISE)
@@ -128,7 +128,7 @@ def _fitted(settings: Floats, points: Floats, kinds: list[bool], values: Floats)
 
 
 def _kernel(one: Floats, other: Floats, lengths: Floats, kind: bool) -> Floats:
-    """Covariances along a dimension [chains, len(one), len(other)], of lengths [chains]."""
+    """Covariances along a dimension [chains, len(one), len(other)], for lengths [chains]."""
     apart = np.abs(one[:, None] - other)[None]
     if kind == EXPONENTIAL:
         return np.asarray(np.exp(-1.0 * (apart > 1e-9) / lengths[:, None, None]))
@@ -155,7 +155,7 @@ def _effects(
 def _averaged(lengths: Floats, points: Floats, kinds: list[bool], places: list[Floats]) -> tuple[Floats, Floats]:
     """Covariances of effects with the values [chains, places, n], and among each other [chains, places, places].
 
-    An effect is the process averaged over all dimensions but one; `places` of all dimensions follow one another.
+    An effect is the process averaged over all dimensions except one; `places` of all dimensions follow one another.
     """
     along = list(zip(places, points.T, lengths.T, kinds, strict=True))
     to_values = [_kernel(grid, column, length, kind) for grid, column, length, kind in along]

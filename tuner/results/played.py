@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from tuner.results.time_left import Ahead
 
 Floats = npt.NDArray[np.float64]
-MOST_GAMES, FEWEST_GAMES, STAYS = 40, 4, 1500  # how often the rest is played: stays on workers in all games together
-MOST_TO_START = 500  # trials that are played; of more, the time is as much longer
-PRIOR_LENGTHS, PRIOR_WHOLE = 4.0, 0.4  # what is expected of lengths counts like this many trials; share of whole ones
-PRIOR_TRIALS = 2.0  # what is expected of the time of epochs counts like this many trials that were seen
-PRIOR_SPREAD = 0.4  # of the logarithm of an epoch's time, between configurations that nobody has seen yet
+MOST_GAMES, FEWEST_GAMES, STAYS = 40, 4, 1500  # how often the rest is simulated; stays on workers in all games together
+MOST_TO_START = 500  # trials that are simulated; with more, the time is extrapolated in proportion
+PRIOR_LENGTHS, PRIOR_WHOLE = 4.0, 0.4  # prior of lengths: its weight in trials; its share of full length
+PRIOR_TRIALS = 2.0  # weight of the prior of epochs' time, in trials
+PRIOR_SPREAD = 0.4  # prior of the logarithm of an epoch's time, between new configurations
 START_SPREAD = 0.3  # the same of a start's time
-NEAR, CHANGE = 0.3, 0.25  # standard deviations: of a new value from one that was seen; of a trial's from rung to rung
-BETTER, SHIFT = 0.2, 0.5  # so much better a game's new trials are than the last ones, and how much games differ in it
-RECENT = 0.5  # share of the trials, the last ones, that say how good the next ones will be
-EXTREME = 3.0  # standard deviations, beyond which a value says no more
-FAILS = -1  # in place of the epoch that a trial reaches
+NEAR, CHANGE = 0.3, 0.25  # standard deviations: of a new value from a known one; of a trial's value from rung to rung
+BETTER, SHIFT = 0.2, 0.5  # how much better a game's new trials are than the last ones; how much games differ in that
+RECENT = 0.5  # the last share of the trials, which shows how good the next ones will be
+EXTREME = 3.0  # standard deviations beyond which a larger value makes no difference
+FAILS = -1  # instead of the epoch that a trial reaches
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class _Past:
     """The history of a trial, as its early stopper got it."""
 
     time: float
-    order: int  # of what happens at the same time
+    order: int  # of events at the same time
     what: str
     trial: str
     epoch: int = 0
@@ -60,7 +60,7 @@ class Rest:
         self._recent = first[-max(6, math.ceil(RECENT * len(first))) :]
         self._failed = sum(trial.status == "failed" for trial in self._trials.values())
         self._lengths, self._weights = self._known_lengths()
-        self._luck, self._chances = 0.0, self._weights  # of a game: its new trials', and of the lengths
+        self._luck, self._chances = 0.0, self._weights  # of a game: its new trials' luck; weights of the lengths
 
     def games(self, planned: int, workers: int) -> Floats:
         """Seconds until all of `planned` trials have ended, from one simulation after another."""
@@ -89,18 +89,18 @@ class Rest:
         return game
 
     def _elapsed(self, trial: TrialRecord) -> float:
-        """Since the last report of a running trial, or since it came to its worker."""
+        """Seconds since the last report of a running trial, or since it came to its worker."""
         reported = trial.epochs[trial.epoch].time if trial.epochs else 0.0
         return self._now - max(trial.running_since or self._now, reported)
 
     def _replayed(self, to_start: int) -> tuple[EarlyStopper, list[str]]:
-        """An early stopper that knows what has happened, and the trials that it lets go on and that don't run yet."""
+        """An early stopper that knows what has happened, and the trials that it has resumed but that don't run yet."""
         stopper = self._stopper(len(self._trials) + to_start)
         ready: list[str] = [trial.trial for trial in self._trials.values() if trial.status == "interrupted"]
         handed_out: list[str] = []
         begun: set[str] = set()
         for past in self._past:
-            if past.trial not in begun:  # first of all, whatever a clock that was set back says
+            if past.trial not in begun:  # always first, even if a clock was set back
                 stopper.start(past.trial)
                 begun.add(past.trial)
             if past.what == "resume":
@@ -112,7 +112,7 @@ class Rest:
 
     def _tell(self, stopper: EarlyStopper, past: _Past) -> None:
         if past.what == "report":
-            scores = self._scores.get(past.trial, [0.0])  # that of the first rung may be missing
+            scores = self._scores.get(past.trial, [0.0])  # the first rung's may be missing
             rung = sum(rung <= past.epoch for rung in self._rungs) - 1
             stopper.report(past.trial, past.epoch, scores[min(rung, len(scores) - 1)])
         elif past.what == "trust":
@@ -129,7 +129,7 @@ class Rest:
             return HyperBandStopper(rungs, factor, "max", can_pause=self._promotes, trials=planned)
         return PromotingASHA(rungs, factor, "max", planned) if self._promotes else StoppingASHA(rungs, factor, "max")
 
-    # What trials are like
+    # Properties of trials
 
     def first_score(self) -> float:
         """How good a new trial is at the first rung: like one of the last ones."""
@@ -139,16 +139,16 @@ class Rest:
         return float(seen + self._luck + NEAR * self._generator.standard_normal())
 
     def last_score(self, trial: str) -> float | None:
-        """How good a trial was when it was compared last."""
+        """How good a trial was at its last comparison."""
         scores = self._scores.get(trial)
         return scores[-1] if scores else None
 
     def levels(self, epoch: int, length: int) -> int:
-        """Where a trial that has trained so long is judged or ends next."""
+        """The next epoch at which a trial of this length is judged or ends."""
         return next((rung for rung in self._rungs if epoch < rung < length), length)
 
     def length(self, reached: int, trial: TrialRecord | None) -> int:
-        """How long a trial is at most: as it was declared, or without rungs as those that have ended."""
+        """The maximum length of a trial: as declared, or without rungs that of ended trials."""
         if trial is not None and self._rungs:
             return max(reached + 1, full_length(trial.config, self._ahead.max_epochs))
         possible = self._lengths > reached
@@ -158,15 +158,15 @@ class Rest:
         return int(self._generator.choice(self._lengths[possible], p=chances))
 
     def own_pace(self, trial: str) -> float | None:
-        """What an epoch of a trial takes, None if that isn't known."""
+        """The time of an epoch of a trial, None if that isn't known."""
         return self._pace.own.get(trial)
 
     def known(self, trial: str) -> TrialRecord | None:
-        """The trial, if it was started before now."""
+        """The trial if it was already started in reality."""
         return self._trials.get(trial)
 
     def _known_lengths(self) -> tuple[Floats, Floats]:
-        """Lengths that a trial may have, with their weights."""
+        """Possible lengths of a trial, with their weights."""
         longest = self._ahead.max_epochs
         if self._rungs:
             lengths = [full_length(trial.config, longest) for trial in self._trials.values()]
@@ -180,7 +180,7 @@ class Rest:
 
 @dataclass
 class _Game:
-    """One simulation of the rest. `paces` are seconds of an epoch that may be, `start` those of a start."""
+    """One simulation of the rest. `paces` are possible seconds of an epoch, `start` those of a start."""
 
     rest: Rest
     stopper: EarlyStopper
@@ -192,7 +192,7 @@ class _Game:
     workers: int
     ready: list[str] = field(default_factory=list)
     clock: float = 0.0
-    _busy: list[tuple[float, str, int]] = field(default_factory=list)  # until when, trial, to which epoch
+    _busy: list[tuple[float, str, int]] = field(default_factory=list)  # end time, trial, target epoch
     _reached: dict[str, int] = field(default_factory=dict)
     _score: dict[str, float] = field(default_factory=dict)
     _length: dict[str, int] = field(default_factory=dict)
@@ -200,7 +200,7 @@ class _Game:
     _new: int = 0
 
     def seconds(self) -> float:
-        """Play it to its end."""
+        """Simulate to the end; returns the seconds."""
         self._fill()
         while self._busy:
             self.clock, trial, epoch = heapq.heappop(self._busy)
@@ -209,7 +209,7 @@ class _Game:
         return self.clock
 
     def go_on(self, trial: TrialRecord, elapsed: float) -> None:
-        """Continue a running trial that reported last this long ago."""
+        """Continue a running trial whose last report was this long ago."""
         self._meet(trial.trial)
         epoch = self._reached[trial.trial]
         start = self.start if not trial.epochs or trial.epochs[epoch].time < (trial.running_since or 0.0) else 0.0
@@ -237,7 +237,7 @@ class _Game:
         return name
 
     def _meet(self, trial: str) -> None:
-        """Draw what is not known of a trial."""
+        """Draw what is unknown about a trial."""
         if trial in self._reached:
             return
         known = self.rest.known(trial)
@@ -255,7 +255,7 @@ class _Game:
         self._leave(trial, to, start)
 
     def _leave(self, trial: str, to: int, start: float) -> None:
-        """Train a trial to an epoch, or to the one at which it fails, which is never reported."""
+        """Train a trial to an epoch, or to the one at which it fails, which isn't reported."""
         epochs, pace = to - self._reached[trial], self._pace[trial]
         fails = int(self.draw.geometric(min(self.failing, 0.9))) if self.failing else epochs + 1
         until = self.clock + max(0.05 * pace, start + min(fails, epochs) * pace)
@@ -311,7 +311,7 @@ def _past(record: RunRecord, rungs: tuple[int, ...]) -> Iterator[_Past]:
 
 
 def _hand_out(stopper: EarlyStopper, trial: str, handed_out: list[str]) -> None:
-    """Let the stopper name trials that go on, until it has named this one."""
+    """Let the stopper hand out trials that go on, until it has handed out this one."""
     while trial not in handed_out:
         found = stopper.resumable()
         if found is None:
@@ -323,7 +323,7 @@ def _hand_out(stopper: EarlyStopper, trial: str, handed_out: list[str]) -> None:
 def _scores(record: RunRecord, rungs: tuple[int, ...]) -> dict[str, list[float]]:
     """How good each trial was at the rungs that it reached, in standard deviations of all trials: higher is better.
 
-    At later rungs there are only good trials: what they are compared with is what they were before.
+    Later rungs only have good trials, so their scores are shifted by how good these were before.
     """
     sign = 1.0 if record.mode == "max" else -1.0
     found: dict[str, list[float]] = {}

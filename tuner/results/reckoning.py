@@ -1,4 +1,4 @@
-"""The time left for displays: it may be asked for at any moment, but is computed rarely."""
+"""The time left for displays, which may ask for it at any moment; it is computed rarely."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from tuner.history.records import RunRecord
 from tuner.results.time_left import Ahead, TimeLeft, time_left
 
-SECONDS = 1.0  # between two computations, at least
-SHARE = 0.02  # of the time, that is spent on them at most: a search may end a hundred trials a second
+SECONDS = 1.0  # the least between two computations
+SHARE = 0.02  # the most of the time spent on them: a search may end a hundred trials a second
 
 
 @dataclass(frozen=True)
 class _Reckoned:
-    """The result of a moment, in seconds since 1970, and for how many seconds it is good enough."""
+    """A result, its time in seconds since 1970, and for how many seconds it is good enough."""
 
     left: TimeLeft
     at: float
@@ -33,7 +33,7 @@ class Reckoning:
         self._last = None
 
     def left(self, record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
-        """How long the search still takes from `now` on (seconds since 1970); None if nobody can know."""
+        """How long the search still takes from `now` on (seconds since 1970); None if that can't be known."""
         last = self._last
         if record.active_since is not None and last is not None and 0 <= now - last.at < last.holds:
             return last.left.after(now - last.at)

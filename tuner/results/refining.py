@@ -43,7 +43,7 @@ class Refinement:
         return text
 
     def text(self, path: Path) -> str:
-        """The text of the study file for that path; raises StudyError if it can't stand there."""
+        """The text of the study file for that path; raises StudyError if it can't be written there."""
         return self._text(self.study, path)
 
     def declared_text(self, path: Path) -> str:
@@ -60,13 +60,13 @@ def refine(
 ) -> Refinement:
     """The good region of a run, that of its best `quantile` of the trials, as the next study.
 
-    It is a grid of at most `configurations`, or a narrower space for a search that starts from the best one.
-    What the run records needs no code; only then is its `study.py` run, which the new study takes the rest from, and
-    only where it belongs to the user, or with `trust`.
+    It is a grid of at most `configurations`, or a narrower space for a search that starts from the best one. First
+    comes what the run records, which needs no code. Then its `study.py` is run for the rest of the new study, but only
+    if the file belongs to the user, or with `trust`.
 
     Raises:
-        RunFolderError: too few trials have reported, the run was not started from a study file, or it is somebody
-            else's.
+        RunFolderError: too few trials have reported, the run was not started from a study file, or it is another
+            user's.
         StudyError: the run's study can't be loaded, or a setting is out of range.
     """
     if not 0 < quantile <= 1:
@@ -110,7 +110,7 @@ def _as_grid(study: Study, region: Region) -> Study:
 
 def _as_narrowed(study: Study, region: Region) -> Study:
     entries, search = region.entries, study.search
-    if isinstance(search, Grid):  # which has no use for ranges
+    if isinstance(search, Grid):  # it can't use ranges
         search = MultiFidelityGP()
         entries = {name: _ungridded(entry) for name, entry in entries.items()}
     space = Space(nest(entries))

@@ -29,7 +29,7 @@ SHOWN_TRIALS = 10  # in a notebook
 
 
 def in_a_line(run: Run) -> str:
-    """Name, status, trials, what the winner comes to, its configuration, and the path as people write it."""
+    """Name, status, trials, the winner's value and configuration, and the path in its short form."""
     trials = trials_and_repeats(run.record)
     return printable(f"<Run {run.title}: {run.status}, {trials}, {_won(run)}, {shown_path(run.path)}>")
 
@@ -47,7 +47,7 @@ def _won(run: Run) -> str:
 def search_failure(run: Run) -> SearchFailed | None:
     """The exception for a search that ended without any successful trial; None for any other search.
 
-    One that was interrupted may still have some, unless it was an error that ended it.
+    An interrupted search may still get some, unless an error ended it.
     """
     if run.best is not None or not (run.status == "failed" or run.end_reason == "error"):
         return None

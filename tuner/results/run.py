@@ -57,14 +57,14 @@ RunStatus = Literal["running", "finished", "interrupted", "failed"]
 
 
 class Run(Steerable):
-    """A run folder, read once; `load_run` makes one. Its methods write only orders, into `inbox/`.
-    Long because it is what users read a run by: each method is a few lines that name where the work is done.
+    """A run folder, read once; `load_run` makes one. Its methods write only orders, into `inbox/`. Long because users
+    read a run through it: each method is a few lines that name where the work is done.
     """
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self.info, self._odd_fields = read_info(folder)
-        self._scored: dict[str, tuple[Any, str | None]] = {}  # of best/
+        self._scored: dict[str, tuple[Any, str | None]] = {}  # content of best/
 
     @property
     def path(self) -> str:
@@ -111,16 +111,16 @@ class Run(Steerable):
 
     @property
     def budget(self) -> dict[str, Any]:
-        """The study's limits by their names, as they were set last; None for those that it hasn't."""
+        """The study's limits by their names, as last set; None for limits that it doesn't have."""
         return dict(self.info.get("budget") or {}) | self.record.steered.limits
 
     def declared_study(self, *, trust: bool = True) -> Study:
         """The study that the run's own copy of the file declares, which is run as Python unless it is JSON.
 
-        Without `trust` only the file of a folder that belongs to the user who asks is run: see `require_own`.
+        Without `trust` only the file of a folder that belongs to the present user is run: see `require_own`.
 
         Raises:
-            RunFolderError: the run was started from Python, or the folder is somebody else's.
+            RunFolderError: the run was started from Python, or the folder is another user's.
             StudyError: the file is missing or fails to run.
         """
         from tuner.results.declaring import declared_study
@@ -138,7 +138,7 @@ class Run(Steerable):
 
     @property
     def damages(self) -> list[str]:
-        """The damaged parts of the files that were read so far: a sentence for each field, line and file."""
+        """Damage in the files that were read so far: a sentence for each field, line and file."""
         torn = self._reading.torn
         cut_off = [torn] if torn is not None and not self.alive else []
         of_best = [wrong for _, wrong in self._scored.values() if wrong is not None]
@@ -146,7 +146,7 @@ class Run(Steerable):
 
     @cached_property
     def record(self) -> RunRecord:
-        """The trials, folded from the events."""
+        """The trials, computed from the events."""
         record = RunRecord(self.metric, self.mode, in_utf8(self.events) if self._reading.surrogates else self.events)
         if not self.alive:
             record.close()
@@ -167,7 +167,7 @@ class Run(Steerable):
         return history_table(self.record)
 
     def top(self, count: int = 10) -> pd.DataFrame:
-        """The best `count` rows of `trials` that did not fail; of several seeds the best trial's, with their mean."""
+        """The best `count` rows of `trials` that did not fail; of several seeds the best trial's row, with the mean."""
         from tuner.results.tables import best_rows
 
         return best_rows(self.record, self.trials, count)
@@ -180,7 +180,7 @@ class Run(Steerable):
         return configurations_table(self.record)
 
     def confirm(self, top: int | None = None, seeds: int | None = None, **options: Any) -> Run:
-        """`tuner.confirm` for this run; returns the run afterwards. A running search has then taken the order."""
+        """`tuner.confirm` for this run; returns the run afterwards. A running search has only taken the order then."""
         from tuner.results.confirming import confirm
 
         return confirm(self, top, seeds, options)
@@ -194,12 +194,12 @@ class Run(Steerable):
 
     @property
     def best(self) -> TrialRecord | None:
-        """The winner: the trial that stands best, see `tuner.history.standings`; None while none has reported."""
+        """The winner: the trial that ranks highest, see `tuner.history.standings`; None while none has reported."""
         return self.record.best_trial()
 
     @property
     def best_metrics(self) -> dict[str, Any]:
-        """The winner's metrics at the epoch that stands for it, with the test metrics where it was scored."""
+        """The winner's metrics at the epoch that stands for it, with the test metrics if it was scored."""
         if (best := self.best) is None or (found := self.record.best_of(best.trial)) is None:
             return {}
         metrics = dict(best.epochs[found[0]].metrics)
@@ -208,12 +208,12 @@ class Run(Steerable):
 
     @property
     def longest_trial(self) -> int:
-        """Epochs of a trial that isn't stopped: the budget's, or where that isn't known the longest's."""
+        """Epochs of a trial that isn't stopped: the budget's, or if that isn't known the longest trial's."""
         return int(self.budget.get("max_epochs") or max((t.epoch for t in self.record.trials.values()), default=1))
 
     @property
     def test_intervals(self) -> dict[str, tuple[float, float, str]]:
-        """Low and high end of the 95 % interval of each of the winner's test metrics, and by which method."""
+        """Low and high end of the 95 % interval of each of the winner's test metrics, and the method."""
         told = (self.scored(METRICS) or {}).get("intervals", {})
         return {name: (one["low"], one["high"], one["method"]) for name, one in told.items()}
 
@@ -224,13 +224,13 @@ class Run(Steerable):
 
     @property
     def devices(self) -> float:
-        """What a running trial holds: its GPUs, or its CPUs where it has none."""
+        """How many devices a running trial holds: its GPUs, or its CPUs if it has none."""
         resources = self.info.get("resources") or {}
         return float(resources.get("gpus") or resources.get("cpus") or 1)
 
     @property
     def device_hours(self) -> float:
-        """Hours of the devices of all trials together; of a run whose trials share GPUs, all GPUs for all its time."""
+        """Device hours of all trials together; if the run's trials share GPUs, all GPUs for the run's whole time."""
         if self.info.get("shared_gpus"):
             return float(self.info["shared_gpus"] * self.record.wall_seconds / SECONDS_PER_HOUR)
         return self.record.device_hours(self.devices)
@@ -242,7 +242,7 @@ class Run(Steerable):
 
     @cached_property
     def _space(self) -> tuple[Space, list[str]]:
-        """The space, and what is wrong with its record."""
+        """The space, and what is wrong with its record in run.json."""
         try:
             return recorded_space(in_utf8(self.info["space"] or {})), []
         except (StudyError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
@@ -262,12 +262,12 @@ class Run(Steerable):
         return importance_table(self.importances)
 
     def outcomes(self) -> tuple[list[Config], list[float]]:
-        """Configurations of the trials that reported a value, and what each comes to; failed trials don't count."""
+        """Configurations of the trials that reported a value, and the value of each; failed trials don't count."""
         reported = self.record.reported()
         return [trial.config for trial, _ in reported], [value for _, value in reported]
 
     def advice(self) -> pd.DataFrame:
-        """What to try next, the most promising first: `text`, and the `command` that does it where there is one."""
+        """What to try next, the most promising first: `text`, and the `command` that does it if there is one."""
         from tuner.results import findings, tables
 
         return tables.advice_table(findings.advice(self))
@@ -320,7 +320,7 @@ class Run(Steerable):
         return found[0] if self.best and (found := self.record.best_of(self.best.trial)) else None
 
     def __repr__(self) -> str:
-        """The run in a line: what won."""
+        """The run in one line, with its winner."""
         from tuner.results.representing import in_a_line
 
         return in_a_line(self)

@@ -1,4 +1,4 @@
-"""Configurations that were trained under several seeds: their values, and how certain it is that the best is better."""
+"""Configurations that were trained with several seeds: their values, and how certain it is that the best is better."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALIKE = (
     "each trial of a configuration reported the same value under every seed: training sets a seed of its own, or uses "
     "no random numbers, so further seeds say nothing"
 )
-MOST_ALIKE = 1e-12  # of a value: a spread of less is none
+MOST_ALIKE = 1e-12  # relative to a value: a smaller spread counts as none
 MOST_NAMED = 3
 
 
@@ -30,7 +30,7 @@ class Repeated:
         best: the trial whose network stands for it
         trials: all of its trials, the first one first
         worth: the mean over those that were trained to their end, with its standard error
-        values: what each of these is worth, in the order of trials
+        values: the worth of each of these, in the order of trials
     """
 
     best: TrialRecord
@@ -40,7 +40,7 @@ class Repeated:
 
     @property
     def first(self) -> TrialRecord:
-        """The trial that had the configuration first, by which it is named."""
+        """The trial that had the configuration first, whose id names it."""
         return self.trials[0]
 
     @property
@@ -64,19 +64,19 @@ def repeated(run: Run) -> list[Repeated]:
 
 
 def ahead(run: Run) -> Difference | None:
-    """Whether the best configuration is better than the next of those with two seeds at least, by a t-test."""
+    """Whether the best configuration is better than the next of those with at least two seeds, by a t-test."""
     known = [one for one in repeated(run) if len(one.values) > 1]
     if len(known) < 2 or _are_alike(known):
         return None
     first, second = known[:2]
     names = [f"the configuration of trial {one.first.trial}" for one in (first, second)]
-    mine: dict[int | None, float] = dict(enumerate(first.values, start=len(second.values)))  # no seed is in both
+    mine: dict[int | None, float] = dict(enumerate(first.values, start=len(second.values)))  # none in both
     other: dict[int | None, float] = dict(enumerate(second.values))
     return difference(names[0], mine, names[1], other, run.mode, len(known))
 
 
 def verdict(run: Run) -> str | None:
-    """Which configuration is best and how surely, in a sentence; None if none has several seeds."""
+    """Which configuration is best and how certainly, in a sentence; None if none has several seeds."""
     known = [one for one in repeated(run) if len(one.values) > 1]
     if not known:
         return None
@@ -96,7 +96,7 @@ def verdict(run: Run) -> str | None:
 
 
 def _not_compared(run: Run, known: list[Repeated]) -> str:
-    """Names trials with one seed that rank above the last of these: for them the certainty is unknown."""
+    """A sentence about trials with one seed that rank above the last of these: for them the certainty is unknown."""
     order = [trial for trial, _ in run.record.ranked()]
     before = order[: order.index(known[-1].best)]
     alone = [trial.trial for trial in before if len(run.record.seeds_of(trial)) < 2]
@@ -112,5 +112,5 @@ def _of(one: Repeated) -> str:
 
 
 def _are_alike(known: list[Repeated]) -> bool:
-    """Whether no seed changes anything."""
+    """Whether the seeds make no difference."""
     return all(abs(a - b) <= MOST_ALIKE * max(abs(a), abs(b)) for one in known for a, b in pairwise(one.values))

@@ -23,9 +23,9 @@ ORIGINAL = "original"
 def study_text(study: Study, title: str, path: Path, trial_options: Mapping[str, Any] | None = None) -> str:
     """The text of a study file at `path` that declares the study; `title` is its docstring.
 
-    What is the user's code (a training function, a model, a constraint) is imported from the file that declares it,
-    with `trial_options` laid over it (those of `Study.with_options` that change the trial). Raises StudyError if
-    that can't be: it needs to lie beside `path`, under a name that can be imported.
+    The user's code (a training function, a model, a constraint) is imported from the file that declares it, changed by
+    `trial_options` (those of `Study.with_options` that change the trial). Raises StudyError if that is impossible: the
+    file has to be in the folder of `path`, under a name that can be imported.
     """
     writer = _Writer(study, trial_options or {})
     body = writer.study()
@@ -63,7 +63,7 @@ class _Writer:
         return self.value(value)
 
     def value(self, value: Any) -> str:
-        """A declaration with what differs from its defaults, or a plain value."""
+        """A declaration, with only what differs from its defaults, or a plain value."""
         if hasattr(value, "declared"):  # by a name, such as a metric's
             return repr(value.declared)
         if is_dataclass(value):
@@ -126,7 +126,7 @@ def _condition(other: str, values: tuple[Any, ...]) -> str:
 
 
 def _beside(source: Path, path: Path) -> Path:
-    """The study's own file, or its copy beside `path`: a service searches a copy of what its user has."""
+    """The study's own file, or its copy in the folder of `path`: a service runs a copy of its user's file."""
     copy = path.resolve().parent / source.name
     try:
         return copy if copy.read_bytes() == source.read_bytes() else source
@@ -149,7 +149,7 @@ def _module_of(study: Study, path: Path) -> str:
             f"use -o {source.parent / path.name}, or copy {source.name} into the folder of the new study"
         )
     found = importlib.util.find_spec(source.stem) if source.stem.isidentifier() else None
-    if found is not None and is_beside_a_study(str(found.origin)):  # where its own process doesn't look
+    if found is not None and is_beside_a_study(str(found.origin)):  # its own process doesn't look there
         found = None
     if not source.stem.isidentifier() or (found is not None and found.origin != str(source)):
         raise StudyError(

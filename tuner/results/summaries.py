@@ -75,12 +75,12 @@ def _of_seeds(one: Repeated) -> dict[str, Any]:
 def _winner(run: Run) -> dict[str, Any] | None:
     """The winner; None without one.
 
-    `value` is what it is compared by, the mean `over_epochs` (the first and the last), or over this many `seeds` where
-    its configuration was trained to the end under several, `error` the standard error of that, None if it isn't
-    known; `epoch` and `metrics` are those of its network. Where configurations have several trials, `repeated` lists
-    them, the best first, and `verdict` says which is best and how surely. `refit` names the trial that trained it
-    again on training and validation images together, whose network `best/` has and the test metrics are of; `own`
-    in it has those of the winner's own network, and what the refit gains in accuracy, with its standard error.
+    `value` is what trials are compared by: the mean `over_epochs` (the first and the last), or over this many `seeds`
+    if several trained its configuration to the end; `error` is its standard error, None if unknown; `epoch` and
+    `metrics` are those of its network. If configurations have several trials, `repeated` lists them, the best first,
+    and `verdict` says which is best and how certainly. `refit` names the trial that trained it again on training and
+    validation images together; `best/` has its network, whose test metrics are given. `own` in it has those of the
+    winner's own network, and what the refit gains in accuracy, with its standard error.
     """
     best = run.best
     worth = best and run.record.standing_of(best.trial)

@@ -44,15 +44,15 @@ _HISTORY_COLUMNS = ("trial", "epoch", "time", "decision")
 
 
 def trials_table(record: RunRecord) -> pd.DataFrame:
-    """A row per trial in the order they started.
+    """A row per trial, in the order in which trials started.
 
     Columns: trial, number, status, cause, epochs, best_epoch (whose network stands for the trial), under the metric's
-    own name (`metric/NAME` where that is one of these columns') what the trial is compared by: of a completed one the
-    mean of its last values, of any other its best, see `tuner.history.worth`; started and ended (UTC), seconds (of
-    running), losses, seed, configuration (counted from 0; trials of one number train the same configuration under
-    different seeds), message, study_version (only where the study file was edited in mid-run: trials of version 2
-    were trained, in part at least, as the edited one says), then `config/NAME` for each hyperparameter: NaN where the
-    trial hasn't it, None if it has the option None.
+    own name (`metric/NAME` if that is one of these columns') the value by which trials are compared: for a completed
+    one the mean of its last values, for any other its best, see `tuner.history.worth`; started and ended (UTC), seconds
+    (of running), losses, seed, configuration (counted from 0; trials of one number train the same configuration with
+    different seeds), message, study_version (only if the study file was edited during the run: trials of version 2 were
+    trained, at least in part, with the edited one), then `config/NAME` for each hyperparameter: NaN if the trial
+    doesn't have it, None if it has the option None.
     """
     metric = metric_column(record.metric)
     rows = [in_utf8(_trial_row(record, trial, metric)) for trial in record.trials.values()]
@@ -64,7 +64,7 @@ def trials_table(record: RunRecord) -> pd.DataFrame:
     settings = sorted({name for row in rows for name in row if name.startswith(CONFIG)})
     table = pd.DataFrame(rows, columns=[*leading, *settings]).astype({**_TRIAL_TYPES, metric: "float64"})
     for name in settings:
-        if any(name in row and row[name] is None for row in rows):  # pandas would take it for what isn't there
+        if any(name in row and row[name] is None for row in rows):  # pandas would take it for a missing value
             table[name] = pd.Series([row.get(name, math.nan) for row in rows], dtype=object)
     table["status"] = pd.Categorical(table["status"], categories=list(STATUSES))
     table["cause"] = pd.Categorical(table["cause"], categories=_causes(table["cause"]))
@@ -97,9 +97,9 @@ def history_table(record: RunRecord) -> pd.DataFrame:
 def configurations_table(record: RunRecord) -> pd.DataFrame:
     """A row per configuration, the best first, those without a value last.
 
-    Columns: configuration (as in the table of trials), trial (whose network stands for it), trials, seeds (under which
-    it was trained to its end), under the metric's name what it is compared by, a mean over several seeds; the standard
-    error of that, lowest and highest of the seeds; then `config/NAME` as in the table of trials.
+    Columns: configuration (as in the table of trials), trial (whose network stands for it), trials, seeds (with which
+    it was trained to its end), under the metric's name its value, a mean if there are several seeds; the value's
+    standard error, lowest and highest of the seeds; then `config/NAME` as in the table of trials.
     """
     named = metric_column(record.metric)
     metric = METRIC + named if named in _CONFIGURATION_TYPES else named
@@ -127,7 +127,7 @@ def _configuration_row(record: RunRecord, trial: TrialRecord, metric: str) -> di
 
 
 def best_rows(record: RunRecord, table: pd.DataFrame, count: int) -> pd.DataFrame:
-    """Of a table of trials the rows of the best configurations, by what each is worth, the best first."""
+    """The rows of the best configurations in a table of trials, by worth, the best first."""
     metric = in_utf8(metric_column(record.metric))
     worth = {trial.trial: value for trial, value in record.reported()}
     shown = table[table["trial"].isin(list(worth))]
@@ -156,9 +156,8 @@ def write_tables(folder: Folder, record: RunRecord) -> None:
 def csv_text(table: pd.DataFrame) -> str:
     """The table as CSV that spreadsheets open without running what looks like a formula.
 
-    Numbers are written as they are; texts and names of columns that begin with `=`, `+`, `-`, `@`, a tab or a line's
-    end have an apostrophe before them, which `tuner.foreign_text.text_of_cell` takes off again. Lines within a
-    text end in LF.
+    Numbers are written unchanged; texts and names of columns that begin with `=`, `+`, `-`, `@`, a tab or a line end
+    get an apostrophe in front, which `tuner.foreign_text.text_of_cell` removes. Lines within a text end in LF.
     """
     texts = [name for name in table.columns if table[name].dtype == object or pd.api.types.is_string_dtype(table[name])]
     guarded = table.assign(**{name: table[name].map(_cell) for name in texts})
@@ -166,7 +165,7 @@ def csv_text(table: pd.DataFrame) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A CR would end a row, as only texts with LF are quoted; None is an option, which `none` tells from no value."""
+    """A cell. A CR would end a row, because only texts with LF are quoted; the option None is written as `none`."""
     if value is None:
         return NONE
     return spreadsheet_cell(value.replace("\r\n", "\n").replace("\r", "\n") if isinstance(value, str) else value)
@@ -183,7 +182,7 @@ def _metric_column(name: str, own: tuple[str, ...]) -> str:
 
 
 def _causes(column: pd.Series[Any]) -> list[str]:
-    """All causes there can be, with those that a newer version has named."""
+    """All possible causes, including those that a newer version has written."""
     return list(dict.fromkeys([*CAUSES, *column.dropna()]))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tuner.history.worth import Worth
     from tuner.results import Run
 
-CLEARLY = 2  # standard errors: the refitted network is behind the winner's own
+CLEARLY = 2  # standard errors by which the refitted network is clearly worse than the winner's own
 REPORT = "report.html"  # in the run's folder
 FATES = ("trained to the end", "stopped early", "that failed", "cut off at the search's end", "that can go on")
 
@@ -52,7 +52,7 @@ def hours(count: float) -> str:
 
 
 def shown_path(path: str) -> str:
-    """A path as people write it: relative where it lies below the working directory."""
+    """A path in its short form: relative if it is below the working directory."""
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
@@ -63,7 +63,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def trials_and_repeats(record: RunRecord) -> str:
-    """How many trials there are: "10 trials, 15 repeats and 1 refit"; repeats train a configuration under another seed.
+    """How many trials there are: "10 trials, 15 repeats and 1 refit"; repeats train a configuration with another seed.
 
     A refit trains the winner again on training and validation images together.
     """
@@ -73,7 +73,7 @@ def trials_and_repeats(record: RunRecord) -> str:
 
 
 def repeats_of(record: RunRecord) -> int:
-    """Trials that train a configuration under a further seed."""
+    """Trials that train a configuration with another seed."""
     return len(record.trials) - record.configurations - record.refits
 
 
@@ -90,9 +90,7 @@ def trained_again(record: RunRecord) -> str | None:
 
 
 def own_network(run: Run) -> str | None:
-    """A sentence about the test results of the winner's own network if `best/` has another one; None if they aren't
-    known.
-    """
+    """A sentence about the test results of the winner's own network if `best/` has another one; None if unknown."""
     scored = run.scored(METRICS) or {}
     own = scored.get("refit", {}).get("own")
     if own is None or shipped_refit(run.record) is None:
@@ -146,7 +144,7 @@ def best_report(record: RunRecord) -> str:
 
 
 def with_error(worth: Worth) -> str:
-    """0.8975 ± 0.004; the value alone where its error isn't known, or is less than its digits show."""
+    """0.8975 ± 0.004; only the value if its error isn't known, or is smaller than its digits show."""
     seen = worth.error is not None and worth.error > abs(worth.value) * 1e-4
     return short(worth.value) + (f" ± {worth.error:.2g}" if seen else "")
 
@@ -157,14 +155,14 @@ def valued(worth: Worth) -> str:
 
 
 def averaged(worth: Worth) -> str:
-    """Which seeds or epochs the value is the mean of, to be put behind it; nothing where it is of one."""
+    """The seeds or epochs over which the value is the mean, as text to put after it; empty for a single one."""
     if worth.seeds > 1:
         return f" over {worth.seeds} seeds"
     return f" over epochs {worth.first} to {worth.last}" if worth.last > worth.first else ""
 
 
 def ending(run: Run) -> str | None:
-    """Why a finished search ended, in a sentence's part; None for one that runs or was interrupted."""
+    """Why a finished search ended, as a part of a sentence; None for one that runs or was interrupted."""
     reason = run.end_reason or ""
     if reason == "space":
         return "every configuration of the space was tried"
@@ -183,5 +181,5 @@ def outcome(trial: TrialRecord) -> str:
 
 
 def report_of(run: Run) -> str | None:
-    """Path or URI of `report.html` where the run lies now, also after it was copied; None if it wasn't written."""
+    """Path or URI of `report.html` in the run's present folder, also after it was copied; None if it wasn't written."""
     return run.folder.child(REPORT).uri if isinstance(run.info.get("report"), str) else None

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 DRAWS = 400  # possible futures
-LOW, HIGH = 0.1, 0.9  # quantiles of them
-EARLY = 0.2  # spread by the square root of the trials seen: their first ones say little of pace and promotions
-SHORTEST = 0.01  # seconds, of which a logarithm is taken
-REPORT_SECONDS, REPORT_STARTS = 6.0, 1.3  # tables, winner, report; and of a worker's start, which loads as much
-SCORING_EPOCHS = 0.3  # of an epoch, where the winner is scored on a test split
-CONCLUSION_SPREAD = 0.75  # of the logarithm of both
+LOW, HIGH = 0.1, 0.9  # quantiles of the futures
+EARLY = 0.2  # extra spread, divided by the root of the trials seen: the first ones say little about pace and promotions
+SHORTEST = 0.01  # seconds, so that a logarithm can be taken
+REPORT_SECONDS, REPORT_STARTS = 6.0, 1.3  # tables, winner, report: seconds; times a worker's start, which loads as much
+SCORING_EPOCHS = 0.3  # of an epoch, if the winner is scored on a test split
+CONCLUSION_SPREAD = 0.75  # standard deviation of the logarithm of both
 
 
 @dataclass(frozen=True)
 class TimeLeft:
-    """Seconds until the report is written: in 80 of 100 searches from `low` to `high`."""
+    """Seconds until the report is written; in 80 of 100 searches they are between `low` and `high`."""
 
     low: float
     middle: float
@@ -52,10 +52,10 @@ class Ahead:
     """The plan of a search.
 
     `rungs` are the epochs after which early stopping compares trials, of which one in `reduction_factor` goes on;
-    `workers` is how many trials run at once, None if only the record tells; `limits` are those of the budget by
-    their names; `devices` is what a running trial holds; `brackets` is true of HyperBand, whose brackets differ;
-    `own_rule` of a scheduler that is neither it nor ASHA: there those that have ended say how long trials will be;
-    `scored` where the winner is scored on a test split.
+    `workers` is how many trials run at once, None if only the record shows it; `limits` are those of the budget by
+    their names; `devices` is how many a running trial holds; `brackets` is true for HyperBand, whose brackets differ;
+    `own_rule` for a scheduler that is neither HyperBand nor ASHA: its ended trials show how long trials will be;
+    `scored` if the winner is scored on a test split.
     """
 
     trials: int | None
@@ -76,13 +76,13 @@ def ahead_of(run: Run) -> Ahead:
     scheduler = run.info.get("scheduler") or ""
     factor = reduction_factor(scheduler)
     workers, limits, longest = run.info.get("concurrency"), run.budget, run.longest_trial
-    scored = run.info.get("data_fingerprint") is not None  # as only trials that load data have one
+    scored = run.info.get("data_fingerprint") is not None  # only trials that load data have one
     kind = has_brackets(scheduler), has_own_rule(scheduler), scored
     return Ahead(limits.get("trials"), longest, rungs, factor, workers, limits, run.devices, *kind)
 
 
 def reduction_factor(scheduler: str) -> float:
-    """The reduction factor in a scheduler's `repr`, 3 where it names none."""
+    """The reduction factor in a scheduler's `repr`, 3 if it names none."""
     found = re.search(r"reduction_factor=([0-9.]+)", scheduler)
     return max(1.01, float(found[1])) if found else 3.0
 
@@ -93,23 +93,23 @@ def has_brackets(scheduler: str) -> bool:
 
 
 def has_own_rule(scheduler: str) -> bool:
-    """Whether a scheduler's `repr` is of one that is neither ASHA nor HyperBand; where it is missing, it is ASHA."""
+    """Whether a scheduler's `repr` is of one other than ASHA and HyperBand; if it is missing, it is ASHA."""
     return bool(scheduler) and not scheduler.startswith(("ASHA(", "HyperBand("))
 
 
 def time_left(record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
-    """How long it takes from `now` (seconds since 1970) until the report is written; None if nobody can know.
+    """How long it takes from `now` (seconds since 1970) until the report is written; None if that can't be known.
 
-    That is before the first epoch was reported by the present driver, after a pause or the end, and where no limit says
-    how much is left. The rest of the search is played some tens of times by its own early stopping, see
+    It can't be known before the present driver has reported an epoch, after a pause or the end, and if no limit says
+    how much is left. The rest of the search is simulated some tens of times with its own early stopping, see
     `tuner.results.played`: with starts, epochs as long as in trials so far, trials as good and failures as frequent,
-    workers without work at the end. Few games say little of how much they differ, and the first trials little of the
-    next ones: both widen what is drawn from them. Then comes the report, which takes the longer the longer a worker's
-    start took, and where images are trained the winner's score. The interval is the 10 % and 90 % quantiles: by
-    benchmarks/time_left.py it held at 82 % of the moments of simulated searches and at 75 % of those of real ones.
+    idle workers at the end. Few simulations don't show well how much they differ, and the first trials say little about
+    the next ones: both widen the distribution. The report follows, which takes longer if a worker's start took longer,
+    and for images the scoring of the winner. The interval is the 10 % and 90 % quantiles: by benchmarks/time_left.py it
+    held at 82 % of the moments of simulated searches and at 75 % of those of real ones.
     """
     pace = pace_of(record, ahead.workers or 1)
-    if pace is None or record.active_since is None:  # no driver works on it: it has ended, or was paused
+    if pace is None or record.active_since is None:  # no driver works on the run: it has ended, or was paused
         return None
     generator = np.random.default_rng([record.epochs(), len(record.trials)])
     futures = _Futures(record, ahead, pace, generator, now)
@@ -134,7 +134,7 @@ class _Futures:
         """Seconds until each limit that can be predicted."""
         limits, record = self._ahead.limits or {}, self._record
         found: list[Floats | None] = [None if self._ahead.trials is None else self._all_trials(self._ahead.trials)]
-        rate = self._new / self._workers  # of the wall clock, for each epoch
+        rate = self._new / self._workers  # wall-clock time for each epoch
         if limits.get("hours") is not None:
             left = SECONDS_PER_HOUR * float(limits["hours"]) - self._spent
             found.append(max(0.0, left) + self._generator.random(DRAWS) * self._new)
@@ -147,7 +147,7 @@ class _Futures:
         return found
 
     def conclusion(self) -> Floats:
-        """Seconds of what follows the last trial."""
+        """Seconds of the work after the last trial."""
         noise = np.exp(CONCLUSION_SPREAD * self._generator.standard_normal(DRAWS))
         scoring = SCORING_EPOCHS * self._pace.median_epoch if self._ahead.scored else 0.0
         return np.asarray((REPORT_SECONDS + REPORT_STARTS * self._pace.opening + scoring) * noise)
@@ -159,7 +159,7 @@ class _Futures:
         return self._record.wall_seconds + max(0.0, self._now - (self._record.last_time or self._now))
 
     def _known_epoch_seconds(self) -> Floats:
-        """The mean time of an epoch of trials to come: of those that were seen, drawn with replacement."""
+        """The mean time of an epoch of future trials: of past ones, drawn with replacement."""
         seen = np.array(self._pace.epoch_seconds)
         drawn = seen[self._generator.integers(len(seen), size=(DRAWS, len(seen)))].mean(axis=1)
         doubt = math.hypot(PRIOR_SPREAD / math.sqrt(len(seen)), self._pace.change)
@@ -169,7 +169,7 @@ class _Futures:
         """Seconds until every trial has been run."""
         rest = Rest(self._record, self._ahead, self._pace, self._generator, self._now)
         games = np.log(np.maximum(rest.games(planned, self._workers), SHORTEST))
-        count = len(games)  # so few say little of how much they differ
+        count = len(games)  # so few don't show well how much they differ
         middle, wider = np.median(games), math.sqrt(1 + 1 / count) * (1 + 0.9 / (count - 1))
         drift = math.hypot(
             self._pace.change, EARLY / math.sqrt(len(self._pace.own) or 1)
@@ -183,7 +183,7 @@ class _Futures:
 
 
 def rounded(seconds: float) -> str:
-    """A time with only meaningful digits: 12 s, 4 min, 1 h 20 min."""
+    """A time with only significant digits: 12 s, 4 min, 1 h 20 min."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s" if seconds < 20 else f"{5 * round(seconds / 5)} s"
     if seconds < 90 * 60:
@@ -192,7 +192,7 @@ def rounded(seconds: float) -> str:
 
 
 def _span(low: float, high: float) -> str:
-    """Two times, with the unit once where it is the same."""
+    """Two times, with the unit only once if it is the same."""
     first, second = rounded(low), rounded(high)
     same = first.split(" ", 1)[1:] == second.split(" ", 1)[1:]
     return f"{first.split(' ')[0]} to {second}" if same and first.count(" ") == 1 else f"{first} to {second}"

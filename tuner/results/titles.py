@@ -1,6 +1,6 @@
-"""A run's title: the user's name for it, beside its study's name and the time of its start.
+"""A run's title: the user's name for it, in addition to its study's name and the time of its start.
 
-It lies in its own file, `title.txt`, which anybody who may write to the folder replaces as a whole, also while a
+It is in its own file, `title.txt`, which anybody with write access to the folder can replace as a whole, also while a
 search runs; the folder keeps its name, so that links to it stay valid.
 """
 
@@ -27,7 +27,7 @@ def rename(folder: Folder, title: str) -> None:
 
 
 def check_title(title: object) -> None:
-    """Raise RunFolderError with rule, value and fix for a title that is none."""
+    """Raise RunFolderError with rule, value and fix for an invalid title."""
     problem = _problem(title)
     if problem is not None:
         raise RunFolderError(

@@ -1,7 +1,7 @@
-"""The table of trials as people read it: its columns, and what stands in each cell.
+"""The table of trials as people read it: its columns, and the content of each cell.
 
-A report, a service's page and notebooks show this table; the terminal and a search that is followed, which have less
-room, take their cells from here. `tables.py` has trials as data.
+A report, a service's page and notebooks show this table; the terminal and a followed search, which have less room, use
+cells from here. `tables.py` has trials as data.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Cells:
         self._now = now if now is not None else record.last_time or 0.0
 
     def worth(self, trial: TrialRecord) -> Worth | None:
-        """What its row is about: of the trial that stands for its configuration what that is worth, else its own."""
+        """The row's value: the configuration's for the trial that stands for it, else the trial's own."""
         represents = self._record.represents(trial)
         return self._record.standing_of(trial.trial) if represents else self._record.worth_of(trial.trial)
 
@@ -79,27 +79,27 @@ class Cells:
         return trial.epoch < full_length(trial.config, self._longest)
 
     def trial(self, trial: TrialRecord) -> Cell:
-        """Its id."""
+        """The trial's id."""
         return Cell(trial.trial)
 
     def status(self, trial: TrialRecord) -> Cell:
-        """What became of it."""
+        """The trial's status."""
         return Cell(outcome(trial))
 
     def epochs(self, trial: TrialRecord) -> Cell:
-        """How many it was trained, and of how many."""
+        """How many epochs it was trained, and of how many."""
         of = f"of {full_length(trial.config, self._longest)}" if self.is_shorter(trial) else ""
         return Cell(str(trial.epoch), of, trial.epoch)
 
     def value(self, trial: TrialRecord) -> Cell:
-        """What it is compared by."""
+        """The value by which it is compared."""
         worth = self.worth(trial)
         if worth is None:
             return Cell("")
         return Cell(valued(worth), f"{worth.seeds} seeds", worth.value) if worth.seeds > 1 else Cell(valued(worth))
 
     def time(self, trial: TrialRecord) -> Cell:
-        """How long it ran, up to now."""
+        """How long the trial has run until now."""
         running = 0.0 if trial.running_since is None else max(0.0, self._now - trial.running_since)
         seconds = trial.running_seconds + running
         return Cell(duration(seconds), value=round(seconds, 1))
@@ -109,7 +109,7 @@ class Cells:
         return Cell(settings(trial.config))
 
     def setting(self, name: str, trial: TrialRecord) -> Cell:
-        """One hyperparameter, None where it is that; nothing where the configuration hasn't it."""
+        """One hyperparameter; None is written as such, a missing one as an empty cell."""
         flat = flat_config(trial.config)
         return Cell(short(flat[name]) if name in flat else "")
 
@@ -119,12 +119,12 @@ class Cells:
         return Cell("" if value is None else short(value))
 
     def notes(self, trial: TrialRecord) -> Cell:
-        """What users wrote down about it."""
+        """Users' notes about it."""
         return Cell("; ".join(note.text for note in self._record.steered.notes_of(trial.trial)))
 
 
 def trial_rows(run: Run, trials: Iterable[TrialRecord], metrics: Sequence[str] = ()) -> TrialRows:
-    """A row per trial; `metrics` are those that have a column beside the study's own. All text is UTF-8."""
+    """A row per trial; `metrics` have columns in addition to the study's own. All text is UTF-8."""
     cells = Cells(run.record, run.longest_trial)
     columns = _columns(run, cells, metrics)
     rows = [
@@ -135,12 +135,12 @@ def trial_rows(run: Run, trials: Iterable[TrialRecord], metrics: Sequence[str] =
 
 
 def searched(run: Run) -> list[str]:
-    """Names of the hyperparameters that differ between trials, as far as the run says what is constant."""
+    """Names of the hyperparameters that differ between trials, as far as the run records what is constant."""
     return list(_searched(run))
 
 
 def as_html(columns: Iterable[str], rows: Iterable[Iterable[Cell]]) -> str:
-    """A table for a notebook, where no style of ours is."""
+    """A table for a notebook, which doesn't have our style sheet."""
     head = "".join(f"<th style='text-align:left'>{escape(name)}</th>" for name in columns)
     body = "".join(
         "<tr>" + "".join(f"<td style='text-align:left'>{escape(str(cell))}</td>" for cell in row) + "</tr>"
@@ -169,7 +169,7 @@ def _columns(run: Run, cells: Cells, metrics: Sequence[str]) -> list[tuple[Colum
 
 
 def _searched(run: Run) -> dict[str, Kind]:
-    """Each with whether all of its values are numbers; in the order of the space, whichever trial had one first."""
+    """The searched hyperparameters, each with whether all of its values are numbers, in the order of the space."""
     found: dict[str, Kind] = {}
     constants = run.space.constants
     for trial in run.record.trials.values():

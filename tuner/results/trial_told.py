@@ -1,4 +1,4 @@
-"""All that is said of one trial, as text: what a report's panel, a service's page and the terminal show of it."""
+"""Everything that is said about one trial, as text: for a report's panel, a service's page and the terminal."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tuner.results.trial_rows import Cells
 if TYPE_CHECKING:
     from tuner.results.run import Run
 
-Pairs = list[tuple[str, str]]  # names, and what stands beside them
+Pairs = list[tuple[str, str]]  # names and their texts
 
 
 @dataclass(frozen=True)
 class TrialTold:
-    """A sentence, and what is known of the trial.
+    """A sentence, and facts about the trial.
 
     `message` and `traceback` are of one that failed, `metrics` those after the epoch that `metrics_of` names.
     """
@@ -37,7 +37,7 @@ class TrialTold:
 
 
 def told(run: Run, trial: TrialRecord, ranks: Mapping[str, int], reasons: Mapping[str, str]) -> TrialTold:
-    """What is said of a trial; `ranks` are those of `ranks_of`, `reasons` those of `why_stopped`."""
+    """What is said about a trial; `ranks` are those of `ranks_of`, `reasons` those of `why_stopped`."""
     worth = run.record.worth_of(trial.trial)
     epoch = trial.epochs.get(worth.epoch if worth else trial.epoch)
     metrics = {} if epoch is None else {name: value for name, value in epoch.metrics.items() if finite(value)}
@@ -59,7 +59,7 @@ def ranks_of(record: RunRecord) -> dict[str, int]:
 
 
 def ended_how(trial: TrialRecord) -> str:
-    """What became of it, and by what it was stopped."""
+    """How the trial ended, and what stopped it."""
     cause = "an order" if trial.ended_by == "stop" else (trial.ended_by or "").replace("_", " ")
     return outcome(trial) + (f" by {cause}" if trial.status == "stopped" and cause else "")
 
@@ -98,7 +98,7 @@ def epochs_told(trial: TrialRecord) -> tuple[list[str], list[list[str]]]:
 
 
 def _said(run: Run, trial: TrialRecord, ranks: Mapping[str, int], reasons: Mapping[str, str]) -> str:
-    """Completed, 27 of 27 epochs; val_accuracy 0.93 ± 0.004 over epochs 20 to 27, rank 1 of 48."""
+    """Such as: Completed, 27 of 27 epochs; val_accuracy 0.93 ± 0.004 over epochs 20 to 27, rank 1 of 48."""
     epochs = f"{len(trial.epochs)} of {full_length(trial.config, run.longest_trial)} epochs"
     worth = run.record.worth_of(trial.trial)
     reached = averaged(worth) or f" after epoch {worth.epoch}" if worth else ""

@@ -11,13 +11,13 @@ from tuner.results.text import short
 if TYPE_CHECKING:
     from tuner.results.run import Run
 
-STANDARD_ERROR = "_se"  # what a cross-validation's standard error of a metric is called after
-NBSP = "\N{NO-BREAK SPACE}"  # a narrow page breaks no line there
-NORMAL_90 = 1.645  # standard errors to either side of a mean that 90 % lie within
+STANDARD_ERROR = "_se"  # suffix of the name of a metric's standard error in a cross-validation
+NBSP = "\N{NO-BREAK SPACE}"  # no line break there on a narrow page
+NORMAL_90 = 1.645  # 90 % lie within so many standard errors on either side of the mean
 
 
 def epoch_metrics(run: Run) -> list[tuple[str, str]]:
-    """The winner's metrics at its epoch; those of a cross-validation with standard error and 90 % interval."""
+    """The winner's metrics at its epoch; in a cross-validation with standard error and 90 % interval."""
     metrics = {name: value for name, value in run.best_metrics.items() if not name.startswith("test_")}
     errors = {f"{name}{STANDARD_ERROR}" for name in metrics} & metrics.keys()
     told = []
@@ -34,7 +34,7 @@ def epoch_metrics(run: Run) -> list[tuple[str, str]]:
 
 
 def test_metrics(run: Run) -> list[tuple[str, str]]:
-    """What the winner scored on the test split, with its 95 % interval or, from older runs, a share with its error."""
+    """The winner's test metrics, with 95 % intervals or, from older runs, shares with their errors."""
     images, intervals = run.images.get("test"), run.test_intervals
     told = []
     for name, value in run.best_metrics.items():

@@ -38,8 +38,8 @@ class ASHA(Scheduler):
     `rule="promote"` pauses every trial at a rung and lets it go on once it is among the best; when all trials have
     started and none is left to promote, the best one that got farthest is trained to its end. Where trials can't pause
     it falls back to "stop". `rule="stop"` judges a trial the moment it reaches a rung, against those that reached it
-    before (as Ray's AsyncHyperBandScheduler does), and ends it where it is not among the best. `grace_epochs` defaults
-    to 3, less where trials are shorter.
+    before (as Ray's AsyncHyperBandScheduler does), and ends it if it is not among the best. `grace_epochs` defaults to
+    3, or less if trials are shorter.
     """
 
     grace_epochs: int | None = None
@@ -89,7 +89,7 @@ class StoppingASHA(EarlyStopper):
 
 
 class _Rung:
-    """The trials that reached it, the best first (of equal ones the smaller id), and those that still wait there."""
+    """The trials that reached the rung, the best first (of equals the smaller id), and those that still wait there."""
 
     def __init__(self) -> None:
         self.values: dict[str, float] = {}  # higher is better
@@ -98,7 +98,7 @@ class _Rung:
         self._waiting: list[tuple[float, str]] = []
 
     def reach(self, trial: str, value: float) -> None:
-        """The trial is here, and waits."""
+        """The trial has reached the rung, and waits."""
         self.values[trial] = value
         insort(self._ranked, (-value, trial))
         insort(self._waiting, (-value, trial))
@@ -117,19 +117,19 @@ class _Rung:
         self.passed = True
 
     def first_waiting(self, best: int) -> str | None:
-        """The best that waits, if it ranks among the first `best` of all that came."""
+        """The best waiting trial, if it ranks among the first `best` of all that reached the rung."""
         return self._waiting[0][1] if self._border(best) else None
 
     def waiting_below(self, best: int) -> list[str]:
-        """Those that wait and don't rank among the first `best`, the best first."""
+        """Waiting trials that don't rank among the first `best`, the best first."""
         return [trial for _, trial in self._waiting[self._border(best) :]]
 
     def count_waiting(self, best: int) -> int:
-        """How many wait that rank among the first `best`."""
+        """How many of the waiting trials rank among the first `best`."""
         return self._border(best)
 
     def _border(self, best: int) -> int:
-        """Where in `_waiting` those end that rank among the first `best`."""
+        """The index in `_waiting` after those that rank among the first `best`."""
         return bisect_left(self._waiting, self._ranked[best]) if best < len(self._ranked) else len(self._waiting)
 
 
@@ -149,7 +149,7 @@ class PromotingASHA(EarlyStopper):
         self._trusted: set[str] = set()
 
     def start(self, trial_id: str) -> None:
-        """One fewer is to come."""
+        """One trial fewer is still to start."""
         self._to_come = max(0, self._to_come - 1)
         self._climbing.add(trial_id)
 
@@ -180,7 +180,7 @@ class PromotingASHA(EarlyStopper):
         self._climbing.add(trial_id)
 
     def resumable(self) -> str | None:
-        """The best trial among a rung's top 1/reduction_factor that is not yet promoted, highest rung first."""
+        """The best trial not yet promoted among a rung's top 1/reduction_factor, highest rung first."""
         for rung in reversed(self._rungs):
             trial = rung.first_waiting(self._quota(len(rung.values)))
             if trial is not None:
@@ -188,7 +188,7 @@ class PromotingASHA(EarlyStopper):
         return self._last_survivor()
 
     def _last_survivor(self) -> str | None:
-        """The best trial of the highest rung, if too few reached it for a share of them to go on, and no more will."""
+        """The best trial of the highest rung, if too few reached it to promote a share of them, and no more will."""
         reached = [rung for rung in self._rungs if rung.values]
         if not reached or self._to_come or self._climbing or reached[-1].passed:
             return None

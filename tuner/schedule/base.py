@@ -73,7 +73,7 @@ class EarlyStopper(ABC):
 
 @dataclass(frozen=True)
 class Scheduler(ABC):
-    """A way of stopping weak trials early, declared; `build` makes the stateful thing."""
+    """The declaration of how weak trials are stopped early; `build` makes the object that has a state."""
 
     @abstractmethod
     def check(self, max_epochs: int) -> None:
@@ -92,7 +92,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:
-        """The early stopper for one search; where trials can't pause it never says PAUSE."""
+        """The early stopper for one search; if trials can't pause it never says PAUSE."""
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,14 @@ class NoEarlyStopping(Scheduler):
     """Every trial is trained to its end."""
 
     def check(self, max_epochs: int) -> None:
-        """Nothing can be wrong."""
+        """Every setting is valid."""
 
     def rungs(self, max_epochs: int) -> list[int]:
-        """None."""
+        """There are no rungs."""
         return []
 
     def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:
-        """One that lets every trial go on."""
+        """An early stopper that lets every trial go on."""
         return _LetAll()
 
 
@@ -119,7 +119,7 @@ class _LetAll(EarlyStopper):
 def rung_epochs(grace_epochs: int, reduction_factor: float, max_epochs: int) -> list[int]:
     """The first epochs at or after grace_epochs · reduction_factor^k, below `max_epochs`: 3, 9, 27, …"""
     rungs: list[int] = []
-    with suppress(OverflowError):  # beyond all numbers is beyond the last epoch
+    with suppress(OverflowError):  # too large for a float: beyond the last epoch
         while (epoch := math.ceil(grace_epochs * reduction_factor ** len(rungs))) < max_epochs:
             rungs.append(epoch)
     return rungs
@@ -131,12 +131,12 @@ def rung_at(rungs: Sequence[int], epoch: int) -> int | None:
 
 
 def effective_grace(grace_epochs: int | None, max_epochs: int) -> int:
-    """The grace period as written; the default, clipped to what trials can reach, where it was left out."""
+    """The grace period as declared; without one the default, clipped to what trials can reach."""
     return grace_epochs if grace_epochs is not None else max(1, min(DEFAULT_GRACE_EPOCHS, max_epochs - 1))
 
 
 def check_grace(kind: str, grace_epochs: int | None, max_epochs: int) -> None:
-    """Raise StudyError for a grace period that is no count, or leaves nothing to stop."""
+    """Raise StudyError for a grace period that isn't a count, or leaves nothing to stop."""
     if grace_epochs is None:
         return
     if isinstance(grace_epochs, bool) or not isinstance(grace_epochs, int) or grace_epochs < 1:
@@ -150,7 +150,7 @@ def check_grace(kind: str, grace_epochs: int | None, max_epochs: int) -> None:
 
 
 def check_reduction(kind: str, reduction_factor: float) -> None:
-    """Raise StudyError for a reduction factor that keeps everything."""
+    """Raise StudyError for a reduction factor that keeps every trial."""
     if not is_number(reduction_factor) or reduction_factor < 2:
         raise StudyError(
             f"{kind}.reduction_factor needs a number of at least 2, got {shown(reduction_factor)}; use 3 to keep a "

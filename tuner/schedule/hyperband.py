@@ -22,13 +22,12 @@ from tuner.schedule.base import (
 
 @dataclass(frozen=True)
 class HyperBand(Scheduler):
-    """Successive halving in brackets that differ in how many trials they start and how long a grace they give.
+    """Successive halving in brackets that differ in how many trials they start and how long their grace period is.
 
     Brackets are filled one after another, the one with the shortest grace period first, and again from the first when
     all are full. A bracket's trials pause at each of its rungs until all are there; the best 1/reduction_factor go on.
-    Where trials can't pause, each bracket stops its trials asynchronously instead (as ASHA does). `grace_epochs` is
-    that of the first bracket and defaults to 3, less where trials are shorter: with the paper's 1 too much is decided
-    by chance.
+    If trials can't pause, each bracket stops its trials asynchronously instead (as ASHA does). `grace_epochs` is that
+    of the first bracket and defaults to 3, or less if trials are shorter: with the paper's 1 chance decides too much.
     """
 
     grace_epochs: int | None = None
@@ -73,7 +72,7 @@ class _Bracket:
 
 
 class HyperBandStopper(EarlyStopper):
-    """Synchronous brackets over `rungs`; asynchronous ones where trials can't pause.
+    """Synchronous brackets over `rungs`; asynchronous ones if trials can't pause.
 
     With `trials`, the most that will be started, the last bracket knows when it has all the members it will get.
     """
@@ -130,11 +129,11 @@ class HyperBandStopper(EarlyStopper):
         self._bracket_of[trial_id].open.add(trial_id)
 
     def resumable(self) -> str | None:
-        """The next of those that won their rung."""
+        """The next of the trials that won their rung."""
         return self._resumable.pop(0) if self._resumable else None
 
     def eliminated(self) -> list[str]:
-        """Those that lost their rung since the last call."""
+        """The trials that lost their rung since the last call."""
         lost, self._eliminated = self._eliminated, []
         return lost
 
@@ -146,7 +145,7 @@ class HyperBandStopper(EarlyStopper):
             self._close_rung_if_all_there(self._brackets[-1])
 
     def expect(self, trials: int | None) -> None:
-        """The last bracket waits for them, unless it has gone on without."""
+        """The last bracket waits for these trials, unless it has already gone on without them."""
         self._to_come = math.inf if trials is None else trials
         if self._brackets:
             self._close_rung_if_all_there(self._brackets[-1])
@@ -163,14 +162,14 @@ class HyperBandStopper(EarlyStopper):
         bracket.level += 1
 
     def _stopper_of(self, bracket: _Bracket) -> StoppingASHA:
-        """Brackets of the same grace judge their trials together."""
+        """Brackets with the same grace period judge their trials together."""
         grace = bracket.rungs[0] if bracket.rungs else 0
         if grace not in self._asynchronous:
             self._asynchronous[grace] = StoppingASHA(bracket.rungs, self._factor, self._mode)
         return self._asynchronous[grace]
 
     def _bracket_shapes(self, rungs: list[int]) -> Iterator[tuple[list[int], int]]:
-        """Rungs and trials of each bracket, over and over: n = ⌈(s_max + 1) / (s + 1) · η^s⌉ for s = s_max … 0."""
+        """Endlessly, each bracket's rungs and trials: n = ⌈(s_max + 1) / (s + 1) · η^s⌉ for s = s_max … 0."""
         levels = len(rungs)
         shapes = [
             (rungs[levels - s :], math.ceil((levels + 1) / (s + 1) * self._factor**s)) for s in range(levels, -1, -1)

@@ -33,7 +33,7 @@ class MedianStopping(Scheduler):
             )
 
     def rungs(self, max_epochs: int) -> list[int]:
-        """Every epoch from the grace period on, but the last."""
+        """Every epoch from the grace period on, except the last."""
         return list(range(effective_grace(self.grace_epochs, max_epochs), max_epochs))
 
     def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:
@@ -78,5 +78,5 @@ def _middle(ordered: list[float]) -> float:
 def _mean(values: list[float]) -> float:
     try:
         return fmean(values)
-    except OverflowError:  # of the sum
+    except OverflowError:  # the sum is too large for a float
         return fsum(value / len(values) for value in values)

@@ -35,7 +35,7 @@ class Problem:
 
     @property
     def sign(self) -> float:
-        """What a value of the metric is multiplied by, for higher to be better."""
+        """The factor by which values of the metric are multiplied so that higher is better."""
         return 1.0 if self.mode == "max" else -1.0
 
 
@@ -63,17 +63,17 @@ class Searcher(ABC):
         """The trial failed, which ended it, and runs again; epochs that were observed are not observed again."""
 
     def expected_improvement(self, number: int) -> float | None:
-        """By how much the trial `number` would improve on the best, on average, in units of the metric; or unknown."""
+        """The expected improvement of trial `number` on the best, in units of the metric; None if unknown."""
         return None
 
 
 @dataclass(frozen=True)
 class SearchAlgorithm(ABC):
-    """A way of choosing configurations, declared; `build` makes the stateful thing."""
+    """The declaration of how configurations are chosen; `build` makes the object that has a state."""
 
     @property
     def name(self) -> str:
-        """As in the study file."""
+        """The algorithm's name, as in the study file."""
         return type(self).__name__
 
     @property
@@ -109,7 +109,7 @@ COUNT_RULE = f"a whole number from 1 to {LARGEST_COUNT:,}"
 
 
 def is_count(value: object) -> bool:
-    """Whether it is as COUNT_RULE says."""
+    """Whether the value follows COUNT_RULE."""
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_COUNT
 
 

@@ -18,11 +18,11 @@ from tuner.space.values import is_number
 class BOHB(SearchAlgorithm):
     """Kernel densities of good and bad configurations at an epoch: the model of BOHB (Falkner et al. 2018).
 
-    Of the trials at the highest epoch that enough have reached, the best `good_share` and the rest get a kernel
-    density each; the suggestion is the one of `candidates`, drawn from the good ones' density widened
-    `bandwidth_factor` times, that is likeliest among the good relative to the bad. A `random_share` of the suggestions
-    is drawn from the space, and so are all until some epoch has two trials more than the model needs, which is
-    `min_points` (by default the number of dimensions, plus one) of either kind.
+    Of the trials at the highest epoch that enough have reached, the best `good_share` and the rest get a kernel density
+    each; the suggestion is the one of `candidates`, drawn from the good ones' density widened `bandwidth_factor` times,
+    that is likeliest among the good relative to the bad. A `random_share` of the suggestions is drawn from the space;
+    all of them are until some epoch has two trials more than the model needs, which is `min_points` good and as many
+    other ones (by default the number of dimensions plus one).
 
     BOHB (Robust and Efficient Hyperparameter Optimization at Scale) is this with `scheduler=HyperBand()`; it works with
     `ASHA()` as well, where it reached less regret.
@@ -36,7 +36,7 @@ class BOHB(SearchAlgorithm):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What its densities come from."""
+        """The module that its densities need."""
         return ("tuner.search.special_functions",)
 
     def check(self, space: Space) -> None:

@@ -43,7 +43,7 @@ class CurveSearcher(Searcher):
             self._failed.add(number)
 
     def restart(self, number: int) -> None:
-        """Its curve counts again."""
+        """The trial's curve counts again."""
         self._failed.discard(number)
         self._running.add(number)
         self._told += 1
@@ -56,7 +56,7 @@ def fidelities(problem: Problem) -> tuple[int, ...]:
 
 
 def allowed(space: Space, candidates: Floats) -> Floats:
-    """The first of the candidates [n, dimensions] that meet the space's constraint, or all where none does."""
+    """The first of the candidates [n, dimensions] that meet the space's constraint, or all if none does."""
     if space.constraint is None:
         return candidates
     found: list[Floats] = []

@@ -10,7 +10,7 @@ from tuner.space.values import is_number
 
 
 def is_ordered(domain: Domain) -> bool:
-    """Whether neighbours in the encoding are alike: numbers, and lists of numbers."""
+    """Whether neighbours in the encoding are similar: true for numbers and lists of numbers."""
     return not isinstance(domain, Choice) or all(is_number(option) for option in domain.options)
 
 
@@ -23,8 +23,8 @@ class Features:
     """Maps rows of the space's encoding to points whose Euclidean distance says how different configurations are.
 
     A number is one column in [0, 1]. A choice of other things is a column for each option, such that any two options
-    are 1 apart. A hyperparameter that is no part of a configuration stands in its middle: what decides on it sets the
-    two apart.
+    are 1 apart. A hyperparameter that isn't part of a configuration gets its middle value: the hyperparameter that its
+    condition names already makes the difference.
     """
 
     def __init__(self, space: Space) -> None:

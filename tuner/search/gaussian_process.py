@@ -17,7 +17,7 @@ Integers = npt.NDArray[np.int64]
 
 
 def matern(one: Floats, other: Floats, length: float = 1.0) -> Floats:
-    """Matérn 5/2 between points [n, columns] and [m, columns]: [n, m]; in place, as memory is what takes the time."""
+    """Matérn 5/2 between points [n, columns] and [m, columns]: [n, m]; in place, as memory access is the slow part."""
     scaled: Floats = one @ other.T
     scaled *= -2
     scaled += (one**2).sum(1)[:, None]
@@ -41,9 +41,9 @@ class CurveKernel:
 
     k = m(x, x')·(shared + shared_late·r(e, e')) + epochs·r(e, e') + [t = t']·(own + own_late·r(e, e')), where m is
     Matérn 5/2 and r a squared exponential in the relative logarithm of the epoch (0 the first, 1 the last): what is
-    common to all epochs of like configurations, what changes between early and late, what all trials gain by training,
-    and what is a trial's own. The hyperparameters are not learned: on curves of neural networks those below did better
-    than the likeliest ones, which a few dozen short curves don't determine (see benchmarks/search.py).
+    common to all epochs of similar configurations, what changes between early and late, what all trials gain by
+    training, and what only one trial has. The hyperparameters are not learned: on curves of neural networks those below
+    did better than maximum-likelihood ones, which a few dozen short curves don't determine (see benchmarks/search.py).
     """
 
     length: float = 1.0
@@ -57,7 +57,7 @@ class CurveKernel:
 
     @property
     def variance(self) -> float:
-        """Of any value, before anything is known."""
+        """Prior variance of any value."""
         return self.shared + self.shared_late + self.epochs + self.own + self.own_late
 
     def __call__(self, one: Rows, other: Rows) -> Floats:
@@ -65,7 +65,7 @@ class CurveKernel:
         found = matern(one.points, other.points, self.length)
         epochs, first = np.unique(one.epochs, return_inverse=True)
         other_epochs, second = np.unique(other.epochs, return_inverse=True)
-        between = np.exp(-0.5 * ((epochs[:, None] - other_epochs) / self.length_epochs) ** 2)  # few: by their places
+        between = np.exp(-0.5 * ((epochs[:, None] - other_epochs) / self.length_epochs) ** 2)  # distinct epochs are few
         found *= (self.shared + self.shared_late * between)[first][:, second]
         found += (self.epochs * between)[first][:, second]
         if (one.trials < 0).all():
@@ -84,15 +84,15 @@ class Rows:
     trials: Integers
 
     def __len__(self) -> int:
-        """How many."""
+        """The number of rows."""
         return len(self.trials)
 
     def take(self, kept: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Rows:
-        """Some of them."""
+        """The rows to keep."""
         return Rows(self.points[kept], self.epochs[kept], self.trials[kept])
 
     def __add__(self, other: Rows) -> Rows:
-        """These, then the others."""
+        """These rows, then the others."""
         return Rows(
             np.vstack([self.points, other.points]),
             np.append(self.epochs, other.epochs),
@@ -103,7 +103,7 @@ class Rows:
 class CurveProcess:
     """The process given `values` [n] at `rows`; its mean is a constant, estimated by generalised least squares.
 
-    Cost: n³/3 operations to build, n² for each prediction and for each row that it is to believe.
+    Cost: n³/3 operations to build, n² for each prediction and for each row given to `believing`.
     """
 
     def __init__(self, kernel: CurveKernel, rows: Rows, values: Floats) -> None:
@@ -125,7 +125,7 @@ class CurveProcess:
         return self._mean + covariance @ self._weights, np.sqrt(np.maximum(variance, 1e-10))
 
     def draw(self, rows: Rows, count: int, generator: np.random.Generator) -> Floats:
-        """Values without noise that may be true, each draw of all rows together: [count, len(rows)]."""
+        """Samples of the values without noise, each of all rows jointly: [count, len(rows)]."""
         covariance = self._kernel(rows, self._rows)
         explained = solve_triangular(self._factor, covariance.T, lower=True, check_finite=False)
         left = self._kernel(rows, rows) - explained.T @ explained
@@ -134,7 +134,7 @@ class CurveProcess:
         return np.asarray(mean + generator.standard_normal((count, len(rows))) @ np.linalg.cholesky(left).T)
 
     def without_own(self, deviation: Floats) -> Floats:
-        """Standard deviations [n] of new trials' values, less what is a trial's own and not its configuration's."""
+        """Standard deviations [n] of new trials' values, without what differs between trials of one configuration."""
         own = self._kernel.own + self._kernel.own_late
         return np.sqrt(np.maximum(deviation**2 - own, 1e-10))
 
@@ -153,7 +153,7 @@ class CurveProcess:
         return believing
 
     def _extended(self, rows: Rows) -> Floats:
-        """The Cholesky factor [[L, 0], [B, C]] with further rows: B = K·L⁻ᵀ; C is that of what B leaves of them."""
+        """The Cholesky factor [[L, 0], [B, C]] with further rows: B = K·L⁻ᵀ; C is that of what B leaves."""
         below = solve_triangular(self._factor, self._kernel(self._rows, rows), lower=True, check_finite=False).T
         corner = np.linalg.cholesky(self._noisy(rows) - below @ below.T)
         return np.block([[self._factor, np.zeros(below.T.shape)], [below, corner]])

@@ -1,4 +1,4 @@
-"""Every configuration of a finite space, in an order that spreads."""
+"""Every configuration of a finite space, in an order that spreads over the whole space early."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tuner.space import LARGEST_LISTED, Config, Space
 class Grid(SearchAlgorithm):
     """Every combination of the values of `grid_search`, `choice`, q… and integer dimensions, each once.
 
-    The order spreads, so that a search that ends early has seen all regions: no value of a hyperparameter comes up
-    again before its others did, and neighbours come late. It depends on the space alone, not on the seed.
+    The order spreads, so that a search that ends early has seen all regions: a value of a hyperparameter comes again
+    only after its other values, and neighbours come late. It depends only on the space, not on the seed.
     """
 
     def check(self, space: Space) -> None:
@@ -44,8 +44,8 @@ class Grid(SearchAlgorithm):
 class GridSearcher(Searcher):
     """Suggests the configuration that adds most to those tried before.
 
-    First comes balance: the values of each hyperparameter are used as equally often as can be. Among the equally
-    balanced the one farthest from all that were tried wins (Gonzalez 1985, Clustering to Minimize the Maximum
+    Balance comes first: the values of each hyperparameter are used as equally often as possible. Among equally balanced
+    configurations the one farthest from all tried ones wins (Gonzalez 1985, Clustering to Minimize the Maximum
     Intercluster Distance), and then the first in the order of the grid.
     """
 
@@ -62,7 +62,7 @@ class GridSearcher(Searcher):
         self._untried = np.ones(len(self._configs), dtype=bool)
 
     def suggest(self, number: int, attempt: int = 0) -> Config | None:
-        """The next one; None when all were tried."""
+        """The next configuration; None when all were tried."""
         rows = np.flatnonzero(self._untried)
         if not len(rows):
             return None
@@ -74,7 +74,7 @@ class GridSearcher(Searcher):
         return self._space.unflatten(self._space.flatten(config))
 
     def adopt(self, number: int, config: Config) -> None:
-        """Pass it over from now on, and keep away from it."""
+        """Skip the configuration from now on, and suggest others far from it."""
         row = self._rows.get(self._space.key(config))
         if row is None or not self._untried[row]:
             return

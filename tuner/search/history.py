@@ -14,24 +14,24 @@ from tuner.search.multi_fidelity import MultiFidelityGPSearcher
 from tuner.space import Choice, Config, Domain, Float, Integer, Space
 from tuner.space.values import is_number, same
 
-FEWEST_TRIALS = 3  # of a study that something can be learned from
+FEWEST_TRIALS = 3  # that a study needs so that something can be learned from it
 SHARED = 0.5  # share of the space's dimensions that an earlier study must have searched or set
-PLACES = 256  # random configurations that say what is usual in a study
+PLACES = 256  # random configurations that show what values are usual in a study
 
 
 @dataclass(frozen=True)
 class History:
     """Start from what earlier studies found.
 
-    Looks through the runs under the storage folder, or under `path`, of all studies or those named in `studies`. Taken
-    are those with the same metric whose trials have at least half of this study's hyperparameters; the best
-    configuration of each is a candidate, and up to `top` are tried first (half of the budget's trials at most), each
-    next one chosen because it does well in studies where those before it do badly (Wistuba et al. 2015, Sequential
-    Model-Free Hyperparameter Tuning). Test scores and failed trials are not used. `studies=()` takes none.
+    Looks through the runs under the storage folder, or under `path`, of all studies or those named in `studies`. It
+    uses runs with the same metric whose trials have at least half of this study's hyperparameters. The best
+    configuration of each is a candidate; up to `top` are tried first (half of the budget's trials at most), each chosen
+    because it does well in studies where those before it do badly (Wistuba et al. 2015, Sequential Model-Free
+    Hyperparameter Tuning). Test scores and failed trials are not used. `studies=()` uses none.
 
-    `portfolio`: then start from what tuner's own studies found for the hyperparameters of `ImageClassifier`, which
-    come with the package; without effect for other trials. Off unless asked for: nothing was measured on networks of
-    usual size, and from pretrained weights no gain is shown.
+    `portfolio`: after those, start from what tuner's own studies, which come with the package, found for the
+    hyperparameters of `ImageClassifier`; no effect for other trials. It is off by default: nothing was measured on
+    networks of usual size, and no gain is shown from pretrained weights.
     """
 
     path: str | None = None
@@ -87,7 +87,7 @@ class Learned:
     """Configurations to start from, perhaps partial, the most useful first, and the studies that they come from.
 
     `passed_over` counts the runs that can't be read, `unsaid` those that don't say which function they ran. `portfolio`
-    are the configurations that the studies which tuner brings along suggest; they come after the others.
+    are the configurations suggested by the studies that come with tuner; they follow the others.
     """
 
     configs: tuple[Config, ...] = ()
@@ -122,8 +122,7 @@ def learn(problem: Problem, earlier: Sequence[EarlierStudy], top: int) -> Learne
 
 
 def greedy(regrets: Floats, top: int) -> list[int]:
-    """Up to `top` of the candidates, each next one chosen because it does well in studies where those before it do
-    badly.
+    """Up to `top` of the candidates, each chosen because it does well in studies where those before it do badly.
 
     `regrets` [studies, candidates] are from 0 to 1.
     """
@@ -156,7 +155,7 @@ def why_unfit(problem: Problem, study: EarlierStudy) -> str | None:
 
 
 def _told(space: Space, study: EarlierStudy) -> list[EarlierTrial]:
-    """The trials that reported something, and have no other value for one of the space's constants."""
+    """The trials that reported something, and whose values don't contradict the space's constants."""
     return [trial for trial in study.trials if trial.curve and _agrees(space, trial.config)]
 
 
@@ -211,13 +210,13 @@ def _can_be_met(space: Space, config: Config) -> bool:
 
 
 def _agrees(space: Space, config: Mapping[str, Any]) -> bool:
-    """Whether the configuration has no other value for one of the space's constants."""
+    """Whether the configuration's values don't contradict the space's constants."""
     flat = space.flatten(config)
     return all(same(flat[name], value) for name, value in space.constants.items() if name in flat)
 
 
 def _placed(space: Space, config: Mapping[str, Any]) -> Config | None:
-    """The configuration in the space, partial where it lacks something; None if it has a value outside."""
+    """The part of the configuration that is in the space; None if it has a value outside."""
     flat = space.flatten(config)
     known = {name: flat[name] for name in space.dimensions if name in flat}
     if not all(space.dimensions[name].contains(value) for name, value in known.items()):

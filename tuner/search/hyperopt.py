@@ -93,8 +93,8 @@ class HyperOptSearcher(Searcher):
     def suggest(self, number: int, attempt: int = 0) -> Config | None:
         """TPE's suggestion after the trials reported so far; a random one during start-up.
 
-        Each further attempt halves the number of candidates that the best is taken of, down to a plain draw from the
-        good ones' model: the best of many is the same again where it has few values to differ in.
+        Each further attempt halves the number of candidates from which the best is taken, down to a plain draw from the
+        good ones' model: if there are few possible values, the best of many is always the same.
         """
         if self._domain is None:
             return self._space.decode([])
@@ -147,7 +147,7 @@ class HyperOptSearcher(Searcher):
             self._documents[number]["result"] = {"status": "fail"}
 
     def restart(self, number: int) -> None:
-        """A trial without a loss yet."""
+        """The trial has no loss again."""
         self._documents[number]["result"] = {"status": "new"}
 
     @property

@@ -1,9 +1,9 @@
-"""The parts of hyperopt that tuner uses, imported without modules that load slowly and aren't used, or only by the
-model.
+"""The parts of hyperopt that tuner uses, imported without slow modules that aren't needed, or that only the model
+needs.
 
-Unused is scipy.stats, of hyperopt's adaptive TPE. scipy.special serves the model alone, which the random configurations
-at a search's start do without. networkx serves hyperopt's check that its expressions have no circle, as ours have none:
-its own depth-first order is topological, too. tqdm draws a bar for the loop of hyperopt's own.
+scipy.stats is only used by hyperopt's adaptive TPE; scipy.special only by the model, not by the random configurations
+at a search's start; networkx to check that hyperopt's expressions have no cycle. Ours have none, and hyperopt's own
+depth-first order is topological, too. tqdm draws a progress bar for hyperopt's own loop.
 """
 
 from tuner.deferring import deferred

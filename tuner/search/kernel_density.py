@@ -11,15 +11,15 @@ from tuner.search.features import is_ordered, unordered_options
 from tuner.search.special_functions import ndtr, ndtri
 from tuner.space import Space
 
-NARROWEST = 1e-3  # of a bandwidth, as a share of the dimension
+NARROWEST = 1e-3  # bandwidth, as a share of the dimension
 
 
 class KernelDensity:
     """The density of which `rows` [n, dimensions] of a space's encoding are a sample.
 
     Numbers have normal kernels cut off at the dimension's ends, with the normal reference bandwidth (Scott 1992);
-    choices of other things the kernel of Aitchison and Aitken (1976). A value that is no part of a configuration is
-    replaced by that of another row, or by any where none has one (Levesque et al. 2017).
+    choices of other things the kernel of Aitchison and Aitken (1976). A value that isn't part of a configuration is
+    replaced by that of another row, or by a random one if no row has one (Levesque et al. 2017).
     """
 
     def __init__(self, space: Space, rows: Floats, generator: np.random.Generator) -> None:
@@ -62,7 +62,7 @@ class KernelDensity:
 
 
 def _filled(column: Floats, generator: np.random.Generator) -> Floats:
-    """A column with its gaps filled."""
+    """The column with its missing values filled in."""
     gaps = np.isnan(column)
     known = column[~gaps]
     drawn = generator.random(len(column))

@@ -31,10 +31,10 @@ from tuner.space import Config, Space
 if TYPE_CHECKING:
     from tuner.search.gaussian_process import CurveKernel, CurveProcess, Rows
 
-FLOOR = 0.2  # robust standard deviations above the median, below which all values count alike
-LARGEST_MODEL = 256  # values that the process is fitted to; of more, a selection
+FLOOR = 0.2  # robust standard deviations above the median, below which all values count the same
+LARGEST_MODEL = 256  # values that the process is fitted to; if there are more, a selection
 NEIGHBOURS = 5  # the best trials, around which candidates are drawn
-STEPS = (0.03, 0.1, 0.2)  # how far from them, as shares of a dimension
+STEPS = (0.03, 0.1, 0.2)  # how far candidates are from them, as shares of a dimension
 PER_STEP = 20
 CHANGED = 0.6  # chance that a dimension of a neighbour is changed
 DIMENSIONS_OF_LENGTH = 7  # the kernel's length scale suits this many dimensions; it grows with the cube's diagonal
@@ -46,8 +46,8 @@ class MultiFidelityGP(SearchAlgorithm):
 
     It learns from all epochs at which early stopping compares trials, so that a trial which was stopped or paused still
     says what a full one would reach. `startup_trials` come from a Sobol sequence first; then each suggestion has the
-    greatest expected improvement of `candidates` random configurations and neighbours of the best ones. Trials that are
-    running count as what they are expected to reach, so that the suggestions of parallel trials spread. After Swersky
+    greatest expected improvement of `candidates` random configurations and neighbours of the best ones. Running trials
+    count with the value that they are expected to reach, so that suggestions for parallel trials spread. After Swersky
     et al. 2013, Klein et al. 2020 (MOBSTER).
     """
 
@@ -56,7 +56,7 @@ class MultiFidelityGP(SearchAlgorithm):
 
     @property
     def expects_improvement(self) -> bool:
-        """It has a model of the metric."""
+        """True: the algorithm has a model of the metric."""
         return True
 
     @property
@@ -87,7 +87,7 @@ class _Ranked:
 
 @dataclass(frozen=True)
 class _Observed:
-    """Values [n], scaled, of trials [n] after epochs [n]; `unit` is what a scaled unit is worth."""
+    """Values [n], scaled, of trials [n] after epochs [n]; `unit` is a scaled unit's size in the metric."""
 
     trials: npt.NDArray[np.int64]
     epochs: Floats
@@ -106,7 +106,7 @@ class Told:
         self.ranked: list[tuple[float, int]] = []  # of all trials, the best first
 
     def change(self, trial: int, curve: dict[int, float], *, over: bool) -> None:
-        """More is known of the trial."""
+        """The trial's data have changed."""
         if not curve:
             return
         epochs = self._useful(sorted(curve), over)
@@ -121,7 +121,7 @@ class Told:
         return trials.astype(np.int64), epochs, values
 
     def _replace(self, first: int, end: int, columns: Floats) -> None:
-        """Put columns [3, n] where those from first to end are; the later ones move."""
+        """Replace the columns from first to end by columns [3, n]; the later ones move."""
         after = first + columns.shape[1]
         count = self._count + after - end
         if count > self._table.shape[1]:
@@ -131,7 +131,7 @@ class Told:
         self._count = count
 
     def _useful(self, reached: list[int], over: bool) -> list[int]:
-        """The levels that it reached; what a running trial has beyond the last of them counts too."""
+        """The levels that it reached; a running trial's newest epoch beyond the last level counts, too."""
         told = [epoch for epoch in reached if epoch in self._levels]
         if reached[-1] not in self._levels and (reached[-1] > self._levels[0] or over):
             told.append(reached[-1])
@@ -189,7 +189,7 @@ class MultiFidelityGPSearcher(CurveSearcher):
         return self._space.decode(candidates[attempt % len(candidates)])
 
     def expected_improvement(self, number: int) -> float | None:
-        """The most that any candidate's configuration promises; unknown during start-up."""
+        """The largest improvement that is expected of any candidate's configuration; None during start-up."""
         if self._is_starting_up or not self._space.dimensions:
             return None
         return self._rank_candidates(number).improvement
@@ -207,7 +207,7 @@ class MultiFidelityGPSearcher(CurveSearcher):
         return sum(islice(told, self._startup)) < self._startup
 
     def _rank_candidates(self, number: int) -> _Ranked:
-        """The candidates for a trial; ranked once, until something else is known."""
+        """The candidates for a trial; ranked again only after new results."""
         key = (number, self._told)
         if self._ranked is None or self._ranked.key != key:
             with on_one_thread():
@@ -215,9 +215,9 @@ class MultiFidelityGPSearcher(CurveSearcher):
         return self._ranked
 
     def _rank(self, number: int) -> tuple[Floats, float]:
-        """Candidates [n, dimensions], those that promise most first, and the most that any promises to improve.
+        """Candidates [n, dimensions], the most promising first, and the largest expected improvement of any.
 
-        That a trial may be lucky makes it worth a try, but is no reason to go on with the search.
+        The order counts what a trial may gain by luck; the improvement doesn't: luck is no reason to go on.
         """
         from tuner.search.gaussian_process import expected_improvement
 
@@ -243,9 +243,9 @@ class MultiFidelityGPSearcher(CurveSearcher):
         ), trials
 
     def _observations(self) -> _Observed:
-        """One value for each level that a trial reached. A failed trial is as bad as the worst at the first level."""
+        """One value for each level that a trial reached. A failed trial counts as the worst at the first level."""
         trials, epochs, values = self._told_of.rows()
-        if not len(values):  # none has come to the first level yet
+        if not len(values):  # no trial has reached the first level yet
             trials, epochs, values = self._newest()
         scaled, unit = scale(values)
         failed = sorted(self._failed)
@@ -268,7 +268,7 @@ class MultiFidelityGPSearcher(CurveSearcher):
         return self._rows(unknown, self._levels[0])
 
     def _selection(self, observed: _Observed) -> npt.NDArray[np.int64]:
-        """All values if the trials are few; of many, those of the farthest and best trials, and as many evenly chosen
+        """All values if there are few trials; otherwise those of the farthest and best ones, and as many evenly chosen
         others.
         """
         count = len(observed.values)
@@ -298,7 +298,7 @@ class MultiFidelityGPSearcher(CurveSearcher):
         return np.vstack(drawn)
 
     def _rows(self, trials: Any, epochs: Any) -> Rows:
-        """Rows of trials, at an epoch each or one for all."""
+        """Rows of trials, each at its own epoch or all at the same."""
         from tuner.search.gaussian_process import Rows
 
         numbers = np.asarray(trials, dtype=np.int64)
@@ -316,7 +316,7 @@ class MultiFidelityGPSearcher(CurveSearcher):
 
 
 def kernel_for(space: Space) -> CurveKernel:
-    """The kernel, whose length suits the number of dimensions."""
+    """The kernel with a length scale that suits the number of dimensions."""
     from tuner.search.gaussian_process import CurveKernel
 
     length = math.sqrt(len(space.dimensions) / DIMENSIONS_OF_LENGTH)
@@ -334,7 +334,7 @@ def _farthest_and_best(observed: _Observed, count: int) -> npt.NDArray[np.int64]
 
 
 def scale(values: Floats) -> tuple[Floats, float]:
-    """Values [n], higher is better, with their middle at 0 and the good ones spread over a few units; and the unit.
+    """Values [n], higher is better, scaled: their median at 0, the good ones spread over a few units; and the unit.
 
     All below a little above the median are lifted to it: how bad a bad configuration is says nothing about where the
     best lie, and a few that diverged would flatten everything else.

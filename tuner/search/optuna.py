@@ -16,7 +16,7 @@ from tuner.search.curves import CurveSearcher
 from tuner.space import Choice, Config, Space
 from tuner.space.values import is_one_of
 
-SAMPLERS = ("TPESampler", "GPSampler", "RandomSampler")  # whose suggestions follow from the trials alone
+SAMPLERS = ("TPESampler", "GPSampler", "RandomSampler")  # their suggestions depend only on the trials
 REHEARSED = 12  # trials: more than TPE draws at random by default
 TPE_OPTIONS = {"multivariate": True, "group": True, "constant_liar": True, "n_startup_trials": 10}
 
@@ -56,7 +56,7 @@ class Optuna(SearchAlgorithm):
             raise StudyError("search=Optuna() needs the optuna package, which is missing; pip install 'optuna>=5,<6'")
         try:
             self._rehearse(space)
-        except Exception as error:  # options go to the sampler as they are: whatever it makes of them
+        except Exception as error:  # options go to the sampler unchecked: any error is possible
             raise StudyError(
                 f"Optuna.options needs to fit {self.sampler}, got {shown(self.options)} ({describe_error(error)}); "
                 "see the sampler's documentation"
@@ -76,7 +76,7 @@ class Optuna(SearchAlgorithm):
         searcher.suggest(REHEARSED)
 
     def create_sampler(self, seed: int) -> Any:
-        """The sampler, without Optuna's warnings of what is experimental."""
+        """The sampler, without Optuna's warnings about experimental features."""
         import warnings
 
         import optuna
@@ -92,7 +92,7 @@ class OptunaSearcher(CurveSearcher):
     """Gives all trials to a fresh Optuna study for each suggestion.
 
     Numbers are searched in the unit cube of the space, which carries scale, quantisation and distribution; categories
-    by their index. What is no part of a configuration is missing from its trial.
+    by their index. A trial lacks what isn't part of its configuration.
     """
 
     def __init__(self, problem: Problem, settings: Optuna) -> None:
@@ -130,7 +130,7 @@ class OptunaSearcher(CurveSearcher):
         return float(trial.suggest_float(name, 0.0, 1.0))
 
     def _as_optuna(self, trial: int) -> Any:
-        """A finished trial with the best value so far; a running one where there is none."""
+        """A finished trial with the best value so far; a running one if there is no value."""
         from optuna.trial import TrialState, create_trial
 
         curve = self._curves[trial]

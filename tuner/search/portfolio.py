@@ -1,7 +1,7 @@
 """Configurations to start a first study from, suggested by studies that come with tuner.
 
-`portfolio.json` has the trials of studies of the trainer's own hyperparameters, on varied data and networks, with what
-benchmarks/portfolio.py found of how these matter.
+`portfolio.json` has the trials of studies of the trainer's own hyperparameters, on varied data and networks, and how
+much each hyperparameter matters, as benchmarks/portfolio.py found.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tuner.search.features import Features, unordered_options
 from tuner.search.history import greedy, moved_inside
 from tuner.space import Config, Space, constructors
 
-CANDIDATES = 256  # random configurations of the user's space, of which the most useful are taken
-BEST = 8  # of each study's trials that are candidates too
-_STREAM = 4  # sets the random numbers that are drawn here apart
+CANDIDATES = 256  # random configurations of the user's space, from which the most useful are chosen
+BEST = 8  # trials of each study that are candidates, too
+_STREAM = 4  # keeps the random stream apart from others
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Covariance of what two trials stay behind, each a configuration x in a study s.
+    """Covariance of two trials' regrets, each of a configuration x in a study s.
 
     k = m(x, x')·(shared + own·[s = s']) + noise·[same trial], where m is Matérn 5/2 with a length for each
-    hyperparameter: what is good everywhere, and what is good in one study alone (the intrinsic model of Bonilla et al.
+    hyperparameter: what is good everywhere, and what is good in only one study (the intrinsic model of Bonilla et al.
     2007, with one correlation for all).
     """
 
@@ -54,8 +54,8 @@ class Portfolio:
         kinds: for each "random" where its trials started from random weights, "weights" from pretrained ones
         study: of each trial, the number of its study: [trials]
         configs: of each trial
-        regrets: of each trial, how far it stayed behind: 0 the best of its study, 1 a random one in the middle, 1.5 the
-            worst that counts: [trials]
+        regrets: of each trial: 0 the best of its study, 1 the median of random ones, 1.5 the worst that counts:
+            [trials]
     """
 
     space: Space
@@ -76,13 +76,13 @@ class Portfolio:
         )
 
     def points(self, configs: Sequence[Mapping[str, Any]]) -> Floats:
-        """Configurations [n], of any space, as points [n, columns], of which a unit is a length of the kernel."""
+        """Configurations [n], of any space, as points [n, columns], in units of the kernel's lengths."""
         units = np.array([self.space.encode(moved_inside(self.space, config)) for config in configs])
         return np.asarray(Features(self.space).points(units) / columns_of(self.space, self.kernel.lengths))
 
     def expected(self, configs: Sequence[Mapping[str, Any]], kinds: Collection[str]) -> Floats:
         """How far configurations [n] are expected to be behind the best in each study of these kinds: [studies, n]."""
-        from tuner.search.gaussian_process import matern  # which loads scipy
+        from tuner.search.gaussian_process import matern  # loads scipy
         from tuner.search.linear_algebra import cho_factor, cho_solve
 
         kernel, known = self.kernel, self.points(self.configs)
@@ -113,12 +113,12 @@ def columns_of(space: Space, lengths: Mapping[str, float]) -> Floats:
 
 @cache
 def shipped() -> Portfolio:
-    """What `portfolio.json` has."""
+    """The content of `portfolio.json`."""
     return read(json.loads(files("tuner.search").joinpath("portfolio.json").read_text(encoding="utf-8")))
 
 
 def read(told: Mapping[str, Any]) -> Portfolio:
-    """A portfolio as JSON has it: of a hyperparameter that is no part of a configuration the value is null."""
+    """A portfolio from JSON, where null is the value of a hyperparameter that isn't part of a configuration."""
     space = Space({name: _domain(**one) for name, one in told["space"].items()})
     names = list(told["space"])
     configs = [
@@ -147,10 +147,10 @@ def suggested_by_portfolio(
 
     Args:
         problem: what is searched
-        kinds: of the studies that are about such trials
-        defaults: what a hyperparameter is that the space doesn't have
+        kinds: only studies of these kinds are used
+        defaults: values of the hyperparameters that the space doesn't have
         top: how many
-        portfolio: instead of the one that is shipped
+        portfolio: used instead of the shipped one
     """
     portfolio = portfolio or shipped()
     if top < 1 or not set(portfolio.space.dimensions) & set(problem.space.dimensions):
@@ -164,7 +164,7 @@ def suggested_by_portfolio(
 
 
 def _candidates(problem: Problem, portfolio: Portfolio, kinds: Collection[str]) -> list[Config]:
-    """Random configurations of the space, and good ones; as near as may be to what the studies have searched."""
+    """Random configurations of the space, and good ones; as close as possible to what the studies searched."""
     space, found = problem.space, []
     for index, config in enumerate([*({} for _ in range(CANDIDATES)), *portfolio.best(kinds)]):
         generator = np.random.default_rng(np.random.SeedSequence(problem.seed, spawn_key=(_STREAM, index)))

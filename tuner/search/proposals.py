@@ -11,7 +11,7 @@ from tuner.space import LARGEST_LISTED, Config
 
 ATTEMPTS = 20
 RANDOM_ATTEMPTS = 1000
-_START, _UNSEEN, _LEARNED = 1, 2, 3  # set apart the random streams that are drawn here
+_START, _UNSEEN, _LEARNED = 1, 2, 3  # keep the random streams of this module apart
 
 
 class Proposals:
@@ -47,7 +47,7 @@ class Proposals:
         return config
 
     def propose(self, number: int) -> Config | None:
-        """The same, before it is known whether it becomes the trial: then `adopt` it, or `refuse` it."""
+        """Like `suggest`, but it isn't decided yet whether it becomes the trial: `adopt` or `refuse` it then."""
         if (self._trials is not None and number >= self._trials) or len(self._seen) >= self._size:
             return None
         config = self._starting_point()
@@ -58,7 +58,7 @@ class Proposals:
         self._seen.add(self._space.key(config))
 
     def expected_improvement(self, number: int) -> float | None:
-        """What the searcher expects of trial `number`; unknown where it doesn't say, or a starting point is left."""
+        """The searcher's expectation for trial `number`; None if it has none, or if starting points are left."""
         return None if self._starts else self._searcher.expected_improvement(number)
 
     def expect(self, trials: int | None) -> None:
@@ -74,7 +74,7 @@ class Proposals:
         return self._space.key(config) in self._learned
 
     def adopt(self, number: int, config: Config) -> None:
-        """A trial that exists already, as when a search goes on."""
+        """Take in a trial that exists already, for instance when a search goes on."""
         self._seen.add(self._space.key(config))
         self._searcher.adopt(number, config)
 

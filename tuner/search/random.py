@@ -17,7 +17,7 @@ from tuner.space import Config, Space
 class Random(SearchAlgorithm):
     """Draws from the space: a scrambled Sobol sequence (Owen 1998), or with `sobol=False` independent draws.
 
-    Any stretch of the sequence is spread over the whole space more evenly than independent draws are.
+    Any part of the sequence is spread over the whole space more evenly than independent draws.
     """
 
     sobol: bool = True
@@ -39,7 +39,7 @@ class RandomSearcher(Searcher):
         self._space, self._seed = space, seed
 
     def suggest(self, number: int, attempt: int = 0) -> Config:
-        """A draw that depends on seed, number and attempt alone."""
+        """A draw that depends only on seed, number and attempt."""
         return self._space.sample(np.random.default_rng([self._seed, number, attempt]))
 
 
@@ -47,7 +47,7 @@ class SobolSearcher(RandomSearcher):
     """Gives trial n the n-th point of the sequence; another attempt at the same trial is an independent draw."""
 
     def suggest(self, number: int, attempt: int = 0) -> Config:
-        """A point that depends on seed, number and attempt alone."""
+        """A point that depends only on seed, number and attempt."""
         if attempt or not self._space.dimensions:
             return super().suggest(number, attempt)
         config = self._space.decode(self._sequence.point(number))

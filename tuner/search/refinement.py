@@ -16,12 +16,12 @@ from tuner.space import Choice, Config, Domain, Float, GridSearch, Integer, Norm
 from tuner.space.values import is_number, same
 
 MARGIN = 0.1  # by which the range of the good trials is widened on either side, as a share of its width
-NARROWEST = 0.05  # of the old range, that the new one has on either side of the best
-BORDER = 0.05  # how near to an end of its range the best is at the border
-BEYOND = 0.25  # how far a range goes on beyond a border that the best lies at, as a share of the old one
+NARROWEST = 0.05  # share of the old range that the new one has at least on either side of the best
+BORDER = 0.05  # share of the range: the best counts as at the border if it is nearer to an end than this
+BEYOND = 0.25  # how far a new range goes beyond a border where the best is, as a share of the old range
 FEWEST_GOOD = 3
-MATTERS = 0.02  # share of the variance from which on a hyperparameter is worth several values of a grid
-DIGITS = 2  # of a new bound
+MATTERS = 0.02  # share of the variance that a hyperparameter needs to get several values in a grid
+DIGITS = 2  # significant digits of a new bound
 
 Limits = tuple[float, float]
 
@@ -51,8 +51,8 @@ def good_region(
 ) -> Region:
     """The region of the best `quantile` of the trials, of which there is at least one; higher values are better.
 
-    A number's new range is that of the good trials, somewhat widened. Where the best trial lies at the border of the
-    old range the new one goes beyond it, as far as `limits` (lowest and highest value by dotted name) allow. A choice
+    A number's new range is that of the good trials, somewhat widened. If the best trial is at the border of the old
+    range, the new one goes beyond it, as far as `limits` (lowest and highest value by dotted name) allow. A choice
     keeps the options that good trials had; constants and functions stay as they are.
     """
     order = np.argsort(-np.asarray(values, dtype=float), kind="stable")
@@ -75,7 +75,7 @@ def grid_of(region: Region, space: Space, importance: Mapping[str, float], *, co
     """The region as a grid of at most `configurations`, with the best one among them.
 
     Hyperparameters get their values in the order of their `importance` (shares of the variance by dotted name): a
-    number five, or three where that is too many, a choice all that it has; what hardly matters, or comes too late,
+    number five, or three if that is too many, a choice all its options; one that hardly matters, or comes too late,
     keeps the value of the best configuration.
     """
     best = space.flatten(region.best)
@@ -93,7 +93,7 @@ def grid_of(region: Region, space: Space, importance: Mapping[str, float], *, co
             grid[name] = GridSearch(tuple(found), conditions=grid[name].conditions)
         elif name in best:
             grid[name] = best[name]
-        else:  # no part of the best configuration: the middle, where it is part of another
+        else:  # isn't part of the best configuration: the middle value, for configurations that have it
             grid[name] = GridSearch((grid[name].decode(0.5),), conditions=grid[name].conditions)
     settled = _settled(space, grid)
     tried = {name for name, entry in settled.items() if isinstance(entry, Domain)}
@@ -149,7 +149,7 @@ def _round_to(value: float, direction: Any) -> float:
 
 
 def _clean(value: float) -> float:
-    """As a person writes it: 3 steps of 0.1 are 0.3."""
+    """The number as a person writes it: 3 steps of 0.1 are 0.3."""
     return float(f"{value:.12g}")
 
 
@@ -164,7 +164,7 @@ def _natural_limits(domain: Float | Integer) -> Limits:
 
 
 def _fewer_options(domain: Choice, known: Floats, best: float, limits: Limits | None) -> tuple[Any, bool]:
-    """A choice of what good trials had; of numbers in order also what lies between, and one more beyond the border."""
+    """A choice of the good trials' options; of ordered numbers also those between, and one more beyond the border."""
     size = len(domain.options)
     had = sorted({int(unit * size) for unit in known})
     options = list(domain.options)
@@ -179,7 +179,7 @@ def _fewer_options(domain: Choice, known: Floats, best: float, limits: Limits | 
 
 
 def _next_option(options: list[Any], index: int) -> Any:
-    """The next number of a list beyond the end at which the best lies: by the same factor, or the same step."""
+    """The next number beyond the end of a list where the best is: by the same factor, or the same step."""
     if index not in (0, len(options) - 1) or not all(is_number(option) for option in options):
         return None
     end, before = (options[0], options[1]) if index == 0 else (options[-1], options[-2])
@@ -223,7 +223,7 @@ def _settled(space: Space, entries: Mapping[str, Any]) -> dict[str, Any]:
         else:
             if isinstance(found[name], Domain):
                 found[name] = replace(found[name], conditions=tuple(open_conditions))
-            elif open_conditions:  # a constant that is part of some configurations only
+            elif open_conditions:  # a constant that is only part of some configurations
                 found[name] = Choice((found[name],), conditions=tuple(open_conditions))
     return {name: found[name] for name in space.names if name in found}
 

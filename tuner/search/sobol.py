@@ -1,8 +1,8 @@
 """A scrambled Sobol sequence: the same points as `scipy.stats.qmc.Sobol`, bit for bit, without its slow import.
 
-scipy.stats is the larger half of what `check` would load. The direction numbers (Joe and Kuo 2008) come from the file
-that scipy brings along; where a version of scipy has it no more, its own class is asked. Scrambled by a random
-lower triangular matrix and a shift for each dimension (Matoušek 1998).
+scipy.stats is more than half of what `check` would load. The direction numbers (Joe and Kuo 2008) come from a file of
+scipy; if a version of scipy doesn't have it, scipy's own class is used. Scrambled by a random lower triangular matrix
+and a shift for each dimension (Matoušek 1998).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tuner.search.base import Floats
 
 Integers = npt.NDArray[np.int64]
 
-BITS = 30  # of a coordinate, and so the logarithm of how many points there are
-PLACES = np.arange(BITS - 1, -1, -1)  # of binary digits, the highest first
+BITS = 30  # bits of a coordinate; there are 2^BITS points
+PLACES = np.arange(BITS - 1, -1, -1)  # places of binary digits, the highest first
 DIRECTIONS = "stats/_sobol_direction_numbers.npz"  # in scipy's folder
 
 
@@ -56,7 +56,7 @@ class Sobol:
 
 
 class Scipys:
-    """The same by scipy's class."""
+    """The same sequence, by scipy's class."""
 
     def __init__(self, dimensions: int, generator: np.random.Generator) -> None:
         from scipy.stats.qmc import Sobol as Found
@@ -73,7 +73,7 @@ class Scipys:
 
 
 def _file() -> Path | None:
-    """The direction numbers, in scipy's folder; None if they are there no more."""
+    """The file of direction numbers in scipy's folder; None if there is none."""
     found = find_spec("scipy")
     folders = (found and found.submodule_search_locations) or []
     return next((path for folder in folders if (path := Path(folder, DIRECTIONS)).is_file()), None)

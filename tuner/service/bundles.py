@@ -1,4 +1,4 @@
-"""A study file and the modules beside it that it imports: checked name by name, and laid out read-only."""
+"""A study file and the modules from its folder that it imports: checked name by name, and written read-only."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tuner.service.errors import Code, ServiceError
 from tuner.service.model import Limits, Submission
 from tuner.storage.durable import sync_all
 
-STUDY_JSON = "study.json"  # the one file of a study whose trials workers ask for
+STUDY_JSON = "study.json"  # the only file of a study whose trials workers ask for
 _MODULE = re.compile(r"[^/]+\.py")
-_LONGEST_NAME = 255  # bytes of UTF-8, of file systems
+_LONGEST_NAME = 255  # bytes of UTF-8, in file systems
 _DEEPEST = 16
 
 
 def check_bundle(submission: Submission, limits: Limits) -> None:
-    """Raise ServiceError for a bundle that is too large, has no study file, or has a name that leads out of it."""
+    """Raise ServiceError for a bundle that is too large, has no study file, or has a name that leads outside."""
     files = submission.files
     if len(files) > limits.bundle_files:
         raise _too_large(f"at most {limits.bundle_files} files", f"{len(files)}")
@@ -69,7 +69,7 @@ def digest_of(submission: Submission) -> str:
 
 
 def written(files: Mapping[str, bytes], within: Path) -> Path:
-    """A new folder with the files, which nothing writes to from now on; the paths are checked ones."""
+    """A new folder with the files, which is read-only from now on; the paths must be checked."""
     folder = within / f".new-{uuid.uuid4().hex}"
     try:
         for path, content in files.items():
@@ -86,7 +86,7 @@ def written(files: Mapping[str, bytes], within: Path) -> Path:
 
 
 def lay_out(new: Path, target: Path) -> None:
-    """Give a folder of `written` its name; files of an earlier submission that failed there are deleted."""
+    """Rename a folder of `written` to its final name; files of an earlier failed submission there are deleted."""
     remove(target)
     new.rename(target)
     for folder in (*_folders(target), target):
@@ -94,7 +94,7 @@ def lay_out(new: Path, target: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Delete a bundle, if it is there."""
+    """Delete a bundle, if it exists."""
     if folder.is_dir():
         folder.chmod(0o755)
         for inner in _folders(folder):
@@ -103,7 +103,7 @@ def remove(folder: Path) -> None:
 
 
 def _folders(folder: Path) -> Iterator[Path]:
-    """Those inside, each before what it holds."""
+    """The folders inside, each before its content."""
     for path in folder.iterdir():
         if path.is_dir():
             yield path
@@ -123,7 +123,7 @@ def _check_path(path: str) -> None:
 
 
 def _is_name(part: str) -> bool:
-    """Whether it is a name of a file or folder and nothing else, on every file system."""
+    """Whether it is a plain name of a file or folder on every file system."""
     try:
         length = len(part.encode())
     except UnicodeEncodeError:
@@ -133,7 +133,7 @@ def _is_name(part: str) -> bool:
 
 
 def _check_alike(files: Mapping[str, bytes]) -> None:
-    """Refuse two names that are one on some file systems, and a name that is a file and a folder."""
+    """Refuse two names that are the same on some file systems, and a name that is a file and a folder."""
     seen: dict[str, tuple[str, bool]] = {}
     for path in files:
         parts = path.split("/")

@@ -18,9 +18,7 @@ GOING_ON = ("running", "paused", "interrupted")  # trials that can
 def set_concurrency(
     connection: sqlite3.Connection, study: SubmittedStudy, concurrency: int, devices: Sequence[Device]
 ) -> None:
-    """Set it for the study's next driver, with the devices that this needs; before the check, the check sets the
-    devices.
-    """
+    """Set the number for the study's next driver, with the devices it needs; before the check, the check sets these."""
     columns: dict[str, object] = {"options": {**study.options, "concurrency": concurrency}}
     if study.facts and not study.external:
         wanted = studies.wanted_devices(connection, study.id)
@@ -31,7 +29,7 @@ def set_concurrency(
 def check_above(study: SubmittedStudy, limits: Mapping[str, float]) -> None:
     """Raise ServiceError for a limit that the study's run has reached already: its next driver would refuse it.
 
-    As long as a trial can go on, there is something left to do within it.
+    As long as a trial can go on, the limit leaves something to do.
     """
     counts: Mapping[str, int] = study.progress.get("trials") or {}
     if study.run is None or study.devices or any(counts.get(status) for status in GOING_ON):
@@ -49,7 +47,7 @@ def check_above(study: SubmittedStudy, limits: Mapping[str, float]) -> None:
 
 
 def check_limits(limits: Mapping[str, float], concurrency: int | None) -> None:
-    """Raise ServiceError for limits of a budget, or trials at once, that can't be."""
+    """Raise ServiceError for impossible limits of a budget or numbers of trials at once."""
     told = dict(limits) if concurrency is None else {**limits, "concurrency": concurrency}
     try:
         check_names(limits)

@@ -15,7 +15,7 @@ from tuner.machine import python_environment
 
 _PROC = Path("/proc")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE|_KEY$", re.IGNORECASE)
-END_SECONDS = 5.0  # that killed processes may take to be gone
+END_SECONDS = 5.0  # that killed processes may take to end
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class _Seen:
     state: str
     parent: int
     session: int
-    started: int  # clock ticks after the machine's start; a process id that is reused has another
+    started: int  # clock ticks after the machine's start; tells processes with the same id apart
     resident_pages: int
 
 
 def clean_environment(passed: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of this process without what looks like a secret, and with what is `passed` on."""
+    """The environment of this process without what looks like a secret, except for what is `passed` on."""
     kept = {name: value for name, value in python_environment().items() if not _SECRET.search(name)}
     return kept | dict(passed or {})
 
@@ -42,10 +42,10 @@ def session_bytes(leader: int) -> int:
 
 
 def end_session(leader: int) -> bool:
-    """Kill all processes of a session and those below its leader, at once; whether all are gone.
+    """Kill all processes of a session and those below its leader, at once; returns whether all are gone.
 
-    The leader is stopped first. It is killed last, once a look that began after it had stopped finds nothing below it:
-    what it started just before, and what is orphaned below it, is found there. A process that was killed counts until
+    The leader is stopped first. It is killed last, once a search that began after it had stopped finds no process below
+    it: such a search also finds processes that it started just before, and orphaned ones. A killed process counts until
     it is gone, which takes a moment if it holds much memory.
     """
     until = time.monotonic() + END_SECONDS
@@ -76,14 +76,14 @@ def _send(pid: int, number: signal.Signals) -> None:
 
 
 def kill_session(leader: int) -> None:
-    """Kill the processes of a session alone: those of other sessions below it end by themselves."""
+    """Kill only the processes of a session: those of other sessions below it end by themselves."""
     for one in _processes():
         if one.session == leader and one.state not in "ZX":
             _send(one.pid, signal.SIGKILL)
 
 
 def _belonging(leader: int, processes: list[_Seen]) -> list[_Seen]:
-    """Those of its session, and those below any of these."""
+    """The processes of the session, and those below any of these."""
     found = {one.pid for one in processes if leader in (one.session, one.pid)}
     while more := {one.pid for one in processes if one.parent in found} - found:
         found |= more

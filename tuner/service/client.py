@@ -26,8 +26,8 @@ __all__ = ["Client", "RemoteStudy", "RemoteTrial", "RequestError", "connect"]
 
 OVER = ("refused", "finished", "failed", "cancelled")
 POLL_SECONDS, LONGEST_POLL = 0.3, 5.0
-AGAIN_SECONDS, MOST_TRIES = 1.0, 8  # after a stream was cut; the wait doubles each time
-SILENT_SECONDS = 45.0  # after which a stream is taken for dead: the server says something every 15 s
+AGAIN_SECONDS, MOST_TRIES = 1.0, 8  # to wait after a stream was cut, doubled each time; tries
+SILENT_SECONDS = 45.0  # after which a stream counts as dead: the server sends something every 15 s
 
 
 def connect(url: str | None = None, token: str | None = None) -> Client:
@@ -70,13 +70,13 @@ class Client:
         options: Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> RemoteStudy:
-        """Submit a study file with the modules beside it that it imports.
+        """Submit a study file with the modules from its folder that it imports.
 
         A file whose name ends with .json holds a study as `tuner.study_to_json` writes it, whose trials `ask` gives to
-        workers; a `Study` with such trials may be given itself.
+        workers; a `Study` with such trials may be given directly.
 
         `options` are those of `tuner run` by their names, such as `{"trials": 40, "seed": 1}`. A submission with the
-        same `key` is accepted once; by default each call is a new submission, even if it has to be sent again.
+        same `key` is only accepted once; by default each call is a new submission, even if it has to be sent again.
         """
         body = {
             **_declared(study),
@@ -127,7 +127,7 @@ class Client:
                 return
 
     def stream(self, path: str, last: str | None = None) -> Iterator[tuple[str | None, dict[str, Any]]]:
-        """Events of a stream with their ids; goes on by itself, without a gap, where the connection is lost."""
+        """Events of a stream with their ids; if the connection is lost, it goes on by itself without a gap."""
         tries = 0
         while True:
             try:
@@ -146,7 +146,7 @@ class Client:
             tries += 1
 
     def read(self, path: str, query: Mapping[str, Any] | None = None) -> http.client.HTTPResponse:
-        """An answer that is no JSON, to be read and closed."""
+        """An answer that isn't JSON; the caller reads and closes it."""
         return self._connection.open("GET", path, query=query)
 
 
@@ -168,7 +168,7 @@ class RemoteStudy:
 
     @property
     def state(self) -> str:
-        """Its state when the service was asked last, such as "queued" or "running"."""
+        """Its state at the service's last answer, such as "queued" or "running"."""
         return str(self.record["state"])
 
     @property
@@ -225,7 +225,7 @@ class RemoteStudy:
                 elif first:  # comes after all events from before the stream began
                     return
                 else:
-                    break  # what has come meanwhile is read by another stream
+                    break  # later events are read by another stream
 
     def request(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """The answer to a request about this study; `path` is what follows its address, as "/notes"."""
@@ -279,7 +279,7 @@ class RemoteStudy:
     def download(self, file: str, target: str | Path) -> Path:
         """Save "report", "archive" (a tar of all files) or a figure such as "figures/curves" to a new file.
 
-        Raises StudyError if the file is there, or can't be written.
+        Raises StudyError if the file exists, or can't be written.
         """
         path = Path(target)
         with self._client.read(f"{self.path}/{file}") as answer:
@@ -294,7 +294,7 @@ class RemoteStudy:
 
 
 def number_of(study: int | str) -> int:
-    """The number that 17, "17" and "@17" name. Raises StudyError."""
+    """The number of a study given as 17, "17" or "@17". Raises StudyError."""
     text = str(study).removeprefix("@")
     if not (text.isascii() and text.isdecimal() and 0 < int(text) <= 2**53):
         raise StudyError(f"a study of a service is named by its number, got {str(study)!r}; write it as @17")
@@ -336,7 +336,7 @@ def _bundle(study_file: str | Path) -> dict[str, Any]:
 
 
 def _parsed(answer: http.client.HTTPResponse) -> Iterator[tuple[str | None, dict[str, Any]]]:
-    """Server-sent events, as the standard has their fields; each with its id."""
+    """Server-sent events, parsed as in the standard, each with its id."""
     place, data = None, ""
     for raw in answer:
         name, _, value = raw.decode("utf-8").rstrip("\r\n").partition(":")

@@ -1,4 +1,4 @@
-"""HTTP to a service, by the standard library alone: it works with the base installation."""
+"""HTTP to a service, only with the standard library: it works with the base installation."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tuner.errors import StudyError, one_line, shown
 from tuner.foreign_text import printable
 
 API = "/api/v1"
-SECONDS = 60.0  # that an answer may take to begin; a check takes as long
+SECONDS = 60.0  # until an answer must begin; a check may take as long
 LONGEST_ANSWER = 200_000_000
 
 
 class RequestError(StudyError):
     """A service refused a request, or can't be reached; `status` is the answer's, None if there was none.
 
-    `retry_after` are the seconds after which the service takes it, where it says so.
+    `retry_after` are the seconds after which the service accepts it, if it says so.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class RequestError(StudyError):
 
 
 def request_for(url: str, method: str, body: Any, token: str | None) -> urllib.request.Request:
-    """With the body as JSON, None for none, in the name of the token, if there is one."""
+    """A request with the body as JSON (None for no body), and the token if there is one."""
     request = urllib.request.Request(url, method=method)
     if token is not None:
         request.add_unredirected_header("Authorization", f"Bearer {token}")
@@ -50,16 +50,16 @@ def request_for(url: str, method: str, body: Any, token: str | None) -> urllib.r
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A token must not be sent to another server by a redirect."""
+    """Refuses redirects, which could send a token to another server."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 class Connection:
-    """Requests to one service in the name of one token.
+    """Requests to one service with one token.
 
-    Raises StudyError for an invalid address, and for one over which others could read a token.
+    Raises StudyError for an invalid address, and for a connection on which others could read a token.
     """
 
     def __init__(self, url: str, token: str | None = None) -> None:
@@ -97,7 +97,7 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         seconds: float = SECONDS,
     ) -> http.client.HTTPResponse:
-        """The answer, to be read and closed. Raises RequestError."""
+        """The answer, which the caller reads and closes. Raises RequestError."""
         request = request_for(self.url + API + path + _query(query), method, body, self._token)
         for name, value in (headers or {}).items():
             request.add_header(name, value)
@@ -123,7 +123,7 @@ class Connection:
 
 
 def checked_url(url: str) -> str:
-    """The address of a server, without what follows. Raises StudyError."""
+    """The address of a server, without path and query. Raises StudyError."""
     parts = _split(url if "://" in url else f"http://{url}")
     if parts is None:
         raise StudyError(f"a service has an address, got {shown(url)}; write it as https://tuner.example.org")
@@ -155,7 +155,7 @@ def is_loopback(url: str) -> bool:
 
 
 def path_of(*parts: object) -> str:
-    """A path whose parts are escaped, so that none of them leads elsewhere."""
+    """A path whose parts are escaped, so that none of them changes the route."""
     return "".join("/" + quote(str(part), safe="") for part in parts)
 
 

@@ -17,9 +17,9 @@ FOLDER = ".service"
 
 
 class DataFolder:
-    """`STORAGE/.service`: the database, bundles, files for and from drivers, caches of runs, and the lock.
+    """`STORAGE/.service`: the database, bundles, drivers' files, caches of runs, and the lock.
 
-    The lock is the kernel's and ends with the process that holds it, however that ends.
+    The kernel holds the lock and releases it when its process ends in any way.
     """
 
     def __init__(self, storage: str | Path) -> None:
@@ -33,7 +33,7 @@ class DataFolder:
         self._lock: int | None = None
 
     def make(self) -> None:
-        """Make the folders, which only this user may look into. Raises StudyError if that can't be done."""
+        """Create the folders, readable by this user only. Raises StudyError if that fails."""
         try:
             for folder in (self.path, self.bundles, self.drivers):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ class DataFolder:
             ) from error
 
     def lock(self) -> None:
-        """Hold it until `unlock` or the end of this process. Raises StudyError if another server works on it."""
+        """Hold the lock until `unlock` or the end of this process. Raises StudyError if another server has it."""
         self.make()
         handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -69,7 +69,7 @@ class DataFolder:
             self._lock = None
 
     def bundle(self, study: int) -> Path:
-        """Where a study's file and its modules lie."""
+        """The folder with a study's file and its modules."""
         return self.bundles / str(study)
 
     def attempt(self, study: int, attempt: int) -> Path:
@@ -85,7 +85,7 @@ class DataFolder:
 
     @property
     def free_bytes(self) -> int:
-        """Of the disk, for this user."""
+        """Free bytes on the disk, for this user."""
         return shutil.disk_usage(self.path).free
 
 

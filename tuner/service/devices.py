@@ -16,7 +16,7 @@ _STAT = Path("/proc/stat")
 
 
 def devices_here(cpus: int | None = None, gpus: int | None = None) -> tuple[Device, ...]:
-    """The GPUs and CPUs that this process may use; of each kind this many at most."""
+    """The GPUs and CPUs that this process may use; at most so many of each kind."""
     machine = this_machine()
     numbers = sorted(os.sched_getaffinity(0))[: machine.cpus][:cpus]
     named = [Device("gpu", index, gpu.uuid) for index, gpu in _numbered(read_gpus())]
@@ -51,7 +51,7 @@ class DeviceWatch:
         return [_use(device, owners.get((device.kind, device.index)), busy[device.kind], trials) for device in devices]
 
     def _cpus(self) -> dict[int, float]:
-        """Share of the time since the last call in which each CPU was busy; proc(5)."""
+        """For each CPU the share of busy time since the last call; proc(5)."""
         now = _cpu_times()
         found = {}
         for number, (busy, whole) in now.items():
@@ -75,7 +75,7 @@ def _gpus() -> dict[int, float]:
 
 
 def _numbered(gpus: Sequence[Gpu]) -> list[tuple[int, Gpu]]:
-    """By their numbers on this machine, unless several are parts of one."""
+    """The GPUs by their numbers on this machine, unless several are parts of one."""
     return list(enumerate(gpus)) if any(gpu.mig for gpu in gpus) else [(gpu.index, gpu) for gpu in gpus]
 
 

@@ -12,7 +12,7 @@ from tuner.service.connection import Connection
 
 @dataclass(frozen=True)
 class Login:
-    """Who is logged in where, and the file that holds the token."""
+    """A login: the user, the service, and the file with the token."""
 
     url: str
     user: str
@@ -21,13 +21,13 @@ class Login:
 
 
 def accept(url: str, secret: str, name: str, password: str) -> str:
-    """Set a password by a link that works once; the user's name. Raises RequestError."""
+    """Set a password by a link that works once; returns the user's name. Raises RequestError."""
     body = {"secret": secret, "password": password, "name": name}
     return str(Connection(url).ask("POST", "/welcome", body)["name"])
 
 
 def log_in(url: str, name: str, password: str, device: str, days: float | None = None) -> Login:
-    """Log in, keep a token that is named after this machine, and end the session. Raises RequestError."""
+    """Log in, store a token that is named after this machine, and end the session. Raises RequestError."""
     connection = Connection(url)
     with connection.open("POST", "/login", {"name": name, "password": password}) as answer:
         user = json.loads(answer.read())

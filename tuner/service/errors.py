@@ -18,16 +18,16 @@ class Code(StrEnum):
     CONFLICT = "conflict"  # not in this state
     TOO_MANY = "too_many"
     TOO_LARGE = "too_large"
-    UNAUTHENTICATED = "unauthenticated"  # nobody who is known
+    UNAUTHENTICATED = "unauthenticated"  # unknown caller
     FORBIDDEN = "forbidden"
     FULL = "full"  # the server's disk
-    UNAVAILABLE = "unavailable"  # for a moment
+    UNAVAILABLE = "unavailable"  # temporarily
 
 
 class ServiceError(TunerError):
-    """A refusal: `rule`, what was `got` and the `fix`; of a whole sentence of another's, `rule` alone.
+    """A refusal: `rule`, what was `got` and the `fix`; a complete sentence from elsewhere is only in `rule`.
 
-    `field` is where in the request it is.
+    `field` is the place in the request.
     """
 
     def __init__(

@@ -16,11 +16,11 @@ from tuner.results.time_left import TimeLeft, ahead_of
 from tuner.service.model import Progress
 from tuner.service.records import Records
 
-RECKON_SECONDS = 5.0  # seconds between two computations of the time left, at least
+RECKON_SECONDS = 5.0  # the least number of seconds between two computations of the time left
 
 
 class Followed:
-    """One run, which one thread follows and any may ask. Raises RunFolderError if there is none yet."""
+    """One run; one thread follows it, any may read it. Raises RunFolderError if there is no run yet."""
 
     def __init__(self, path: str, clock: Callable[[], float] = time.time) -> None:
         run = load_run(path)
@@ -37,7 +37,7 @@ class Followed:
         self._reading, self._using = threading.Lock(), threading.Lock()
 
     def new(self) -> bool:
-        """Take what has happened since the last call; whether anything has, before the first one included."""
+        """Read what has happened since the last call, or before the first; returns whether anything has."""
         with self._reading:
             events = self._follower.new()
             self._take(events)
@@ -62,7 +62,7 @@ class Followed:
             self._record.close()
 
     def keep(self, records: Records) -> None:
-        """When it has ended, store its record, so that the next server needn't read its events."""
+        """After the search, store its record, so that the next server needn't read its events."""
         with self._reading, self._using:
             digest, sound = self._follower.digest, not self._follower.damages
         if sound:
@@ -70,7 +70,7 @@ class Followed:
 
     @property
     def has_come_on(self) -> bool:
-        """Whether it has trained an epoch since it is followed."""
+        """Whether it has trained an epoch since it was first followed."""
         return self._record.epochs() > self._epochs_before
 
     @property
@@ -80,14 +80,14 @@ class Followed:
 
     @property
     def places(self) -> dict[str, str]:
-        """The running trials by the devices that they are on, as a run names these: "cuda:0"."""
+        """The running trials by their devices, with a run's names for these: "cuda:0"."""
         with self._using:
             running = [trial for trial in self._record.trials.values() if trial.status == "running" and trial.stays]
             return {device: trial.trial for trial in running for device in trial.stays[-1].devices}
 
     @contextmanager
     def looking(self) -> Iterator[RunRecord]:
-        """Its record, which doesn't change within the block; so the block must be short."""
+        """Its record, which doesn't change within the block; therefore the block must be short."""
         with self._using:
             yield self._record
 
@@ -98,7 +98,7 @@ class Followed:
             return tuple(trial.trial for trial in self._record.trials.values() if trial.status == "running")
 
     def progress(self) -> Progress:
-        """How far it is."""
+        """The search's progress."""
         with self._using:
             return self._progress()
 

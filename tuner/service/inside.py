@@ -1,7 +1,7 @@
-"""Opens files in a run's folder, where code of the study may have put anything: links, pipes, devices.
+"""Opens files in a run's folder, where the study's code may have created anything: links, pipes, devices.
 
 A path is opened component by component, each relative to the folder opened before it and without following links, so
-that nothing outside can be reached, also where somebody swaps a folder for a link meanwhile.
+that nothing outside can be reached, even if somebody replaces a folder by a link meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe that nobody writes to must not hold us
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe without a writer must not block us
 
 
 def parts_of(name: str) -> tuple[str, ...]:
@@ -27,7 +27,7 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 @contextmanager
 def opened_folder(root: Path, parts: tuple[str, ...] = ()) -> Iterator[int]:
-    """The descriptor of a folder in `root`, closed in the end; raises OSError, also for links and for what is none."""
+    """The descriptor of a folder in `root`, closed at the end; raises OSError, also for links and for non-folders."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts:

@@ -23,14 +23,14 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 class Kept:
     """The files in a folder, by keys of any length; may be used from several threads and processes.
 
-    At most a fixed number is kept, those used last, and none if the disk is nearly full.
+    At most a fixed number is kept, the last used ones, and none if the disk is nearly full.
     """
 
     def __init__(self, folder: Path, free_bytes: int, most: int) -> None:
         self._folder, self._free_bytes, self._most = folder, free_bytes, most
 
     def find(self, key: str) -> bytes | None:
-        """What was kept under the key; None if there is nothing that can be used."""
+        """What is stored under the key; None if there is nothing usable."""
         path = self._path(key)
         try:
             content = _read(path)
@@ -54,7 +54,7 @@ class Kept:
             self._path(key).unlink(missing_ok=True)
 
     def keep(self, key: str, lines: Iterable[bytes], still: Callable[[], bool] = lambda: True) -> None:
-        """Write the lines down; they count if they are `still` right afterwards. Does nothing where that can't be."""
+        """Store the lines; they count if they are `still` right afterwards. Does nothing if that isn't possible."""
         with suppress(OSError):
             self._folder.mkdir(mode=0o700, exist_ok=True)
             if shutil.disk_usage(self._folder).free < self._free_bytes:
@@ -71,7 +71,7 @@ class Kept:
         return self._folder / hashlib.sha256(key.encode("utf-8", "backslashreplace")).hexdigest()
 
     def _written(self, lines: Iterable[bytes]) -> Path:
-        descriptor, name = tempfile.mkstemp(dir=self._folder, prefix=".")  # which only this user may read
+        descriptor, name = tempfile.mkstemp(dir=self._folder, prefix=".")  # only this user may read it
         try:
             with os.fdopen(descriptor, "wb") as file:
                 crc = 0
@@ -85,7 +85,7 @@ class Kept:
         return Path(name)
 
     def _forget_old(self) -> None:
-        """All but those used last; what a killed server was writing goes in its turn."""
+        """Delete all except the last used ones; unfinished files of a killed server are deleted like others."""
         found = [(path.lstat().st_mtime, path) for path in self._folder.iterdir()]
         for _, path in sorted(found, reverse=True)[self._most :]:
             path.unlink(missing_ok=True)
@@ -96,7 +96,7 @@ def _sum(crc: int) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    """A regular file of this user's that nobody else may write to, nor put another one in its place. Raises OSError."""
+    """A regular file of this user that nobody else may write to or replace. Raises OSError."""
     for each in (path.parent, path):
         mode = each.lstat()
         if mode.st_uid != os.geteuid() or mode.st_mode & _OTHERS_MAY_WRITE:

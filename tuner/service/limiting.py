@@ -9,7 +9,7 @@ from tuner.errors import StudyError, did_you_mean, shown
 from tuner.service.model import Limits
 
 NAMES = tuple(field.name for field in fields(Limits))
-_MOST = {"page": Limits.page, "bundle_files": 1_000}  # what requests may hold at any server
+_MOST = {"page": Limits.page, "bundle_files": 1_000}  # the most that requests may contain at any server
 _FROM_ZERO = ("external_at_once", "free_bytes")
 
 

@@ -1,4 +1,4 @@
-"""The modules beside a study file that it imports, which a client sends along; found without executing anything."""
+"""The modules in a study file's folder that it imports, for a client to send; found without executing anything."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _IMPORTERS = ("import_module", "__import__")
 
 
 def bundle_of(study_file: str | Path) -> dict[str, bytes]:
-    """The study file and the modules beside it that it imports, and those that these import, by their paths.
+    """The study file and the modules in its folder that it imports, directly or indirectly, by their paths.
 
-    `import` anywhere in a file counts, in functions too, and `importlib.import_module` of a text; a name that is
-    computed can't be seen. Of a package, its `__init__.py` and the modules that are imported. Modules of Python itself
-    and links that lead out of the folder are left out. Raises StudyError if the study file can't be read as Python.
+    `import` counts anywhere in a file, also in functions, and `importlib.import_module` of a literal; a computed name
+    can't be found. Of a package the bundle has `__init__.py` and the imported modules. Modules of Python itself and
+    links that lead out of the folder are left out. Raises StudyError if the study file can't be read as Python.
     """
     file = Path(study_file)
     content = _read(file)
@@ -84,7 +84,7 @@ def _imported_by_call(node: ast.Call) -> str | None:
 
 
 def _files_of(folder: Path, module: tuple[str, ...]) -> Iterator[PurePosixPath]:
-    """The files that importing a module runs, as far as they lie in the folder: its packages', then its own."""
+    """The files in the folder that importing a module runs: its packages', then its own."""
     if not module or module[0] in sys.stdlib_module_names:
         return
     for depth in range(1, len(module) + 1):

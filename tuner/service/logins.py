@@ -11,11 +11,11 @@ from typing import Any
 from tuner.errors import StudyError
 from tuner.service.connection import checked_url
 
-SERVER, TOKEN = "TUNER_SERVER", "TUNER_TOKEN"  # environment variables that come first
+SERVER, TOKEN = "TUNER_SERVER", "TUNER_TOKEN"  # environment variables, which take precedence
 
 
 def server_of(url: str | None) -> str:
-    """The address that was given, or of $TUNER_SERVER, or of the last login. Raises StudyError if there is none."""
+    """The given address, or that of $TUNER_SERVER or of the last login. Raises StudyError if there is none."""
     found = url or os.environ.get(SERVER) or _read().get("server")
     if not found:
         raise StudyError("a command for a service needs its address, got none; log in first: tuner login URL")
@@ -29,7 +29,7 @@ def token_of(url: str) -> str | None:
 
 
 def keep(url: str, token: str) -> Path:
-    """Keep a token, and the address as that of later commands; returns the file."""
+    """Store a token, and the address for later commands; returns the file."""
     known = _read()
     _write({"server": url, "tokens": {**known.get("tokens", {}), url: token}})
     return _file()
@@ -56,7 +56,7 @@ def _read() -> dict[str, Any]:
 
 
 def _write(known: dict[str, Any]) -> None:
-    """Replace the file; it is never there with other permissions than its owner's."""
+    """Replace the file; at no time can others than its owner read it."""
     file = _file()
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

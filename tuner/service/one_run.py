@@ -1,6 +1,4 @@
-"""One run as the only study of a service that only shows it: `tuner show --web`. It doesn't matter who drives the
-run.
-"""
+"""One run as the only study of a service that only shows it, whoever drives it: `tuner show --web`."""
 
 from __future__ import annotations
 
@@ -30,14 +28,14 @@ _STATES = MappingProxyType(
         "running": State.RUNNING,
         "finished": State.FINISHED,
         "failed": State.FAILED,
-        "interrupted": State.PAUSED,  # as somebody may go on with it
+        "interrupted": State.PAUSED,  # because somebody may go on with it
     }
 )
 _log = logging.getLogger(__name__)
 
 
 class OneRun(Service):
-    """Shows a run as it is at each moment; starts, changes and ends nothing. `folder` is for what sessions need."""
+    """Shows a run's present state; starts, changes and ends nothing. `folder` is for data of sessions."""
 
     def __init__(self, run: Run, folder: Path) -> None:
         super().__init__(folder, devices=())
@@ -53,7 +51,7 @@ class OneRun(Service):
         self._thread.start()
 
     def close(self) -> None:
-        """Stop looking; the run goes on."""
+        """Stop following; the run goes on."""
         self._thread.end()
         super().close()
 
@@ -66,12 +64,12 @@ class OneRun(Service):
     def _listed(
         self, states: Collection[State], user: str | None, before: int | None, size: int
     ) -> Page[SubmittedStudy]:
-        """The run alone."""
+        """Only the run."""
         fits = before is None and user in (None, "") and (not states or self._study.state in states)
         return Page((self._study,) if fits else (), None)
 
     def progress(self, study: int) -> Progress | None:
-        """How far the search is, by its events."""
+        """The search's progress, from its events."""
         followed, told = self._run_followed, self.study(study).progress
         if followed is not None:
             return followed.progress()
@@ -83,10 +81,10 @@ class OneRun(Service):
         return self._run_followed
 
     def ended(self, study: int) -> Followed | None:
-        """The search after its driver has ended, as it was read for the page's first answer."""
+        """The search after its driver has ended, which was read for the page's first answer."""
         self.study(study)
         if self._run_ended is not None and self._run_ended.new():
-            self._run_ended = None  # something has happened since: it is read again
+            self._run_ended = None  # there are new events: it is read again
         return self._run_ended
 
     # The thread
@@ -95,7 +93,7 @@ class OneRun(Service):
         while not self._thread.rest(LOOK_SECONDS):
             try:
                 self._look()
-            except Exception:  # a folder that is gone for a while: what was read stays, and the next look tries again
+            except Exception:  # the folder is temporarily gone: what was read stays, and the next look tries again
                 _log.exception("the run can't be read now")
                 self._thread.rest(1.0)
 

@@ -1,4 +1,4 @@
-"""Orders to the search of a study: puts them into its run's inbox, and words the answers for the service."""
+"""Orders to the search of a study: puts them into its run's inbox, and phrases the answers for the service."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tuner.service.errors import Code, ServiceError
 from tuner.service.model import State, SubmittedStudy, User
 
 _NO_MORE = (State.CANCELLED, State.REFUSED)
-_ENDED_TRIALS = ("stop",)  # orders that mean nothing to a search that starts again
+_ENDED_TRIALS = ("stop",)  # orders about trials that have no meaning for a search that starts again
 
 
 def ordered(study: SubmittedStudy, run: Run | None, verb: str, arguments: Mapping[str, Any], by: User) -> Answer:
-    """The answer to an order, at once: "sent", or "waiting" where no search runs. Raises ServiceError."""
+    """The immediate answer to an order: "sent", or "waiting" if no search runs. Raises ServiceError."""
     if run is None:
         raise ServiceError(
             Code.CONFLICT, f"{verb!r} needs a study that has begun", f"one that is {study.state}", "wait for that"

@@ -1,4 +1,4 @@
-"""The study's next state after its driver's end, and why; a pure function."""
+"""A study's next state after its driver's end, and why; pure functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RunEnd:
 
     status: str
     interrupted_by: str | None = None
-    driven: bool = False  # by another process
+    driven: bool = False  # whether another process drives it
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def after(study: SubmittedStudy, look: Look, run: RunEnd | None, log: str, now: 
 
 
 def unreadable(study: SubmittedStudy, why: str, now: float) -> Next:
-    """The next state of a study whose driver left nothing that can be read; `resume` tries again."""
+    """The next state of a study whose driver left nothing readable; `resume` tries again."""
     if study.state is State.CANCELLED:
         return Next(None, "ended")
     return Next(State.FAILED, "failed", {"reason": f"what its driver left can't be read: {why}", "ended": now})

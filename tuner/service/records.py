@@ -1,7 +1,7 @@
-"""Records of long runs, stored for the next server: reading 200,000 events takes seconds, a record a part of a second.
+"""Records of long runs, stored for the next server: reading 200,000 events takes seconds, a record a fraction of one.
 
-A record is found by the digest of the very log that it was folded from, which is read each time; so one of another log,
-another metric or another version is never taken. The files hold JSON: a bad one can't be executed.
+A record is found by the digest of the log from which it was computed, which is read each time; so one of another log,
+metric or version is never used. The files hold JSON: a bad one can't be executed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tuner.history.records import RunRecord
 from tuner.history.stored_record import FORMAT, NoRecordError, lines_of, record_of
 from tuner.service.kept import Kept
 
-FEWEST_EPOCHS = 4_000  # of a run that is worth it: fewer are read in a moment
-MOST_RECORDS = 32  # those used last
+FEWEST_EPOCHS = 4_000  # of a run whose record is stored: fewer are read quickly
+MOST_RECORDS = 32  # the last used ones
 
 
 class Records:
-    """Those in a folder; may be used from several threads and processes. Where the disk is nearly full none is kept."""
+    """Records in a folder; several threads and processes may use it. If the disk is nearly full none is stored."""
 
     def __init__(self, folder: Path, free_bytes: int = 0) -> None:
         self._kept = Kept(folder, free_bytes, MOST_RECORDS)

@@ -1,4 +1,4 @@
-"""The good region of a study's run as the next study: what differs, and the submission that searches it."""
+"""The good region of a study's run as the next study: its differences, and its submission."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tuner.service.model import Limits, Submission, SubmittedStudy, of_driver
 from tuner.service.service import Service
 
 Kind = Literal["grid", "narrowed"]
-MOST_LINES = 2_000  # of each text, of which a difference is made
+MOST_LINES = 2_000  # of each text that are compared
 
 
 @dataclass(frozen=True)
 class NextStudy:
-    """A study for the good region of another: why there, its unified diff in lines, and what to submit."""
+    """A study for the good region of another one: why this region, its unified diff in lines, and its submission."""
 
     summary: str
     diff: list[str]
@@ -45,7 +45,7 @@ def next_study(service: Service, study: int, kind: Kind) -> NextStudy:
 
 
 def _submission(study: SubmittedStudy, text: Refined, files: dict[str, bytes]) -> Submission:
-    """What changes the study stands in the new file; how it is run is asked for as it was."""
+    """The submission: changes of the study are in the new file already; the driver's options stay the same."""
     return Submission(
         text.main,
         {**files, text.main: text.after.encode()},
@@ -65,7 +65,7 @@ def _new_name(stem: str, kind: Kind, files: dict[str, bytes]) -> str:
 
 
 def _files(bundle: Path, limits: Limits) -> dict[str, bytes]:
-    """The files of a bundle, which are still below its limits; what isn't a file is left out."""
+    """The files of a bundle, which are still within its limits; other entries are left out."""
     found: dict[str, bytes] = {}
     for folder, _, names in os.walk(bundle):
         for name in names:

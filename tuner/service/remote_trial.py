@@ -14,8 +14,8 @@ from tuner.service.connection import RequestError
 
 Answer = Literal["continue", "stop", "pause"]
 Value = float | Mapping[str, Any]
-Send = Callable[[str, str, Any], Any]  # a method, what follows a study's address, and a body: the answer
-PATIENCE_SECONDS = 600.0  # that a server may be away, for instance while it restarts
+Send = Callable[[str, str, Any], Any]  # from a method, a path below the study's address, and a body to the answer
+PATIENCE_SECONDS = 600.0  # that a server may be unreachable, for instance while it restarts
 AGAIN_SECONDS, LONGEST_WAIT = 1.0, 30.0
 
 
@@ -27,9 +27,9 @@ class RemoteTrial:
         number: counted from 0
         config: the hyperparameters
         seed: of its random numbers
-        epochs: to train it to, unless an answer says otherwise before
+        epochs: up to which it is trained, unless an answer says otherwise before
         from_epoch: the last epoch that is done
-        checkpoint: where the state after that epoch lies, as it was reported; None if nothing was
+        checkpoint: the reported place of the state after that epoch; None if none was reported
         rungs: epochs after which early stopping compares it
         attempt: how often it was handed out
     """
@@ -54,11 +54,11 @@ class RemoteTrial:
         return range(self.from_epoch + 1, self.epochs + 1)
 
     def report(self, epoch: int, value: Value, *, checkpoint: str | PathLike[str] | None = None) -> Answer:
-        """Record an epoch: "continue", or leave the trial: "stop", "pause". Raises RequestError.
+        """Record an epoch; returns "continue", or to leave the trial "stop" or "pause". Raises RequestError.
 
-        `value` is that of the study's metric, or several metrics by name. It is sent again where the answer is lost.
-        `checkpoint` says where the state after this epoch lies, for whichever worker goes on with the trial: its files
-        are not sent. Trials that never report one are not paused.
+        `value` is that of the study's metric, or several metrics by name. It is sent again if the answer is lost.
+        `checkpoint` says where the state after this epoch is, for the worker that goes on with the trial: its files are
+        not sent. Trials that never report one are not paused.
         """
         metrics = value if isinstance(value, Mapping) else float(value)
         place = {} if checkpoint is None else {"checkpoint": fspath(checkpoint)}
@@ -99,7 +99,7 @@ def ask(send: Send, worker: str) -> RemoteTrial | None:
 
 
 def persistently(send: Callable[[], Any]) -> Any:
-    """The answer; sends the request again when a server says so, and for ten minutes if no server answers."""
+    """The answer; repeats the request when a server says so, and for ten minutes if no server answers."""
     tries, until = 0, time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
@@ -108,7 +108,7 @@ def persistently(send: Callable[[], Any]) -> Any:
             away = error.status in (None, 502, 503, 504)
             if (not away and error.retry_after is None) or (away and time.monotonic() > until):
                 raise
-            if not away:  # it answers: it is busy, or its study is paused
+            if not away:  # the server answers: it is busy, or its study is paused
                 until = time.monotonic() + PATIENCE_SECONDS
             time.sleep(error.retry_after or min(LONGEST_WAIT, AGAIN_SECONDS * 2**tries))
             tries = tries + 1 if away else 0
@@ -122,6 +122,6 @@ def _keep(trial: weakref.ref[RemoteTrial], over: threading.Event, seconds: float
             return
         try:
             kept.heartbeat()
-        except StudyError:  # what the program itself sends next says why
+        except StudyError:  # the program's own next request will show why
             return
         del kept

@@ -7,11 +7,11 @@ from tuner.service.model import Role, SubmittedStudy, User
 
 _ORDER = (Role.VIEWER, Role.WORKER, Role.SUBMITTER, Role.ADMIN)
 HIGHEST, LOWEST = 10, -10  # priorities
-HIGHEST_OF_ALL = 0  # that everybody may give
+HIGHEST_OF_ALL = 0  # the highest that everybody may give
 
 
 def has(user: User, role: Role) -> bool:
-    """Whether the user's role is this one or above it."""
+    """Whether the user's role is this one or a higher one."""
     return not user.disabled and _ORDER.index(user.role) >= _ORDER.index(role)
 
 
@@ -35,7 +35,7 @@ def require_own(user: User, study: SubmittedStudy, what: str) -> None:
 
 
 def check_priority(user: User, priority: object) -> int:
-    """The priority, which the user may give. Raises ServiceError."""
+    """The priority, if the user may give it. Raises ServiceError."""
     if isinstance(priority, bool) or not isinstance(priority, int) or not LOWEST <= priority <= HIGHEST:
         raise ServiceError(
             Code.REFUSED, f"a priority is a whole number from {LOWEST} to {HIGHEST}", repr(priority)[:50], "use 0"

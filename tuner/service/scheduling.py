@@ -2,8 +2,8 @@
 
 Order: priority, then the device-hours of the study's user with a half-life of a day over the user's weight (as the
 fair-share factor of batch systems, https://slurm.schedmd.com/fair_tree.html), then submission. The first study that
-can't start yet gets a reservation; others start before it only where that doesn't delay it (EASY backfilling, Lifka
-1995, doi:10.1007/3-540-60153-8_35).
+can't start yet gets a reservation; others start before it only if that doesn't delay it (EASY backfilling, Lifka 1995,
+doi:10.1007/3-540-60153-8_35).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Share:
 
     @property
     def used(self) -> float:
-        """Less is first."""
+        """The use for sorting: less comes first."""
         return self.device_hours / self.weight
 
 
@@ -76,7 +76,7 @@ def plan(
     now: float,
     foresight: Foresight | None = None,
 ) -> Plan:
-    """The plan for all studies that wait, hold devices, or that others come after; `usage` is by the user's id.
+    """The plan for all studies that wait, hold devices, or for whose end others wait; `usage` is by the user's id.
 
     The same arguments give the same plan, and a plan that was carried out gives an empty one.
     """
@@ -129,7 +129,7 @@ class _Pool:
         self._free = [device for device in mine if (device.kind, device.index) not in taken]
         self._holders = {study.id: study for study in holders}
         self._releases = {study.id: (self._release(study), len(study.devices)) for study in holders}
-        self._first: SubmittedStudy | None = None  # that has to wait, and has a reservation
+        self._first: SubmittedStudy | None = None  # the first study that has to wait, which has a reservation
         self.starts: list[Start] = []
         self.pauses: list[Pause] = []
         self.reasons: dict[int, str] = {}
@@ -185,10 +185,10 @@ class _Pool:
             return max(self._now, self._foresight.ends.get(study.id, math.inf))
         if study.state is State.ENDING:
             return max(self._now, self._foresight.ends.get(study.id, self._now + PAUSE_SECONDS))
-        return self._now + PAUSE_SECONDS  # it was told to go
+        return self._now + PAUSE_SECONDS  # it was asked to pause
 
     def _room_before_first(self, study: SubmittedStudy) -> int:
-        """How many devices it could have now without delaying the first in line."""
+        """How many devices a study could have now without delaying the first in line."""
         if self._first is None:
             return len(self._free)
         start, spare = self._reservation(self._first)

@@ -1,4 +1,4 @@
-"""Called by the routes: every change of a study goes through here, is written with its author, and then carried out."""
+"""For the routes: every change of a study goes through here, is written with its author, and then carried out."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ class Service:
     """The search service of one storage folder; one process at a time may `start` it.
 
     Everything that reads or changes studies works before `start`, too. All methods may be called from any thread; `now`
-    and every time is in seconds since 1970. Each raises `ServiceError` for what a user did wrong: `not_found` for a
-    study that there isn't, `forbidden` where the role or the owner doesn't fit, `conflict` where the state doesn't.
+    and every time is in seconds since 1970. Each raises `ServiceError` for what a user did wrong: `not_found` for an
+    unknown study, `forbidden` if the role or the owner doesn't allow it, `conflict` if the state doesn't.
 
-    Long because it has a method for each thing that a user may do, with who may do it; the work is done beside it.
+    Long because it has a method for each thing that a user may do, with who may do it; other modules do the work.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Service:
         executor: Executor | None = None,
         passed: Mapping[str, str] | None = None,
     ) -> None:
-        """`devices` are those of this machine unless it is given; `passed` goes to drivers, secrets among it."""
+        """`devices` are by default this machine's; `passed` are environment variables for drivers, also secrets."""
         self.folder = DataFolder(storage)
         self.limits = limits or Limits()
         self.folder.make()
@@ -124,13 +124,13 @@ class Service:
         return self._listeners.add(listener)
 
     def backup(self, file: str | Path) -> None:
-        """Copy the database while it is in use. Raises StudyError for a file that is there."""
+        """Copy the database while it is in use. Raises StudyError if the file exists."""
         self.database.backup(Path(file))
 
     # Submitting
 
     def submit(self, submission: Submission, by: User, key: str | None = None) -> SubmittedStudy:
-        """Take a study, which is checked next. With the same `key` the same submission is taken once.
+        """Accept a study, which is checked next. A submission with the same `key` is only accepted once.
 
         Raises ServiceError: `refused`, `too_large`, `too_many`, `forbidden`, `full` (of the server's disk), `conflict`
         for a key of another submission.
@@ -187,7 +187,7 @@ class Service:
     def _listed(
         self, states: Collection[State], user: str | None, before: int | None, size: int
     ) -> Page[SubmittedStudy]:
-        """The newest `size` studies of these states (of all where there is none) that are older than `before`."""
+        """The newest `size` studies in these states (in all if none is given) that are older than `before`."""
         with self.database.reading() as connection:
             found = studies.page(connection, states=states, user=user, before=before, limit=size + 1)
         return Page(tuple(found[:size]), str(found[size - 1].id) if len(found) > size else None)
@@ -212,21 +212,21 @@ class Service:
         path = self.study(study).run
         try:
             return None if path is None else load_run(path)
-        except RunFolderError:  # deleted since
+        except RunFolderError:  # deleted meanwhile
             return None
 
     def progress(self, study: int) -> Progress | None:
-        """How far the study's search has come, by its events while it runs, else as it ended; None before."""
+        """The progress of the study's search, from its events while it runs, else at its end; None before."""
         told = self.study(study).progress
         stored = Progress(**{**told, "left": None}) if told else None
         return self._supervisor.progress(study) or stored
 
     def followed(self, study: int) -> Followed | None:
-        """The search of a study that runs now, as its events tell it; None if none runs."""
+        """The running search of a study, from its events; None if none runs."""
         return self._supervisor.followed(study)
 
     def ended(self, study: int) -> Followed | None:
-        """The search of a study that ended here lately, as its events told it to the end."""
+        """The search of a study that ended here recently, from all its events."""
         return self._supervisor.ended(study)
 
     def driver_log(self, study: int, start: int = 0, most: int = LOG_BYTES) -> bytes:
@@ -259,7 +259,7 @@ class Service:
             rights.require_own(by, found, "finishing a study")
             changed = steering.perform(connection, steering.FINISH, found, by, time.time())
             if changed and not found.devices and found.run is not None:
-                put(open_folder(found.run), "stop", {}, by.name)  # which its next driver obeys first
+                put(open_folder(found.run), "stop", {}, by.name)  # its next driver obeys this first
         return self._changed(study, "state") if changed else self.study(study)
 
     def cancel(self, study: int, by: User) -> SubmittedStudy:
@@ -387,6 +387,6 @@ class Service:
             self._changed(study, "state")
 
     def _came(self, study: int, kind: Kind) -> None:
-        """What the supervisor tells."""
+        """Handle what the supervisor tells."""
         with suppress(ServiceError):
             self._listeners.tell(Change(study, kind, self.study(study).state))

@@ -1,4 +1,4 @@
-"""What users may do with a submitted study, and the state that each verb leads to from each state."""
+"""What users may do with a submitted study, and to which state each verb leads from each state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Verb:
     leads: Mapping[State, State]
     done: frozenset[State]
     fix: str
-    told: str = ""  # in messages; its name unless it is given
+    told: str = ""  # name in messages; by default its own name
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "told", self.told or self.name)
@@ -63,7 +63,7 @@ WILL_FINISH = "is to finish: its next driver ends the search, scores the winner 
 
 
 def perform(connection: sqlite3.Connection, verb: Verb, study: SubmittedStudy, by: User, now: float) -> bool:
-    """Bring the study to the state that the verb leads to; whether anything changed. Raises ServiceError."""
+    """Bring the study to the verb's state; returns whether anything changed. Raises ServiceError."""
     if study.state in verb.done:
         return False
     becomes = verb.leads.get(study.state)
@@ -80,7 +80,7 @@ def perform(connection: sqlite3.Connection, verb: Verb, study: SubmittedStudy, b
 
 
 def _changes(verb: Verb, becomes: State, study: SubmittedStudy, by: User, now: float) -> dict[str, Any]:
-    """What changes with the state."""
+    """Columns that change with the state."""
     if becomes in (State.PAUSED, State.PAUSING):
         return {"reason": f"paused by {by.name}"}
     if becomes is State.CANCELLED:

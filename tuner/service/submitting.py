@@ -35,7 +35,7 @@ def accept(
     now: float,
     key: str | None = None,
 ) -> int:
-    """Take a submission; returns the study's id. Raises ServiceError, and then nothing is kept of it."""
+    """Accept a submission; returns the study's id. Raises ServiceError, and then nothing of it is stored."""
     check(submission, by, limits)
     _check_key(key)
     digest = bundles.digest_of(submission)
@@ -55,7 +55,7 @@ def accept(
     try:
         with database.changing() as connection:
             if key is not None and (known := keys.known(connection, by.id, key, digest)) is not None:
-                return known  # sent twice in the same moment
+                return known  # sent twice at the same time
             study = _inserted(connection, submission, by, limits, now)
             if key is not None:
                 keys.remember(connection, by.id, key, digest, study, now)
@@ -85,7 +85,7 @@ def check(submission: Submission, by: User, limits: Limits) -> None:
 
 
 def check_options(options: Mapping[str, Any], *, external: bool = False) -> None:
-    """Raise ServiceError for options that neither a study nor what drives it has."""
+    """Raise ServiceError for options that neither a study nor its driver has."""
     known = (*sorted(OF_STUDIES), *(OF_SEARCHES if external else OF_DRIVERS))
     for name in options:
         if name not in known:
@@ -116,7 +116,7 @@ def _inserted(connection: sqlite3.Connection, submission: Submission, by: User, 
     name = str(submission.options.get("name") or _declared_name(submission))
     study = studies.insert(
         connection,
-        name=name,  # the file's, until the check says what that calls the study
+        name=name,  # the file's name, until the check finds the study's
         user_id=by.id,
         user=by.name,
         state=State.CHECKING,
@@ -135,7 +135,7 @@ def _inserted(connection: sqlite3.Connection, submission: Submission, by: User, 
 
 
 def _declared_name(submission: Submission) -> str:
-    """What a study in JSON is called, or the study file: nothing of it was executed yet."""
+    """The name of a study in JSON, or of the study file: nothing of that was executed yet."""
     if submission.external:
         return str(json.loads(submission.files[submission.main])["name"])
     return submission.main

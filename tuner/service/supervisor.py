@@ -1,7 +1,7 @@
 """Starts, follows, pauses and ends drivers as the queue requires, in one thread.
 
 All lasting state is outside of its memory: that of studies in the database, that of drivers in their folders. So a
-server that starts after another was killed goes on where that one was, with the drivers that it finds.
+server that starts after another was killed goes on where that one stopped, with the drivers that it finds.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from tuner.service.troubles import Tell, Troubles
 from tuner.storage.locations import open_folder
 
 LOOK_SECONDS = 0.3  # between two passes
-PLAN_SECONDS = 2.0  # after which a new plan is made although only time has passed
-PLAN_SHARE = 4.0  # this many times as long as a plan took no other is made: a long queue takes a fifth of the thread
+PLAN_SECONDS = 2.0  # after which a new plan is made even without changes
+PLAN_SHARE = 4.0  # pause after a plan, as a multiple of its time: planning takes at most a fifth of the thread
 PATIENCE_SECONDS = 60.0  # after which a driver that was told to pause is interrupted, and once more later killed
-TYPICAL_SECONDS = 30.0  # between looks at how long studies take
+TYPICAL_SECONDS = 30.0  # between updates of how long studies take
 LOG_END_BYTES = 4_000
 ENDED_LATELY = 4  # searches that are kept in memory: reading a long one again takes seconds
 _ORDERS = {State.PAUSING: "pause", State.ENDING: "stop"}
@@ -47,7 +47,7 @@ class Supervisor:
 
     `searches` runs the drivers of external studies, `executor` all others.
 
-    Long because one thread takes every step, and a step reads what the one before it left.
+    Long because one thread takes every step, and a step reads what the previous one left.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class Supervisor:
         self._records, self._troubles = records, Troubles(database, tell, clock)
         self._followed: dict[int, Followed] = {}
         self._ended_lately: OrderedDict[int, Followed] = OrderedDict()
-        self._ordered: set[tuple[int, int, str]] = set()  # study, attempt and verb of the orders that were given
-        self._best: dict[int, float] = {}  # by study, as webhooks were told last
+        self._ordered: set[tuple[int, int, str]] = set()  # study, attempt and verb of given orders
+        self._best: dict[int, float] = {}  # by study: the last value sent to webhooks
         self._typical: dict[str, float] = {}
         self._typical_at = 0.0
         self._planned_for, self._plan_at, self._rest_until = -1, 0.0, 0.0
@@ -75,7 +75,7 @@ class Supervisor:
         self._thread = ServerThread(self._work, "tuner-supervisor")
 
     def start(self) -> None:
-        """Begin; the drivers that run are followed within a moment."""
+        """Start; running drivers are followed within a moment."""
         self._thread.start()
 
     def come(self) -> None:
@@ -87,16 +87,16 @@ class Supervisor:
         self._thread.end(wake=self._come.set)
 
     def progress(self, study: int) -> Progress | None:
-        """How far a study is that runs now."""
+        """The progress of a running study."""
         followed = self._followed.get(study)
         return None if followed is None else followed.progress()
 
     def followed(self, study: int) -> Followed | None:
-        """The search of a study that runs now."""
+        """The search of a running study."""
         return self._followed.get(study)
 
     def ended(self, study: int) -> Followed | None:
-        """The search of a study that ended here lately, to its end; None if something has happened since."""
+        """The search of a study that ended here recently, to its end; None if something has happened since."""
         followed = self._ended_lately.get(study)
         if followed is not None and followed.new():
             self._ended_lately.pop(study, None)
@@ -104,7 +104,7 @@ class Supervisor:
         return followed
 
     def places(self) -> dict[str, str]:
-        """The running trials of all studies by the GPUs that they are on."""
+        """The running trials of all studies by their GPUs."""
         return {device: trial for one in list(self._followed.values()) for device, trial in one.places.items()}
 
     def step(self) -> None:
@@ -117,15 +117,15 @@ class Supervisor:
             del self._followed[gone]
         changed = self._database.commits != self._planned_for and time.monotonic() > self._rest_until
         if changed or time.monotonic() > self._plan_at:
-            self._planned_for = self._database.commits  # before the plan is made: what comes meanwhile counts
-            begun = time.thread_time()  # a busy machine is no reason to rest longer
+            self._planned_for = self._database.commits  # before the plan is made, so that later changes count
+            begun = time.thread_time()  # not wall-clock time: a busy machine is no reason to pause longer
             self._apply(self.planned())
             took = time.thread_time() - begun
             self._plan_at = time.monotonic() + max(PLAN_SECONDS, PLAN_SHARE * took)
             self._rest_until = time.monotonic() + PLAN_SHARE * took
 
     def planned(self) -> Plan:
-        """What would be done now."""
+        """The present plan."""
         now = self._clock()
         with self._database.reading() as connection:
             known = studies.to_schedule(connection)
@@ -145,7 +145,7 @@ class Supervisor:
         while not self._thread.ending:
             try:
                 self.step()
-            except Exception:  # a disk that is full, or gone for a while: runs go on, and the next pass tries again
+            except Exception:  # the disk is full, or temporarily gone: runs go on, and the next pass tries again
                 _log.exception("a pass over the queue failed")
                 self._thread.rest(1.0)
             self._come.wait(LOOK_SECONDS)
@@ -173,13 +173,13 @@ class Supervisor:
             self._order(study, look)
 
     def _explain(self, study: SubmittedStudy, problem: str | None) -> None:
-        """Store why nothing newer is known of a running study, or that this is over."""
+        """Store why nothing newer is known about a running study, or that this problem is over."""
         with self._database.changing() as connection:
             studies.update(connection, study.id, reason=problem)
         self._tell(study.id, "state")
 
     def _begun(self, study: SubmittedStudy, run: str) -> SubmittedStudy:
-        """The study, once its driver's run folder is there."""
+        """The study, once its driver's run folder exists."""
         if study.state is not State.STARTING and study.run == run:
             return study
         with self._database.changing() as connection:
@@ -194,7 +194,7 @@ class Supervisor:
         return found
 
     def _follow(self, study: SubmittedStudy, run: str) -> None:
-        with suppress(RunFolderError, OSError):  # deleted under it
+        with suppress(RunFolderError, OSError):  # the run was deleted meanwhile
             followed = self._followed.get(study.id)
             if followed is None or followed.path != run:
                 followed = self._followed[study.id] = Followed(run, self._clock)
@@ -319,9 +319,7 @@ class Supervisor:
         self._tell(study, "state")
 
     def _start(self, start: Start) -> None:
-        """Write into the database that a driver starts, then start it: an unknown driver would be worse than a missing
-        one.
-        """
+        """Record in the database that a driver starts, then start it: an unknown driver is worse than a missing one."""
         with self._database.changing() as connection:
             now = self._clock()
             study = studies.get(connection, start.study)
@@ -338,7 +336,7 @@ class Supervisor:
             self._runs(study).start(self._task(study, start.devices), folder)
         except OSError as error:  # too many processes, or a full disk
             self._troubles.warn(study.id, f"its driver could not be started: {describe_error(error)}")
-        except Exception as error:  # an unexpected error: it counts as a death, too
+        except Exception as error:  # an unexpected error also counts as a death
             _log.exception("study %d: its driver could not be started", study.id)
             note_end(folder, f"it could not be started: {describe_error(error)}")
 

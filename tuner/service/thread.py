@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class ServerThread:
-    """Calls `work` once, which returns soon after `ending`; `name` is the thread's."""
+    """Calls `work` once, which must return soon after `ending`; `name` is the thread's."""
 
     def __init__(self, work: Callable[[], None], name: str) -> None:
         self._ended = threading.Event()
@@ -15,7 +15,7 @@ class ServerThread:
 
     @property
     def ending(self) -> bool:
-        """Whether it was asked to end."""
+        """Whether the thread was asked to end."""
         return self._ended.is_set()
 
     def start(self) -> None:
@@ -23,7 +23,7 @@ class ServerThread:
         self._thread.start()
 
     def rest(self, seconds: float) -> bool:
-        """Wait so long, or until it is asked to end; whether it was."""
+        """Wait so many seconds, or until it is asked to end; returns whether it was."""
         return self._ended.wait(seconds)
 
     def end(self, wake: Callable[[], None] = lambda: None) -> None:

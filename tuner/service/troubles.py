@@ -1,6 +1,4 @@
-"""Handles errors of one study: other studies go on, its owner sees them, and the step is tried again with longer
-waits.
-"""
+"""Handles errors of one study: others go on, its owner sees them, and the step is repeated with longer waits."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from tuner.service.model import State
 
 WAITS = (1.0, 5.0, 30.0, 60.0)  # seconds before a step that failed unexpectedly is tried again; the last one stays
 WARN_SECONDS = 60.0
-# A reason of the other states says what somebody wanted.
+# In other states the reason says what a user wanted.
 _EXPLAINED = (State.CHECKING, State.QUEUED, State.STARTING, State.RUNNING)
 _log = logging.getLogger(__name__)
 Tell = Callable[[int, Literal["state", "progress"]], None]
@@ -30,11 +28,11 @@ class Trouble:
 
     words: str
     times: int
-    until: float  # of a monotonic clock
+    until: float  # by a monotonic clock
 
 
 class Troubles:
-    """By study and step, the step in words: "read its run". One thread at a time works at a study."""
+    """Failures by study and step, with the step in words: "read its run". Only one thread at a time handles a study."""
 
     def __init__(self, database: Database, tell: Tell, clock: Callable[[], float] = time.time) -> None:
         self._database, self._tell, self._clock = database, tell, clock
@@ -50,7 +48,7 @@ class Troubles:
     ) -> None:
         """Do a step for a study, unless it failed a moment ago. Never raises.
 
-        An `expected` error may be over at the next pass, and is only logged as a warning.
+        An `expected` error may be gone at the next pass, and is only logged as a warning.
         """
         if self.rests(study, step):
             return
@@ -67,14 +65,14 @@ class Troubles:
         self._standing.pop((study, step), None)
 
     def tried(self, study: int, step: str, work: Callable[[], None]) -> None:
-        """Do a step that comes once. Never raises."""
+        """Do a step that isn't repeated. Never raises."""
         try:
             work()
         except Exception:
             _log.exception("study %d: the server failed to %s", study, step)
 
     def rests(self, study: int, step: str) -> bool:
-        """Whether it failed a moment ago, so that it has to wait."""
+        """Whether a step failed a moment ago and has to wait."""
         known = self._standing.get((study, step))
         return known is not None and time.monotonic() < known.until
 
@@ -91,7 +89,7 @@ class Troubles:
             self._standing.pop(key, None)
 
     def warn(self, study: int, problem: str) -> None:
-        """Into the server's log, once a minute: the next pass may find the same."""
+        """Write into the server's log, at most once a minute, because the next pass may find the same."""
         now = time.monotonic()
         if now > self._warned.get((study, problem), 0.0):
             self._warned = {known: until for known, until in self._warned.items() if until > now}

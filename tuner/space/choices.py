@@ -16,7 +16,7 @@ from tuner.space.values import canonical, is_writable, same
 
 @dataclass(frozen=True)
 class Choice(Domain):
-    """One of the listed values, all as likely; the unit interval has a bin of equal width for each."""
+    """One of the listed values, all equally likely; the unit interval has a bin of equal width for each."""
 
     options: tuple[Any, ...]
 

@@ -57,7 +57,7 @@ class Sampler:
         demanded: tuple[Any, ...] | None,
         generator: np.random.Generator,
     ) -> Any:
-        """A value for a dimension, one of those demanded if any are; raises NotSampled for a function too early."""
+        """A value for a dimension, one of those demanded, if any; raises NotSampled for a function called too early."""
         domain = self._dimensions[name]
         if demanded is not None:
             return domain.coerce(demanded[int(generator.random() * len(demanded))])

@@ -15,9 +15,9 @@ from tuner.space.values import canonical, same
 class ConditionGraph:
     """The conditions between the dimensions of a space, by dotted names.
 
-    `entries` are all domains and constants of the space. `order` has the dimensions with those that conditions ask for
-    before those that ask, functions as late as can be. Raises SpaceError for conditions on what isn't there, on values
-    that can't be, on each other in a circle, or that never hold together.
+    `entries` are all domains and constants of the space. `order` has the dimensions, each after those that its
+    conditions name, functions as late as possible. Raises SpaceError for conditions on unknown names, on impossible
+    values, on each other in a circle, or that never hold together.
     """
 
     def __init__(self, entries: Mapping[str, Any]) -> None:
@@ -29,7 +29,7 @@ class ConditionGraph:
             self._check_possible(name)
 
     def is_active(self, name: str, flat: Mapping[str, Any], *, missing: bool = False) -> bool:
-        """Whether all conditions hold; `missing` is the answer where the other dimension has no value yet."""
+        """Whether all conditions hold; `missing` is the answer if the other dimension has no value yet."""
         for other, allowed in self.of.get(name, ()):
             if other not in flat:
                 if not missing or not self.is_active(other, flat, missing=missing):
@@ -39,7 +39,7 @@ class ConditionGraph:
         return True
 
     def active(self, flat: Mapping[str, Any]) -> set[str]:
-        """Dimensions whose conditions hold, on others that are active themselves."""
+        """Dimensions whose conditions hold; inactive dimensions fulfil none."""
         present, active = dict(self._constants), set()
         for name in self.order:
             if self.is_active(name, present):
@@ -48,7 +48,7 @@ class ConditionGraph:
         return active
 
     def demanded(self, flat: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-        """The values that missing dimensions may have, for all that are there to be active."""
+        """The values that missing dimensions may have so that all given ones are active."""
         demanded: dict[str, tuple[Any, ...]] = {}
         names = list(flat)
         while names:
@@ -59,7 +59,7 @@ class ConditionGraph:
         return demanded
 
     def asked_of(self, name: str) -> list[Any]:
-        """The values of a dimension that conditions of others name."""
+        """The values of a dimension that the conditions of others name."""
         return [v for conditions in self.of.values() for other, values in conditions if other == name for v in values]
 
     def settled(self, dimensions: Mapping[str, Domain], fixed: Mapping[str, Any]) -> dict[str, Domain]:

@@ -1,7 +1,7 @@
 """The domains as users write them.
 
 Names, argument order and bounds are Ray Tune's: `randint` leaves `high` out, and so does `qrandint` in steps of 1; in
-longer steps it takes `high` in. Numbers of numpy become Python's.
+longer steps it includes `high`. Numbers of numpy become Python's.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ def grid_search(values: Iterable[Any]) -> GridSearch:
 
 
 def sample_from(function: Callable[..., Any]) -> SampleFrom:
-    """`function(config)`, or Ray's `function(spec)` with `spec.config`, of what was sampled before."""
+    """The result of `function(config)`, or Ray's `function(spec)` with `spec.config`, for what was sampled before."""
     return SampleFrom(function)
 
 
 def last_integer(high: int, q: int | None = None) -> int:
     """The last number below `high`, or `high` itself in steps longer than 1.
 
-    What is no whole number is left for `validate` to refuse.
+    Anything but a whole number is returned unchanged: `validate` refuses it.
     """
     high = plain(high) if is_number(high) else high
     left_out = q in (None, 1) and isinstance(high, int) and not isinstance(high, bool)
@@ -99,7 +99,7 @@ def _listed(kind: str, values: Iterable[Any]) -> tuple[Any, ...]:
         raise SpaceError(f"{kind} needs a list of values, got {shown(values)}; write {kind}([{shown(values)}])")
     if isinstance(values, set | frozenset):
         return in_order(values)
-    listed = tuple(islice(values, MOST_OPTIONS + 1))  # a range may be longer than memory
+    listed = tuple(islice(values, MOST_OPTIONS + 1))  # a range may be larger than memory
     if len(listed) > MOST_OPTIONS:
         raise SpaceError(f"{kind} takes up to {MOST_OPTIONS:,} values, got more of {shown(values)}; use randint(...)")
     return listed

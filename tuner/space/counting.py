@@ -10,11 +10,11 @@ from tuner.space.conditions import ConditionGraph
 from tuner.space.domain import Domain
 from tuner.space.values import canonical
 
-_ANOTHER = object()  # any value that no condition asks for
+_ANOTHER = object()  # stands for any value that no condition names
 
 
 class FiniteSpace:
-    """Dimensions that are all finite, with their conditions, beside constants."""
+    """Dimensions that are all finite, with their conditions; and constants."""
 
     def __init__(
         self, dimensions: Mapping[str, Domain], conditions: ConditionGraph, constants: Mapping[str, Any]
@@ -30,7 +30,7 @@ class FiniteSpace:
         return self._combinations(list(self._dimensions), dict(self._constants))
 
     def _combinations(self, names: list[str], flat: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """All values of the named dimensions on top of what `flat` has."""
+        """All combinations of the named dimensions' values, added to `flat`."""
         if not names:
             yield flat
             return
@@ -52,7 +52,7 @@ class FiniteSpace:
         return groups
 
     def _count(self, names: Sequence[str], flat: Mapping[str, Any]) -> int:
-        """Configurations on top of what `flat` has; values alike to all conditions multiply."""
+        """The number of configurations that begin with `flat`; values that no condition names are counted together."""
         if not names:
             return 1
         name, rest = names[0], names[1:]

@@ -40,7 +40,7 @@ class Domain(ABC):
                 ) from error
 
     def when(self, **conditions: Any) -> Self:
-        """The same domain, part of a configuration only where each named other has the value (or one of a list)."""
+        """The same domain, part of a configuration only if each named other has the value (or one of a list)."""
         if not conditions:
             raise SpaceError("when needs a condition, got none; write .when(optimizer='sgd')")
         added = tuple((name, _as_values(value)) for name, value in conditions.items())
@@ -63,7 +63,7 @@ class Domain(ABC):
         return math.inf
 
     def values(self) -> list[Any]:
-        """Every value of a finite domain, in order. Raises SpaceError for another."""
+        """Every value of a finite domain, in order. Raises SpaceError for an infinite one."""
         raise SpaceError(
             f"a grid needs a finite set of values, got {self.describe()}; use choice, grid_search or a q… domain"
         )
@@ -74,7 +74,7 @@ class Domain(ABC):
 
     @abstractmethod
     def validate(self, name: str) -> None:
-        """Raise SpaceError, naming the hyperparameter, where the declaration can't work."""
+        """Raise SpaceError, naming the hyperparameter, if the declaration can't work."""
 
     @abstractmethod
     def contains(self, value: Any) -> bool:
@@ -86,7 +86,7 @@ class Domain(ABC):
 
     @abstractmethod
     def encode(self, value: Any) -> float:
-        """Where the contained value lies in [0, 1]; nan where the domain is not encodable."""
+        """Where the contained value lies in [0, 1]; nan if the domain is not encodable."""
 
     @abstractmethod
     def decode(self, unit: float) -> Any:

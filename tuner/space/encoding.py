@@ -31,7 +31,7 @@ class UnitCube:
         return np.array(columns, dtype=float)
 
     def decode(self, unit: Sequence[float] | Units) -> dict[str, Any]:
-        """The configuration at a point [dimensions], by dotted names; one whose column is nan is left out."""
+        """The configuration at a point [dimensions], by dotted names; names whose column is nan are left out."""
         flat = dict(self._constants)
         for (name, domain), column in zip(self._dimensions.items(), unit, strict=True):
             if domain.encodable and not math.isnan(column) and self._conditions.is_active(name, flat):

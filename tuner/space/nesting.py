@@ -1,4 +1,4 @@
-"""Nested mappings of names, and the same with dotted names."""
+"""Converts nested mappings to dotted names, and back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _entries(declaration: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
 
 
 def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted names as nested ones."""
+    """A mapping with dotted names as nested mappings."""
     nested: dict[str, Any] = {}
     for path, value in flat.items():
         *sections, name = path.split(".")

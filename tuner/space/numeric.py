@@ -91,7 +91,7 @@ class _Range(Domain):
         return np.asarray((((np.log(multiples) if self.log else multiples) - bottom) / (top - bottom)).clip(0, 1))
 
     def number_at(self, unit: float) -> float:
-        """The number at `unit` of the scale, in no steps; it goes on below 0 and above 1."""
+        """The number at `unit` of the scale, ignoring steps; `unit` may be below 0 or above 1."""
         low, high = self._edges()
         bottom, top = self._scale(low), self._scale(high)
         value = bottom + unit * (top - bottom)

@@ -42,7 +42,7 @@ def space_record(space: Space) -> dict[str, Any]:
 
 
 def recorded_space(record: Mapping[str, Any]) -> Space:
-    """The space that `space_record` wrote down, as far as plain data can say it.
+    """The space that `space_record` wrote, as far as plain data can express it.
 
     Left out are functions (`sample_from`), choices of things that aren't plain, and conditions on either.
     """

@@ -23,17 +23,16 @@ from tuner.space.values import canonical, is_writable, plain, same
 Config = dict[str, Any]
 Constraint = Callable[[Config], bool]
 LARGEST_LISTED = 100_000  # configurations that are listed one by one to be counted, or tried on a grid
-DRAWS = 10_000  # until a constraint counts as one that can't be met
+DRAWS = 10_000  # after so many draws a constraint counts as impossible
 
 
 class Space:
-    """The configurations that a mapping of names to domains, constants or such mappings stands for.
+    """The configurations described by a mapping of names to domains, constants or nested mappings.
 
-    Nested names are joined by dots. `constraint` takes a whole configuration and says whether it may be tried: what
-    it rules out is never sampled, nor part of a grid. Raises SpaceError, with rule, value and fix, for a space that
-    can't work.
+    Nested names are joined by dots. `constraint` takes a whole configuration and says whether it may be tried: others
+    are never sampled, nor part of a grid. Raises SpaceError, with rule, value and fix, for a space that can't work.
 
-    Long because it is what users and searches ask of a space; counting, encoding and completing are modules beside it.
+    Long because it is what users and searches ask of a space; counting, encoding and completing are other modules.
     """
 
     def __init__(self, declaration: Mapping[str, Any], constraint: Constraint | None = None) -> None:
@@ -60,7 +59,7 @@ class Space:
         return f"Space({self.unflatten({**self.constants, **self.dimensions})!r})"
 
     def __eq__(self, other: object) -> bool:
-        """Spaces are equal where their domains, conditions and constants are."""
+        """Spaces are equal if their domains, conditions and constants are."""
         same = isinstance(other, Space) and self.dimensions == other.dimensions
         same = same and isinstance(other, Space) and self.constraint == other.constraint
         return same and isinstance(other, Space) and self.constants == other.constants
@@ -74,7 +73,7 @@ class Space:
 
     @property
     def conditions(self) -> dict[str, Conditions]:
-        """For each dimension the dotted names of others and the values of theirs under which it is active."""
+        """For each dimension the dotted names of others, with the values for which it is active."""
         return self._conditions.of
 
     @property
@@ -84,7 +83,7 @@ class Space:
 
     @cached_property
     def size(self) -> float:
-        """Number of distinct configurations, infinite where any dimension is continuous.
+        """Number of distinct configurations, infinite if any dimension is continuous.
 
         With a constraint only those that meet it count, up to LARGEST_LISTED without it; beyond, all do.
         """
@@ -100,9 +99,9 @@ class Space:
         return self.complete({}, generator)
 
     def complete(self, config: Config, generator: np.random.Generator) -> Config:
-        """The configuration with what is missing sampled and the constants filled in.
+        """The configuration with missing values sampled and the constants filled in.
 
-        What is missing is drawn such that what is given is part of the configuration and the constraint holds;
+        Missing values are drawn such that the given ones are part of the configuration and the constraint holds;
         `sample_from` functions may use each other's values. Raises SpaceError if a function fails, or the constraint
         holds for none of many draws.
         """
@@ -178,7 +177,7 @@ class Space:
     def fix(self, values: Mapping[str, Any], spellings: Mapping[str, str] | None = None) -> Space:
         """The space with dimensions (or constants) replaced by constants, by dotted name.
 
-        Conditions on a fixed dimension are settled: what they rule out leaves the space.
+        Conditions on a fixed dimension are decided: what they rule out leaves the space.
 
         Args:
             values: of the constants
@@ -221,7 +220,7 @@ class Space:
     def snap(self, units: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Points [n, len(dimensions)] of the unit cube, each as the encoding of the configuration that it decodes to.
 
-        The same as `encode(decode(unit))` row by row, and much faster where dimensions are continuous.
+        The same as `encode(decode(unit))` row by row, and much faster for continuous dimensions.
         """
         return self._cube.snap(units)
 
@@ -271,7 +270,7 @@ class Space:
         return any(name.startswith(path + ".") for name in self.names)
 
     def _coerce(self, name: str, value: Any) -> Any:
-        """A value as its dimension or the space's constant has it; what fits neither stays."""
+        """A value as its dimension or the space's constant has it; a value that fits neither is returned unchanged."""
         if name in self.dimensions and self.dimensions[name].contains(value):
             return self.dimensions[name].coerce(value)
         return self.constants[name] if name in self.constants and same(value, self.constants[name]) else value

@@ -12,12 +12,12 @@ from typing import Any, TypeGuard
 import numpy as np
 
 RAY_MODULE = "ray.tune.search.sample"
-STUDY_MODULE = "tuner_study_"  # what the modules of study files are called, followed by the file's name
-_FURTHER = re.compile(rf"^({STUDY_MODULE}\w*)-[0-9]+")  # of a file whose name another one has in this process
+STUDY_MODULE = "tuner_study_"  # prefix of the names of study files' modules, before the file's name
+_FURTHER = re.compile(rf"^({STUDY_MODULE}\w*)-[0-9]+")  # a further file of the same name in this process
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """An int or float that is finite as a float; a bool is none."""
+    """Whether it is an int or float that is finite as a float, and not a bool."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         return False
     try:
@@ -27,7 +27,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def is_one_of(value: object, options: Collection[str]) -> bool:
-    """Whether it is one of some texts; what is no text isn't asked, as it may compare to anything."""
+    """Whether it is one of some strings; other types aren't compared, because their == may do anything."""
     return isinstance(value, str) and value in options
 
 
@@ -69,12 +69,12 @@ def canonical(value: Any) -> str:
 
 
 def without_number(module: str) -> str:
-    """A module's name, or what begins with it, as any process has it: of a study file without its number here."""
+    """A module's name (or text that begins with one) without the number that a study file's has in this process."""
     return _FURTHER.sub(r"\1", module)
 
 
 def is_writable(value: object) -> bool:
-    """Whether events and tables can hold a value; not what contains itself, or fails when it is shown."""
+    """Whether events and tables can hold a value: not one that contains itself, or fails when it is shown."""
     try:
         return bool(canonical(value)) and str(repr(value)) == repr(value) and isinstance(str(value), str)
     except Exception:  # whatever the user's class does
@@ -101,5 +101,5 @@ def is_ray_grid(value: Any) -> bool:
 
 
 def in_order(values: Iterable[Any]) -> tuple[Any, ...]:
-    """As they come; those of a set in the same order in any process."""
+    """The values in their order; those of a set in an order that is the same in any process."""
     return tuple(sorted(values, key=canonical)) if isinstance(values, set | frozenset) else tuple(values)

@@ -1,8 +1,8 @@
 """Accounts of Azure's Blob Storage from the environment, for both libraries that read and write there.
 
-pyarrow takes no key and no other endpoint from the environment, and obstore takes both; so that a run needs one kind of
-settings, they are read here and given to both. Without any of them each library finds the account by itself: the
-identity of the machine, a workload's identity, `az login`.
+obstore reads a key and an endpoint from the environment, pyarrow doesn't; so that the same settings serve both, they
+are read here and passed to both. Without any of them each library finds the account by itself: the machine's identity,
+a workload's identity, `az login`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 SCHEMES = ("abfs", "abfss")
-# As Azure's command line and obstore name them; the first that is set counts
+# Names that Azure's command line and obstore use; the first that is set counts
 NAMES = ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
 KEYS = ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY")
 TOKEN = "AZURE_STORAGE_SAS_TOKEN"
@@ -27,14 +27,14 @@ ENDPOINT = "AZURE_STORAGE_ENDPOINT"  # such as https://ACCOUNT.blob.core.windows
 
 @dataclass(frozen=True, repr=False)
 class AzurePlace:
-    """An account of Azure's with a path in it, and what the environment says of the account.
+    """An Azure account with a path in it, and what the environment says about the account.
 
     Attributes:
         account: its name
         path: container and prefix
         key: of the account, or None
-        token: a shared access signature in place of the key, or None
-        endpoint: another than Azure's own, or None
+        token: a shared access signature instead of the key, or None
+        endpoint: one other than Azure's own, or None
     """
 
     account: str
@@ -67,11 +67,11 @@ class AzurePlace:
 
     @property
     def is_told(self) -> bool:
-        """Whether the environment says more than where the account is."""
+        """Whether the environment has more than the account's place: a key, a token or an endpoint."""
         return bool(self.key or self.token or self.endpoint)
 
     def filesystem(self) -> FileSystem:
-        """As pyarrow has it."""
+        """The file system for pyarrow."""
         from pyarrow.fs import AzureFileSystem
 
         options: dict[str, Any] = {}
@@ -86,7 +86,7 @@ class AzurePlace:
         return AzureFileSystem(self.account, **options)
 
     def options(self) -> dict[str, Any]:
-        """Of obstore's AzureStore."""
+        """Options for obstore's AzureStore."""
         told = {"account_name": self.account, "account_key": self.key, "endpoint": self.endpoint}
         if self.key is None:
             told["sas_key"] = self.token

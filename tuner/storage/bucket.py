@@ -14,14 +14,14 @@ from tuner.storage.outages import waits_for_the_store
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-RETRY_SECONDS = 6.0  # within one request; `waits_for_the_store` goes on from there
+RETRY_SECONDS = 6.0  # for one request; `waits_for_the_store` tries longer
 REQUEST_SECONDS = 60.0
 _STATUS = re.compile(r"status code: (\d+)")
 _CODE = re.compile(r"<Code>([^<]+)</Code>")
 
 
 class StoreProblem(Exception):  # noqa: N818 -- what it is; who asked makes a message of it
-    """A store can't give what was asked for: `reason`, as the end of a sentence, and `fix`."""
+    """A store can't provide what was requested: `reason`, as the end of a sentence, and `fix`."""
 
     def __init__(self, reason: str, fix: str) -> None:
         super().__init__(f"{reason}; {fix}")
@@ -33,7 +33,7 @@ class Stored:
     """One object.
 
     Attributes:
-        name: from the prefix that was listed, with / between its parts
+        name: relative to the listed prefix, with / between its parts
         size: in bytes
         etag: changes with the content; None if the store has none
     """
@@ -46,8 +46,8 @@ class Stored:
 class Bucket:
     """A bucket of an object store (s3, gs, abfs), read below one prefix or at one object.
 
-    Endpoint and account are found as for a run's folder. Methods raise StoreProblem if the store refuses, has no
-    such thing, or can't be reached for two minutes (at once where it never was).
+    Endpoint and account are found as for a run's folder. Methods raise StoreProblem if the store refuses, doesn't have
+    the object, or can't be reached for two minutes (at once if it was never reached).
     """
 
     def __init__(self, uri: str) -> None:
@@ -57,7 +57,7 @@ class Bucket:
         self.uri = uri
         try:
             folder = ObjectFolder(uri)
-            self.store = f"read {folder.store}"  # apart from run folders': another library, whose outages pass so
+            self.store = f"read {folder.store}"  # separate from run folders': another library with its own outages
             self._bucket, _, self._key = folder.key.partition("/")
             self._store: ObjectStore = object_store(
                 folder.uri, self._bucket, folder.filesystem, RETRY_SECONDS, timeout_seconds=REQUEST_SECONDS
@@ -78,7 +78,7 @@ class Bucket:
             return self._object()
 
     def read(self, one: Stored, start: int, end: int, *, alone: bool) -> bytes:
-        """Bytes `start` to `end` of an object, all of the content that its ETag names.
+        """Bytes `start` to `end` of an object, all from the content that its ETag identifies.
 
         `alone` says that the URI is the object's own.
         """
@@ -116,12 +116,12 @@ def _stored(row: Any, name: str) -> Stored:
 
 
 class _Changed(OSError):  # noqa: N818
-    """The object isn't the one that was listed."""
+    """The object has changed since it was listed."""
 
 
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
-    """Raise OSError, or the kind of it that says more, in place of obstore's errors."""
+    """Within the block obstore's errors become OSError or its subclasses."""
     from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionError, UnauthenticatedError
 
     try:
@@ -140,7 +140,7 @@ def _as_os_errors() -> Iterator[None]:
 
 @contextmanager
 def _told(bucket: Bucket) -> Iterator[None]:
-    """Raise StoreProblem in place of OSError."""
+    """Within the block OSError becomes StoreProblem."""
     name = bucket._bucket
     try:
         yield

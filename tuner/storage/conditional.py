@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 RETRY_SECONDS = 20.0
-ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", ENDPOINT)  # that pyarrow and obstore look for
+ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", ENDPOINT)  # variables that pyarrow and obstore read
 
 
 class UnconditionalStore(Exception):  # noqa: N818 -- what it is, rather than what went wrong
@@ -30,9 +30,9 @@ class UnconditionalStore(Exception):  # noqa: N818 -- what it is, rather than wh
 
 
 def create_object(uri: str, path: str, content: bytes, filesystem: FileSystem) -> bool:
-    """Write the object at `path`, which begins with its bucket, unless it is there; whether this call wrote it.
+    """Write the object at `path`, which begins with its bucket, unless it exists; returns whether this call wrote it.
 
-    Raises UnconditionalStore if that can't be had, and RunFolderError where the store refuses.
+    Raises UnconditionalStore if that isn't possible, and RunFolderError if the store refuses.
     """
     import obstore
     from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
@@ -62,10 +62,10 @@ def object_store(
     retry_seconds: float = RETRY_SECONDS,
     timeout_seconds: float | None = None,
 ) -> ObjectStore:
-    """The bucket as obstore has it, with the account and the endpoint of the URI and the environment.
+    """The bucket for obstore, with the account and the endpoint of the URI and the environment.
 
-    A request is tried again for `retry_seconds`, and may last for `timeout_seconds`. Raises UnconditionalStore for a
-    kind of store that obstore doesn't know.
+    A request is repeated for `retry_seconds`, and may take `timeout_seconds`. Raises UnconditionalStore for a kind of
+    store that obstore doesn't know.
     """
     from obstore.store import AzureStore, GCSStore, S3Store
 
@@ -91,7 +91,7 @@ def object_store(
 
 
 def _s3(uri: str, filesystem: FileSystem) -> dict[str, Any]:
-    """Options of obstore's S3Store for what a URI of pyarrow's says."""
+    """Options of obstore's S3Store for pyarrow's kind of URI."""
     parts = urlsplit(uri)
     query = dict(parse_qsl(parts.query))
     options: dict[str, Any] = {"region": query.get("region") or getattr(filesystem, "region", None) or "us-east-1"}
@@ -107,7 +107,7 @@ def _s3(uri: str, filesystem: FileSystem) -> dict[str, Any]:
 
 
 def _account() -> dict[str, Any]:
-    """Beside the variables and roles that obstore looks for itself."""
+    """An account found in addition to the variables and roles that obstore knows."""
     if "AWS_ACCESS_KEY_ID" in os.environ:
         return {}
     if importlib.util.find_spec("boto3") is not None:
@@ -115,7 +115,7 @@ def _account() -> dict[str, Any]:
 
         try:
             return {"credential_provider": Boto3CredentialProvider()}
-        except ValueError:  # boto3 finds none
+        except ValueError:  # boto3 finds no account
             return {}
     return _shared_credentials()
 

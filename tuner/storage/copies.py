@@ -1,5 +1,4 @@
-"""Copies objects of a store into this machine's cache once: complete or absent, resumed after a kill, one process at a
-time.
+"""Copies objects of a store into this machine's cache once: complete or absent, resumable, one process at a time.
 
     CACHE/objects/URI'S KEY/VERSION/files/…        what was copied, never changed afterwards
                            /VERSION/manifest.json  names, sizes and ETags; a version is a digest of these
@@ -7,7 +6,7 @@ time.
                            /current                the version that was copied last
     CACHE/objects/URI'S KEY.lock                   held while somebody copies; the kernel frees it after a kill
 
-A version whose objects all are what another one has too takes its files from there, as hard links.
+Objects that another version already has are hard links to its files.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ FOLDER, MANIFEST, CURRENT, PARTIAL = "objects", "manifest.json", "current", ".pa
 FILES, PARTS = "files", "parts"
 THREADS = 16
 PIECE_BYTES = 4 * 2**20
-RESERVE_BYTES = 10**9  # left free on the disk, as by what is decoded
+RESERVE_BYTES = 10**9  # left free on the disk, as for decoded images
 DAYS_KEPT = 30.0
 SECONDS_PER_DAY = 86_400.0
 MOST_BYTES_OF_A_NAME = 255
-MOST_OTHERS = 1_000  # that are remembered by name
+MOST_OTHERS = 1_000  # names that are remembered
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 
 
@@ -50,8 +49,8 @@ class Listing:
     Attributes:
         uri: of a prefix, or of one object
         objects: those that are wanted, sorted by name
-        others: names of those that aren't
-        alone: whether the URI is the one object's own
+        others: names of objects that aren't wanted
+        alone: whether the URI is that of the only object
     """
 
     uri: str
@@ -73,7 +72,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Copy:
-    """The place on this machine of a version of a URI's objects; without a version, of the one that was copied last."""
+    """Where this machine keeps a version of a URI's objects; without a version, the one that was copied last."""
 
     uri: str
     version: str | None = None
@@ -85,7 +84,7 @@ class Copy:
 
     @property
     def settled(self) -> Copy:
-        """The same with its version, where one is known."""
+        """The copy with its version, if one is known."""
         if self.version is not None:
             return self
         with suppress(OSError):
@@ -94,7 +93,7 @@ class Copy:
 
     @property
     def folder(self) -> Path:
-        """Of the version."""
+        """The version's folder."""
         return self.base / (self.settled.version or "none")
 
     @property
@@ -104,28 +103,28 @@ class Copy:
 
     @property
     def file(self) -> Path:
-        """Of a URI that is an object's own."""
+        """The file, for a URI of a single object."""
         return self.files / PurePosixPath(self.uri.partition("?")[0]).name
 
     @property
     def is_present(self) -> bool:
-        """Whether it is there, whole."""
+        """Whether the copy exists and is complete."""
         return (self.folder / MANIFEST).is_file()
 
     @property
     def is_whole(self) -> bool:
-        """Whether all its files have their sizes: somebody may have cleaned up, or the machine have crashed."""
+        """Whether all files have the right size: somebody may have deleted some, or the machine may have crashed."""
         rows = _manifest(self.folder).get("objects")
         return rows is not None and all(_has_size(self.files / row["name"], Stored(**row)) for row in rows)
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Names of objects that lie there too and weren't wanted."""
+        """Names of other objects there, which weren't wanted."""
         return tuple(_manifest(self.folder).get("others", ()))
 
 
 def listed(uri: str, wanted: Callable[[str], bool]) -> Listing:
-    """What lies below a prefix now; raises StoreProblem as Bucket does, and where a name can be none of a file."""
+    """What is below a prefix now; raises StoreProblem as Bucket does, and for a name that no file can have."""
     rows = Bucket(uri).objects()
     objects = tuple(one for one in rows if wanted(one.name))
     for one in objects:
@@ -139,7 +138,7 @@ def listed_alone(uri: str) -> Listing:
 
 
 def check_room(listing: Listing) -> None:
-    """Raise StoreProblem if this machine's cache has no room for what isn't there yet."""
+    """Raise StoreProblem if this machine's cache has no room for the missing objects."""
     copy = Copy(listing.uri, listing.version)
     if not copy.is_present:
         there = sum(path.stat().st_size for path in _files_of(copy.base / f"{PARTIAL}{listing.version}"))
@@ -147,10 +146,9 @@ def check_room(listing: Listing) -> None:
 
 
 def fetch(listing: Listing) -> Copy:
-    """Copy all of it, unless that was done; other processes that want it meanwhile wait.
+    """Copy everything that isn't copied yet; other processes that need it meanwhile wait.
 
-    Raises StoreProblem if the store can't give it, or the cache can't take it; what was copied stays for the next
-    try.
+    Raises StoreProblem if reading from the store or writing to the cache fails; copied files stay for the next try.
     """
     copy = Copy(listing.uri, listing.version)
     try:
@@ -173,7 +171,7 @@ def fetch(listing: Listing) -> Copy:
 
 
 class _Download:
-    """One process at work on one version."""
+    """One process that downloads one version."""
 
     def __init__(self, listing: Listing, copy: Copy) -> None:
         self._listing, self._copy = listing, copy
@@ -183,7 +181,7 @@ class _Download:
         self._etags_are_sums = True
 
     def perform(self) -> None:
-        if self._copy.folder.exists():  # damaged: what is left of it is where this one begins
+        if self._copy.folder.exists():  # damaged: begin with what is left of it
             self._copy.folder.rename(self._building)
         for folder in (FILES, PARTS):
             (self._building / folder).mkdir(parents=True, exist_ok=True)
@@ -225,12 +223,12 @@ class _Download:
         return path.stat().st_size if path.exists() else 0
 
     def _is_there(self, one: Stored) -> bool:
-        """Of an earlier try: by its size and, where the store has it, its checksum, as the machine may have crashed."""
+        """Whether an earlier try copied it, by size and, if possible, checksum: the machine may have crashed."""
         path = self._target(one)
         return _has_size(path, one) and self._fits(path, one)
 
     def _linked(self, one: Stored) -> bool:
-        """Whether another version had the same object, and it could be taken from there."""
+        """Whether another version has the same object, and it could be linked from there."""
         for earlier in self._earlier(one):
             with suppress(OSError):
                 if not self._fits(earlier, one):
@@ -250,7 +248,7 @@ class _Download:
 
     @cached_property
     def _known(self) -> dict[Path, set[Stored]]:
-        """What other versions have, by their folders."""
+        """The objects of other versions, by their folders."""
         return {
             path: {Stored(**row) for row in _manifest(path).get("objects", ())}
             for path in self._copy.base.iterdir()
@@ -258,7 +256,7 @@ class _Download:
         }
 
     def _get(self, one: Stored) -> None:
-        """Bring one object; a sum that doesn't fit twice in the same way shows that this store's ETags are no sums."""
+        """Get one object; the same wrong checksum twice shows that this store's ETags aren't checksums."""
         sums: list[str] = []
         while not self._stop.is_set():
             part = self._part(one)
@@ -279,7 +277,7 @@ class _Download:
         self._part(one).replace(target)
 
     def _fill(self, part: Path, one: Stored) -> None:
-        """Read what is missing of an object, piece by piece: a process that is killed loses the last piece alone."""
+        """Read the missing part of an object, piece by piece: a killed process only loses the last piece."""
         with part.open("ab") as file:
             start = file.tell()
             if start > one.size:
@@ -295,7 +293,7 @@ class _Download:
                 start = end
 
     def _fits(self, path: Path, one: Stored) -> bool:
-        """Whether the content is the one of the ETag, where that can be an MD5; multipart uploads have other ones."""
+        """Whether the content matches the ETag, if that can be an MD5; multipart uploads have other ETags."""
         found = _MD5.fullmatch(one.etag or "")
         return not (found and self._etags_are_sums) or _md5(path) == found[1]
 
@@ -337,8 +335,8 @@ def _no_room(folder: Path, needed: int, free: int | None = None) -> StoreProblem
 
 @contextmanager
 def _alone(base: Path) -> Iterator[None]:
-    """One process at a time, of all machines that share the cache."""
-    import fcntl  # Windows, where results are read, has none
+    """Lets one process work at a time, among all machines that share the cache."""
+    import fcntl  # missing on Windows, where results can be read
 
     base.mkdir(parents=True, exist_ok=True)
     with base.with_suffix(".lock").open("w") as file:
@@ -355,7 +353,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Write a file completely or not at all."""
     beside = path.with_name(f".{path.name}-{os.getpid()}")
     with beside.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -369,7 +367,7 @@ def _files_of(folder: Path) -> Iterator[Path]:
 
 
 def _prune(objects: Path, keep: Copy) -> None:
-    """Delete versions, and what is left of downloads, that nobody used for 30 days."""
+    """Delete versions, and remains of downloads, that nobody used for 30 days."""
     for path in objects.glob("*/*"):
         with suppress(OSError):
             used = (path / MANIFEST if (path / MANIFEST).exists() else path).stat().st_mtime

@@ -1,4 +1,4 @@
-"""Writes files completely or not at all, also with a power cut and on a network file system."""
+"""Writes files completely or not at all, also in a power cut and on a network file system."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 @contextmanager
 def written_beside(target: Path, content: bytes) -> Iterator[Path]:
-    """A file with the content in the target's folder, on the disk and not just on its way; gone at the end."""
+    """A temporary file with the content in the target's folder, synced to the disk; deleted at the end of the block."""
     make(target.parent)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     temporary = Path(name)
@@ -32,7 +32,7 @@ def written_beside(target: Path, content: bytes) -> Iterator[Path]:
 
 
 def linked(temporary: Path, target: Path, content: bytes) -> bool:
-    """A link appears completely or not at all, and only one process can make it, also on NFS."""
+    """Write a file by a hard link: it appears completely or not at all, for one process only, also on NFS."""
     try:
         os.link(temporary, target)
     except FileExistsError:
@@ -45,7 +45,7 @@ def linked(temporary: Path, target: Path, content: bytes) -> bool:
 
 
 def _written_exclusively(target: Path, content: bytes) -> bool:
-    """Where files have no links; a reader in between sees a part."""
+    """For file systems without links; a reader may see an incomplete file."""
     try:
         with target.open("xb") as file:
             file.write(content)
@@ -56,7 +56,7 @@ def _written_exclusively(target: Path, content: bytes) -> bool:
 
 @contextmanager
 def set_aside(target: Path) -> Iterator[None]:
-    """The name is free inside; what had it is deleted at the end, or comes back after an error."""
+    """Within the block the name is free; what had it is deleted at the end, or restored after an error."""
     aside = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     with suppress(FileNotFoundError):
         target.rename(aside)
@@ -73,7 +73,7 @@ def set_aside(target: Path) -> Iterator[None]:
 
 
 def make(folder: Path) -> None:
-    """Make the folder and those above it, so that a power cut doesn't take them."""
+    """Make the folder and those above it, so that a power cut doesn't remove them."""
     if not folder.is_dir():
         make(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -81,14 +81,14 @@ def make(folder: Path) -> None:
 
 
 def sync_all(folder: Path) -> None:
-    """`sync` for a folder with all in it."""
+    """`sync` for a folder with everything in it."""
     for path in (*folder.rglob("*"), folder):
         if path.is_dir() or path.is_file():
             sync(path)
 
 
 def sync(path: Path) -> None:
-    """Bring a file or folder to the disk, where its file system can."""
+    """Force a file or folder to the disk, if its file system can do that."""
     with suppress(OSError):  # some file systems don't sync folders
         handle = os.open(path, os.O_RDONLY)
         try:

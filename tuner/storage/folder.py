@@ -15,14 +15,14 @@ from tuner.errors import RunFolderError
 from tuner.storage.durable import linked, make, set_aside, sync, sync_all, written_beside
 from tuner.storage.sizes import Disk, disk_of, path_bytes
 
-MARK = "run.json"  # a folder with this file is a run's, out of which nothing in it may lead
+MARK = "run.json"  # a folder with this file is a run's: nothing in it may lead outside
 
 
 class Folder(ABC):
     """A folder of named files; names are relative, with forward slashes.
 
-    Every verb raises RunFolderError for a name that leads out of the folder: `..`, an absolute one, or on a disk a
-    symbolic link on its way.
+    Every method raises RunFolderError for a name that leads out of the folder: `..`, an absolute path, or on a disk a
+    symbolic link in the path.
     """
 
     uri: str
@@ -46,27 +46,26 @@ class Folder(ABC):
 
     @abstractmethod
     def read_at_most(self, name: str, most: int) -> bytes:
-        """The first `most` bytes of a file that may come from anybody; raises OSError if it is not a regular file."""
+        """The first `most` bytes of a file that anybody may have written; raises OSError if it isn't a regular file."""
 
     @abstractmethod
     def write(self, name: str, content: bytes) -> None:
         """Replace the file as a whole: a reader, also after a power cut, sees the old content or the new one."""
 
     def write_text(self, name: str, text: str) -> None:
-        """`write` in UTF-8; what has no UTF-8 (lone surrogates, as in odd file names) is written as its escape."""
+        """`write` in UTF-8; lone surrogates, as in odd file names, have no UTF-8 and are written as escapes."""
         self.write(name, text.encode("utf-8", "backslashreplace"))
 
     @abstractmethod
     def create(self, name: str, content: bytes) -> bool:
         """Write the file unless it exists; returns whether this call wrote it.
 
-        Of several callers, on any machines, exactly one gets True. `content` is one that no other
-        caller writes.
+        Of several callers, on any machines, exactly one gets True. No other caller may write the same `content`.
         """
 
     @abstractmethod
     def touch(self, name: str) -> None:
-        """Make the storage note now as the time of the file's last change; raises FileNotFoundError."""
+        """Set the time of the file's last change to now, by the storage's clock; raises FileNotFoundError."""
 
     @abstractmethod
     def modified(self, name: str) -> float:
@@ -74,7 +73,7 @@ class Folder(ABC):
 
     @abstractmethod
     def files(self, prefix: str = "") -> list[str]:
-        """Names of the files directly in the folder `prefix`, sorted; empty where there is no such folder."""
+        """Names of the files directly in the folder `prefix`, sorted; empty if there is no such folder."""
 
     @abstractmethod
     def folders(self) -> list[str]:
@@ -84,32 +83,32 @@ class Folder(ABC):
     def held_bytes(self, name: str = "", *, without: Collection[str] = ()) -> int:
         """Bytes of all files in the folder, or below `name` in it; names directly in it that are `without` don't count.
 
-        What a symbolic link leads to doesn't count either.
+        Targets of symbolic links don't count either.
         """
 
     @property
     def disk(self) -> Disk | None:
-        """The file system that it lies on; None for an object store, which has no end."""
+        """The file system of the folder; None for an object store, which has no size limit."""
         return None
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Delete the file, if it is there."""
+        """Delete the file, if it exists."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Delete the folder `name` and all in it, if it is there."""
+        """Delete the folder `name` and everything in it, if it exists."""
 
     @abstractmethod
     def rename(self, old: str, new: str) -> None:
-        """Give the folder `old` the name `new`, in place of a folder that has it; raises FileNotFoundError.
+        """Rename the folder `old` to `new`, replacing a folder of that name; raises FileNotFoundError.
 
         On a disk `new` is never seen with a part of its content; on an object store files are copied one by one.
         """
 
     @abstractmethod
     def fetch(self, name: str, target: Path) -> Path:
-        """A local folder with what the folder `name` holds: itself where it is local, else a copy under `target`."""
+        """A local folder with the content of the folder `name`: itself if it is local, else a copy under `target`."""
 
     def exists(self, name: str) -> bool:
         """Whether there is a file of that name."""
@@ -123,7 +122,7 @@ class LocalFolder(Folder):
     def __init__(self, path: str | Path, *, closed: bool = False) -> None:
         try:
             self.path = Path(path).expanduser().resolve()
-        except (RuntimeError, ValueError) as error:  # links that lead round in a circle, an unknown ~user, a NUL
+        except (RuntimeError, ValueError) as error:  # a circle of links, an unknown ~user, a NUL
             raise RunFolderError(f"a folder needs a valid path, got {str(path)!r}; {error}") from error
         self.uri = str(self.path)
         self._closed = closed
@@ -175,7 +174,7 @@ class LocalFolder(Folder):
         return created
 
     def touch(self, name: str) -> None:
-        os.utime(self.inside(name))  # without a time it is the file server's clock that counts
+        os.utime(self.inside(name))  # without a given time the file server's clock counts
 
     def modified(self, name: str) -> float:
         with self.inside(name).open("rb") as file:  # NFS asks its server when a file is opened
@@ -233,7 +232,7 @@ class LocalFolder(Folder):
 
 
 def inner_name(name: str, uri: str) -> str:
-    """The name, which is one inside the folder at `uri`; raises RunFolderError if it isn't."""
+    """The name, if it is inside the folder at `uri`; otherwise raises RunFolderError."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\0" in name:
         raise _outside(name, uri)
@@ -258,11 +257,11 @@ def _leads_into(path: Path, folder: Path) -> bool:
 
 
 def _below(path: Path, folder: Path) -> list[str]:
-    """The path and what leads to it from the folder."""
+    """The path and its parent folders below the folder."""
     whole, start = str(path), len(str(folder).rstrip(os.sep)) + 1
     return [whole[:end] for end in range(start + 1, len(whole)) if whole[end] == os.sep] + [whole]
 
 
 def _stays_in(entry: Path, folder: Path) -> bool:
-    """As `_leads_into`, for an entry of a folder that does."""
+    """Like `_leads_into`, for an entry of a folder for which that is true."""
     return not entry.is_symlink() or _leads_into(entry, folder)

@@ -1,4 +1,4 @@
-"""Identifies a process by more than its number, which another process may have by now, and says whether it lives."""
+"""Identifies a process, not only by its number, which another process may have by now; says whether it lives."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _CLOCK_SLACK_SECONDS = 5.0
 class ProcessIdentity:
     """A unique identity of a process; fields that the system doesn't provide are None.
 
-    A number means something only within the boot and the PID namespace it was given in: containers of a machine share
-    its boot but not their processes. The start time distinguishes a process from an earlier one with the same number.
+    A number is only valid within its boot and PID namespace: containers of a machine share the boot but not the
+    processes. The start time distinguishes a process from an earlier one with the same number.
     """
 
     pid: int
@@ -26,19 +26,19 @@ class ProcessIdentity:
 
     @classmethod
     def current(cls) -> ProcessIdentity:
-        """Of the process that asks."""
+        """The identity of this process."""
         return cls.of(os.getpid())
 
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity:
-        """Of a process that runs now, or hasn't been waited for."""
+        """The identity of a process that runs now, or hasn't been waited for."""
         if not _proc_shows_this_namespace():
             return cls(pid)
         stat = _stat(pid)
         return cls(pid, _boot(), _namespace(), stat and stat[1])
 
     def lives(self) -> bool | None:
-        """Whether it runs; None if this process can't tell, as it is of another machine, boot or container."""
+        """Whether it runs; None if that can't be known, because it is of another machine, boot or container."""
         here = ProcessIdentity.current()
         told = (self.boot, self.namespace, self.start)
         if None in told or (self.boot, self.namespace) != (here.boot, here.namespace):
@@ -64,7 +64,7 @@ def lived_at(pid: int, time: str | None) -> bool:
 
 
 def _exists(pid: int) -> bool:
-    if not 0 < pid < 2**31 or os.name == "nt":  # on Windows no search runs, and signal 0 is a Ctrl-C
+    if not 0 < pid < 2**31 or os.name == "nt":  # no search runs on Windows, where signal 0 is Ctrl-C
         return False
     try:
         os.kill(pid, 0)
@@ -90,14 +90,14 @@ def _stat(pid: int) -> tuple[str, int] | None:
     """State and start of a process; proc(5), fields 3 and 22."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
-        fields = text.rpartition(")")[2].split()  # the program's name before it may hold anything
+        fields = text.rpartition(")")[2].split()  # the program's name before it may contain anything
         return fields[0], int(fields[19])
     except (OSError, IndexError, ValueError):
         return None
 
 
 def _proc_shows_this_namespace() -> bool:
-    """Not so in a new PID namespace that kept its parent's /proc."""
+    """False in a new PID namespace that kept its parent's /proc."""
     return _link(_PROC / "self") == str(os.getpid())
 
 
@@ -109,7 +109,7 @@ def _boot() -> str | None:
 
 
 def _namespace() -> str | None:
-    """The time namespace too, as it moves the starts that are seen."""
+    """The PID and the time namespace; the latter shifts the start times that are seen."""
     pid, time = _link(_PROC / "self/ns/pid"), _link(_PROC / "self/ns/time")
     return None if pid is None else f"{pid} {time or ''}".strip()
 

@@ -1,9 +1,9 @@
 """The lease in a run's folder: only one process at a time holds and renews it, and drives the run.
 
 The lease is the file of the highest number in `lease/`. A process takes it by creating the next number, which the
-storage grants to one alone (a hard link on a disk and on NFS, a conditional PUT on an object store), and deletes the
-one before, which its holder misses at its next renewal. Nobody but its holder writes to a number, and none comes twice
-while the folder lasts, so that a process that was asleep for however long can take nothing back.
+storage allows only one process to do (a hard link on a disk and on NFS, a conditional PUT on an object store). It then
+deletes the previous file, whose holder notices that at its next renewal. Only its holder writes to a file, and numbers
+are never used again, so that a process that was suspended for any time can't take the lease back.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _held_here: set[str] = set()  # ids of the leases that this process holds
 
 @dataclass(frozen=True)
 class Pace:
-    """How often a lease is renewed, and how long after the last renewal it has run out, in seconds."""
+    """How often a lease is renewed, and how long after the last renewal it expires, in seconds."""
 
     renew_seconds: float = 5.0
     expire_seconds: float = 45.0
@@ -50,7 +50,7 @@ class Holder:
 
     @property
     def pid(self) -> int:
-        """Its number, on its host and in its container."""
+        """The process's number, on its host and in its container."""
         return self.process.pid
 
     def lives(self) -> bool | None:
@@ -64,7 +64,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class _Entry:
-    """The newest lease as it was read; without a holder where it can't be understood."""
+    """The newest lease as it was read; without a holder if it can't be parsed."""
 
     number: int
     content: bytes
@@ -95,11 +95,11 @@ class Lease:
 
     @property
     def lost(self) -> bool:
-        """Whether somebody took the lease over, or the run's folder is gone: its holder must write no more.
+        """Whether another process took the lease over, or the run's folder is gone: its holder must stop writing.
 
-        Costs nothing, except after the process was suspended or starved: then it looks before it answers. A storage
-        that can't be reached doesn't make a lease lost, as nobody else can write there either, as far as one can know.
-        Of a lease that was released it stays what it was then.
+        Costs nothing, except after the process was suspended or got no CPU: then it reads the storage first. If the
+        storage can't be reached, the lease isn't lost, because presumably others can't write there either. After
+        `release` the value no longer changes.
         """
         if not self._lost and not self._released and _clock() - self._looked > 2 * self._pace.renew_seconds:
             self._renew()
@@ -115,7 +115,7 @@ class Lease:
                 self._folder.write(_name(self._number), _written(self.holder, released=True))
         except FileNotFoundError:
             self._lost = True
-        except Exception:  # the folder is gone or can't be written to: nobody is kept out for long
+        except Exception:  # the folder is gone or not writable: others don't wait for long
             _log.debug("the lease of %s was not released", self._folder.uri, exc_info=True)
         finally:
             self._released = True
@@ -138,7 +138,7 @@ class Lease:
             _log.debug("the lease of %s was not renewed", self._folder.uri, exc_info=True)
 
     def _superseded(self) -> bool:
-        """Whether there is a newer lease, or none, or (where a store has no conditional writes) another's as this."""
+        """Whether there is a newer lease, or none, or (without conditional writes) another's of the same number."""
         if max(_numbers(self._folder), default=0) != self._number:
             return True
         return self._folder.read(_name(self._number)) != self._content
@@ -148,15 +148,15 @@ class Lease:
 def held(folder: Folder, *, take_over: bool = False, pace: Pace | None = None) -> Iterator[Lease]:
     """Hold the lease of the run in a folder, which may be new, for the length of a `with`; a thread renews it.
 
-    A holder is refused at once where it is known to live: on this machine, by boot, PID namespace and start of the
-    process. One that is known to be dead there is followed at once. Any other may be renewing from elsewhere: the
-    lease has run out when nobody renewed it for 45 s. How old it is, is measured by the storage's clock alone, with a
-    file written now, and from then on by this machine's stopwatch; so clocks may differ as they like, and only a file
-    server whose clock is set forward between two renewals would show a living holder as dead, which then finds its
-    lease lost. `take_over` takes it from a living holder, and waits until that one has noticed.
+    If the present holder is a process of this machine, it is known (by boot, PID namespace and start) whether it lives:
+    then this call is refused at once; if it is dead, it is replaced at once. Any other holder may be renewing from
+    elsewhere: its lease expires when it wasn't renewed for 45 s. The age is measured by the storage's clock, with a
+    file written now, and from then on by this machine's monotonic clock; so clocks may differ. Only if a file server's
+    clock is set forward between two renewals could a living holder seem dead; it then finds its lease lost. `take_over`
+    takes the lease from a living holder, and waits until that one has noticed.
 
-    A process that is suspended right after it asked `lost` can still write when it is woken; nothing but the storage
-    could prevent that.
+    A process that is suspended right after it asked `lost` can still write when it wakes up; only the storage could
+    prevent that.
 
     Raises RunFolderError if another process holds it, or the folder can't be written to.
     """
@@ -170,14 +170,14 @@ def held(folder: Folder, *, take_over: bool = False, pace: Pace | None = None) -
 
 
 def holder(folder: Folder) -> Holder | None:
-    """The process that drives the run now; None if there is none, or it is dead. Reads only, and waits for nothing.
+    """The process that drives the run now; None if there is none, or it is dead. Only reads, and doesn't wait.
 
-    Of a process elsewhere the last renewal is compared with this machine's clock: where that differs from the
-    storage's by more than 45 s, a look can be wrong, unlike `held`.
+    For a process elsewhere the last renewal is compared with this machine's clock: if that differs from the storage's
+    by more than 45 s, the answer can be wrong, unlike that of `held`.
     """
     try:
         entry = _newest(folder)
-    except (OSError, RunFolderError):  # of a folder that can't be read no more can be said
+    except (OSError, RunFolderError):  # nothing is known about a folder that can't be read
         return None
     if entry is None or entry.holder is None:
         return None
@@ -188,7 +188,7 @@ def holder(folder: Folder) -> Holder | None:
 
 
 def ever_held(folder: Folder) -> bool:
-    """Whether the run is one of those that have leases at all."""
+    """Whether the run has ever had a lease."""
     try:
         return bool(_numbers(folder))
     except (OSError, RunFolderError):  # something is there
@@ -196,7 +196,7 @@ def ever_held(folder: Folder) -> bool:
 
 
 def _take(folder: Folder, take_over: bool, pace: Pace) -> tuple[Lease, _Entry | None]:
-    """The lease, and what it was taken from where that may still live."""
+    """The lease, and the previous entry if its holder may still live."""
     try:
         return _taken(folder, take_over, pace)
     except (OSError, ValueError) as error:
@@ -221,7 +221,7 @@ def _taken(folder: Folder, take_over: bool, pace: Pace) -> tuple[Lease, _Entry |
 
 
 def _created(folder: Folder, number: int, pace: Pace) -> Lease | None:
-    """The lease of that number, unless another process was first; the holders of those before it see it by that."""
+    """The lease of that number, unless another process was first; it shows earlier holders that they lost theirs."""
     mine = _mine()
     _held_here.add(mine.id)
     try:
@@ -229,7 +229,7 @@ def _created(folder: Folder, number: int, pace: Pace) -> Lease | None:
             _held_here.discard(mine.id)
             return None
         numbers = _numbers(folder)
-        if max(numbers, default=number) > number:  # it was free because its holder was superseded long ago
+        if max(numbers, default=number) > number:  # the number was free because its holder was superseded long ago
             _held_here.discard(mine.id)
             folder.remove(_name(number))
             return None
@@ -243,7 +243,7 @@ def _created(folder: Folder, number: int, pace: Pace) -> Lease | None:
 
 
 def _await_end(folder: Folder, entry: _Entry, pace: Pace) -> None:
-    """Return once the holder is dead or its lease has run out; raises RunFolderError if it lives."""
+    """Return once the holder is dead or its lease has expired; raises RunFolderError if it lives."""
     lives = entry.lives()
     if lives is None:
         left = pace.expire_seconds - _age(folder, entry)
@@ -277,7 +277,7 @@ def _age(folder: Folder, entry: _Entry) -> float:
 
 
 def _let_stop(folder: Folder, ousted: _Entry, pace: Pace) -> None:
-    """The former holder sees within one renewal that it lost its lease; one that is dead needs no waiting for."""
+    """Wait until the former holder, if it lives, has seen that it lost its lease: one renewal at most."""
     seconds = pace.renew_seconds + 1
     _log.warning("%s: took the run over from %s; waiting %.0f s so that it stops", folder.uri, ousted, seconds)
     end = time.monotonic() + seconds
@@ -310,7 +310,7 @@ def _newest(folder: Folder) -> _Entry | None:
         with suppress(FileNotFoundError):  # taken over in between
             modified, content = folder.modified(_name(number)), folder.read(_name(number))
             return _Entry(number, content, modified, _read(content))
-        time.sleep(0.05)  # NFS may list for a while what is gone
+        time.sleep(0.05)  # NFS may list a deleted file for a while
 
 
 def _numbers(folder: Folder) -> list[int]:
@@ -328,7 +328,7 @@ def _mine() -> Holder:
 
 def _written(holder: Holder, *, released: bool = False) -> bytes:
     text = json.dumps({**asdict(holder), "released": released}, indent=2)
-    return (text + " " * released + "\n").encode()  # as long in both cases, for who reads it in that moment
+    return (text + " " * released + "\n").encode()  # the same length in both cases, for readers at that moment
 
 
 def _read(content: bytes) -> Holder | None:
@@ -358,5 +358,5 @@ def _kept(value: Any, kind: Any) -> Any:
 
 
 def _clock() -> float:
-    """Seconds, those in which the process or the machine slept included."""
+    """Seconds, including those in which the process or the machine slept."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -27,9 +27,9 @@ def open_folder(location: str | Path) -> Folder:
 
 
 def check_writable(folder: Folder) -> None:
-    """Write a file of 64 KiB into the folder, which is made where it is missing, and leave nothing of it.
+    """Write a file of 64 KiB into the folder, which is created if it is missing, and delete it again.
 
-    Raises RunFolderError with the storage's reason where that can't be done.
+    Raises RunFolderError with the storage's reason if that fails.
     """
     try:
         with marked(folder, bytes(PROBE_BYTES)):
@@ -44,9 +44,9 @@ def check_writable(folder: Folder) -> None:
 
 @contextmanager
 def marked(folder: Folder, content: bytes = b"") -> Iterator[str]:
-    """A file in the folder, which is made where it is missing, for the length of the block; yields its name.
+    """A file in the folder for the length of the block; yields its name. A missing folder is created.
 
-    Raises OSError or ValueError where it can't be written.
+    Raises OSError or ValueError if it can't be written.
     """
     name, missing = f".writable-{uuid.uuid4().hex}", _missing(folder)
     try:
@@ -57,18 +57,18 @@ def marked(folder: Folder, content: bytes = b"") -> Iterator[str]:
             folder.remove(name)
     finally:
         for made in missing:
-            with suppress(OSError):  # somebody else has put something there meanwhile
+            with suppress(OSError):  # somebody else has written something there meanwhile
                 made.rmdir()
 
 
 def no_space(error: BaseException | str | None) -> bool:
-    """Whether an exception, or its text, says that a disk, or the user's share of it, is full."""
+    """Whether an exception, or its text, says that a disk, or the user's quota, is full."""
     texts = [os.strerror(code) for code in _NO_SPACE]
     return getattr(error, "errno", None) in _NO_SPACE or any(text in str(error) for text in texts)
 
 
 def _missing(folder: Folder) -> list[Path]:
-    """The folders that would have to be made for this one, the innermost first."""
+    """The folders that would have to be created for this one, the innermost first."""
     if not isinstance(folder, LocalFolder):
         return []
     return [path for path in (folder.path, *folder.path.parents) if not path.exists()]

@@ -46,12 +46,12 @@ class ObjectFolder(Folder):
 
     @property
     def key(self) -> str:
-        """Bucket and prefix, as the file system has them."""
+        """Bucket and prefix, as the file system needs them."""
         return self._path
 
     @property
     def filesystem(self) -> FileSystem:
-        """What reads and writes there."""
+        """The file system that reads and writes there."""
         return self._filesystem
 
     @property
@@ -65,7 +65,7 @@ class ObjectFolder(Folder):
 
     def read(self, name: str) -> bytes:
         key, failed = self._key(name), False
-        for _ in range(_READS):  # pyarrow asks for the size, then reads so much: a wrong end where it changes between
+        for _ in range(_READS):  # pyarrow asks for the size, then reads so much: wrong if the object changes in between
             try:
                 content = self._content(key)
             except FileNotFoundError:
@@ -106,7 +106,7 @@ class ObjectFolder(Folder):
             created = create_object(self.uri, self._key(name), content, self._filesystem)
         except UnconditionalStore:
             return self._create_unconditionally(name, content)
-        return created or self.read(name) == content  # a request that was repeated on its way finds its own object
+        return created or self.read(name) == content  # a request that was repeated in transit finds its own object
 
     def touch(self, name: str) -> None:
         self.write(name, self.read(name))
@@ -167,7 +167,7 @@ class ObjectFolder(Folder):
         return target
 
     def _create_unconditionally(self, name: str, content: bytes) -> bool:
-        """Of callers that come within the delay the last wins; the best there is where no write can be conditional."""
+        """Of callers within the delay the last wins; without conditional writes nothing better is possible."""
         if self.exists(name):
             return False
         self.write(name, content)
@@ -187,7 +187,7 @@ class ObjectFolder(Folder):
 
 
 def _azure(uri: str) -> tuple[FileSystem, str] | None:
-    """File system and path in Azure; None for other stores, and where only the URI's query says how to reach it."""
+    """File system and path in Azure; None for other stores, and if only the URI's query says how to reach it."""
     parts = urlsplit(uri)
     if parts.scheme not in SCHEMES:
         return None
@@ -196,5 +196,5 @@ def _azure(uri: str) -> tuple[FileSystem, str] | None:
 
 
 def _quoted(location: str) -> str:
-    """A URI as typed, with what a URI can't hold as escapes."""
+    """A URI as typed, with escapes for characters that a URI can't contain."""
     return quote(location, safe="/%:@!$&'()*+,;=~", errors="replace")

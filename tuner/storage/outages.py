@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from tuner.storage.bucket import Bucket
     from tuner.storage.object_folder import ObjectFolder
 
-LONGEST_SECONDS = 120.0  # of an outage
+LONGEST_SECONDS = 120.0  # the longest outage
 SHORTEST_WAIT, LONGEST_WAIT = 0.5, 5.0  # between two tries, doubled each time; pyarrow tries for 6 s by itself
-# as pyarrow (with the libraries of Amazon and Azure) and obstore word what may pass: no connection, an answer that says
-# so, or an HTTP status of 500 and more
+# messages of pyarrow (with the libraries of Amazon and Azure) and obstore about temporary problems: no connection, an
+# answer that says so, or an HTTP status of 500 and more
 _PASSING = re.compile(
     r"NETWORK_CONNECTION|curlCode: (6|7|28|52|56)\b|REQUEST_TIMEOUT|SLOW_DOWN|THROTTLING|SERVICE_UNAVAILABLE"
     r"|INTERNAL_FAILURE|HTTP status 5\d\d|[Tt]imed? ?out|Connection (refused|reset)"
@@ -32,7 +32,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def waits_for_the_store(method: Method) -> Method:
-    """A method of what has a `store` that is tried again, for two minutes at most, while that can't be reached."""
+    """Decorates a method of an object with a `store`: repeats it, for two minutes at most, while that is down."""
 
     @wraps(method)
     def lasting(folder: ObjectFolder | Bucket, *arguments: Any, **options: Any) -> Any:
@@ -54,5 +54,5 @@ def waits_for_the_store(method: Method) -> Method:
 
 
 def is_passing(error: OSError) -> bool:
-    """Whether the store may answer later: it wasn't reached, or had too much to do; not so where it refuses."""
+    """Whether the store may answer later: it wasn't reached, or was overloaded; not if it refuses."""
     return not isinstance(error, FileNotFoundError | PermissionError) and bool(_PASSING.search(str(error)))

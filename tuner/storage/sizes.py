@@ -19,7 +19,7 @@ class Disk(NamedTuple):
 def path_bytes(path: Path, *, without: Collection[str] = ()) -> int:
     """Bytes of a file, or of all files below a folder; `without` are names directly in it that don't count.
 
-    Symbolic links count with their own few bytes: what they lead to lies elsewhere. What goes meanwhile doesn't count.
+    Symbolic links count with their own few bytes, without their targets. Files deleted meanwhile don't count.
     """
     try:
         if path.is_symlink() or not path.is_dir():
@@ -40,7 +40,7 @@ def _entry_bytes(entry: os.DirEntry[str]) -> int:
 
 
 def disk_of(path: Path) -> Disk | None:
-    """The file system that a path lies on, or will once it is there; None if the system doesn't say."""
+    """The file system of a path, even if the path doesn't exist yet; None if the system doesn't say."""
     there = next((each for each in (path, *path.parents) if each.exists()), None)
     if there is None:
         return None

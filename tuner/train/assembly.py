@@ -98,9 +98,9 @@ def assemble(
     strategy: Strategy | None,
     step_path: str | None,
 ) -> Parts:
-    """Load data and model, and make the rest to go with them; raises as `Trainer` does.
+    """Load data and model, and make the other parts for them; raises as `Trainer` does.
 
-    `image_size` is the one that the configuration asks for, None for the default of data and weights.
+    `image_size` is the configuration's, None for the default of data and weights.
     """
     where, strategy = with_index(torch.device(device)), strategy or Strategy()
     splits = load_splits(trial, seed=split_seed, image_size=image_size)
@@ -117,7 +117,7 @@ def assemble(
             *(network, splits, evaluator, strategy, where, chosen),
             epochs=epochs,
             model=trial.model_name,
-            note=notes.add,  # a method of an object that holds the feeds would keep it alive
+            note=notes.add,  # a method of an object with the feeds would keep that alive
         )
     fine_tuning = FineTuning(network, chosen, epochs)
     optimizer = build_optimizer(parameter_groups(fine_tuning.open(fine_tuning.due(0)), chosen["weight_decay"]), chosen)

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: tensors as safetensors, scalars as JSON, nothing pickled, a cut-off one recognised.
+"""Checkpoints on disk: tensors as safetensors, scalars as JSON, nothing pickled; an incomplete one is recognised.
 
 model.safetensors      the model's plain state_dict
 training.safetensors   the optimizer's tensors, their names starting with "optimizer."
@@ -28,7 +28,7 @@ INDEX = "training.json"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds: the model's `state_dict`, other tensors that training goes on from, and scalars."""
+    """A checkpoint's content: the model's `state_dict`, other tensors from which training goes on, and scalars."""
 
     model: dict[str, Tensor]
     training: dict[str, Tensor]
@@ -37,20 +37,20 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a trial had come: a checkpoint's scalars, of the types that they must have.
+    """A trial's progress: a checkpoint's scalars, with the right types.
 
     Attributes:
         epoch: finished epochs
-        step: steps of the epoch that was begun
+        step: finished steps of the current epoch
         opened: stages that learn
-        loss: sum over the images of the epoch that was begun
+        loss: sum over the images of the current epoch
         param_groups: of the optimizer's `state_dict`
-        scaler: state of what scales the gradients of fp16
+        scaler: state of the scaling of fp16's gradients
         average_updates: of the moving average of the weights
         micro_batch_size: images that went through the network at once
         oom_retries: steps that were taken again
-        failed_raises: attempts to raise the micro-batch again; 0 in checkpoints of before there were any
-        steps_at_size: steps since the micro-batch changed, likewise
+        failed_raises: failed attempts to raise the micro-batch again; 0 in checkpoints of older versions
+        steps_at_size: steps since the micro-batch changed; 0 in checkpoints of older versions
     """
 
     epoch: int
@@ -67,7 +67,7 @@ class Progress:
 
     @classmethod
     def of(cls, scalars: Mapping[str, Any]) -> Progress:
-        """From what was read. Raises ValueError if something is missing or of another type."""
+        """The progress in a parsed file. Raises ValueError if something is missing or of another type."""
         later = {"failed_raises": 0, "steps_at_size": 0}
         scalars = later | dict(scalars)
         counts = ("epoch", "step", "opened", "average_updates", "micro_batch_size", "oom_retries", *later)
@@ -80,7 +80,7 @@ class Progress:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint into `folder`, which may hold an older one; a crash can't pass a part off as the whole.
+    """Write a checkpoint into `folder`, which may hold an older one; after a crash a part is never taken for the whole.
 
     Raises OSError if it can't be written.
     """
@@ -98,7 +98,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """Read a checkpoint back, verified.
 
     Raises:
-        TrialError: it is cut off, damaged or none.
+        TrialError: it is cut off, damaged or missing.
     """
     index = _read_index(folder)
     for name in (MODEL, TRAINING):
@@ -107,17 +107,17 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 def read_model(folder: Path) -> dict[str, Tensor]:
-    """The model's tensors alone, verified.
+    """Only the model's tensors, verified.
 
     Raises:
-        TrialError: the checkpoint is cut off, damaged or none.
+        TrialError: the checkpoint is cut off, damaged or missing.
     """
     _verify(folder / MODEL, _read_index(folder))
     return _read_tensors(folder / MODEL)
 
 
 def checkpoint_epoch(folder: Path) -> int:
-    """Finished epochs of the trial that saved it; -1 where the index can't be read."""
+    """Finished epochs of the trial that saved it; -1 if the index can't be read."""
     try:
         return int(_read_index(folder)["scalars"]["epoch"])
     except (TrialError, KeyError, TypeError, ValueError):
@@ -133,7 +133,7 @@ def _read_index(folder: Path) -> dict[str, Any]:
 
 
 def _verify(path: Path, index: dict[str, Any]) -> None:
-    """Raise TrialError unless the file is as the index says."""
+    """Raise TrialError unless the file agrees with the index."""
     try:
         whole = _mark(path) == index["files"].get(path.name)
     except OSError:
@@ -152,14 +152,14 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     try:
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
-    except SafetensorError as error:  # a full disk, which its user deals with
+    except SafetensorError as error:  # a full disk: the caller handles OSError
         raise OSError(f"{path.name}: {error}") from error
     _sync(path)
     return _mark(path)
 
 
 def _write_text(path: Path, text: str) -> None:
-    """Completely or not at all: written to another name, then renamed."""
+    """Write completely or not at all: to another name, then renamed."""
     beside = path.with_suffix(".part")
     with beside.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -168,7 +168,7 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Wait until the disk has the file: what is older is deleted once a checkpoint is there."""
+    """Wait until the file is on the disk: older checkpoints are deleted once a new one exists."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -181,7 +181,7 @@ def _mark(path: Path) -> dict[str, Any]:
 def load_first_whole(trainer: Any, candidates: Sequence[Path]) -> list[str]:
     """Let a trainer go on from the first checkpoint that is complete and fits; returns the problems of those before it.
 
-    With none it starts from its beginning. Of several processes all call it, and process 0 alone reaches the files.
+    Without one it starts from its beginning. If there are several processes, all call it; only process 0 has the files.
     """
     problems: list[str] = []
     for candidate in candidates:
@@ -193,7 +193,7 @@ def load_first_whole(trainer: Any, candidates: Sequence[Path]) -> list[str]:
 
 
 def _go_on_from(trainer: Any, candidate: Path) -> str | None:
-    """The problem with a checkpoint; None if the trainer goes on from it."""
+    """What is wrong with a checkpoint; None if the trainer goes on from it."""
     group = trainer.group
     checkpoint, problem = group.told(_try_to_read(candidate) if group.rank == 0 else [None, None])
     if checkpoint is None:

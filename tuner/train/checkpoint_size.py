@@ -1,4 +1,4 @@
-"""How large a trial's checkpoints will be, found without weights: its network is made without contents."""
+"""How large a trial's checkpoints will be, found without weights: the network's tensors have no contents."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tuner.train.models import Network, empty_network
 from tuner.train.optimisation import parameter_groups
 from tuner.trial import ImageClassifier
 
-COPIES = {"adam": 2, "adamw": 2}  # of each weight that learns, in the optimizer's state
+COPIES = {"adam": 2, "adamw": 2}  # copies of each learning weight in the optimizer's state
 MATTERS = ("model", "optimizer", "ema_decay", "finetune", "stem", "freeze_batch_norm", "probe_epochs")
-UNKNOWN_CLASSES = 1000  # ImageNet's; the head of other data is smaller
-MOST_MODELS = 24  # that are made: a function of the user's may take a while for each
-HEADER_BYTES = 110  # of a tensor in a file: its name, type, shape and place
-STATE_NAMES = {"adam": 3, "adamw": 3, "sgd": 1}  # tensors for each weight that learns
+UNKNOWN_CLASSES = 1000  # ImageNet's; other data mostly has a smaller head
+MOST_MODELS = 24  # that are created: a user's function may take a while for each
+HEADER_BYTES = 110  # of a tensor in a file: its name, type, shape and offsets
+STATE_NAMES = {"adam": 3, "adamw": 3, "sgd": 1}  # tensors for each learning weight
 
 
 def checkpoint_bytes(
@@ -28,7 +28,7 @@ def checkpoint_bytes(
 ) -> tuple[int, dict[str, Any]]:
     """Bytes of the largest checkpoint that one of these configurations saves, and which configuration that is.
 
-    Of more than MOST_MODELS that differ in what matters, the first ones count.
+    If more than MOST_MODELS differ in what matters, the first ones count.
 
     Args:
         trial: whose network it is; weights are neither read nor downloaded
@@ -38,7 +38,7 @@ def checkpoint_bytes(
         classes: of the data
 
     Raises:
-        Exception: whatever a function of the user's raises that can't make its model.
+        Exception: whatever a user's function raises if it can't make its model.
     """
     chosen = {_key(trial, config): config for config in configs}
     sizes = [
@@ -49,7 +49,7 @@ def checkpoint_bytes(
 
 
 def _key(trial: ImageClassifier, config: dict[str, Any]) -> str:
-    """What configurations have in common whose checkpoints are alike; of a function's model all of it matters."""
+    """A key that configurations share if their checkpoints are alike; for a function's model all of it matters."""
     if not isinstance(trial.model, str):
         return json.dumps(config, sort_keys=True, default=str)
     chosen = trial.hyperparameters(config)
@@ -69,7 +69,7 @@ def _bytes(trial: ImageClassifier, chosen: dict[str, Any], *, epochs: int, chann
 
 
 class _Undrawn(TorchFunctionMode):
-    """No random values for tensors without contents: torch loads its compiler to work out their shape."""
+    """Skips random values for tensors without contents, for which torch would load its compiler."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return args[0] if func in (Tensor.normal_, Tensor.uniform_) else func(*args, **(kwargs or {}))

@@ -15,7 +15,7 @@ from tuner.trial import ImageClassifier
 
 
 def check_outputs(module: nn.Module, trial: ImageClassifier, splits: Splits) -> None:
-    """Raise TrialError unless a model that is the user's function has an output for every class."""
+    """Raise TrialError unless a model from a user's function has an output for every class."""
     if isinstance(trial.model, str):
         return
     example = splits.normalisation(splits.train.images(torch.arange(2)))
@@ -29,7 +29,7 @@ def check_outputs(module: nn.Module, trial: ImageClassifier, splits: Splits) -> 
 
 
 def check_images(images: int, least: int) -> None:
-    """Raise TrialError if several devices, which need `least` training images, have too few between them."""
+    """Raise TrialError if there are fewer training images than the `least` that several devices need."""
     if images < least > LEAST_BATCH:
         raise TrialError(
             f"devices that share each batch need {LEAST_BATCH} training images each, {least} in total, "

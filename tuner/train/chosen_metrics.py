@@ -1,6 +1,6 @@
-"""Metrics of the user's choice, computed by torchmetrics where the answers lie.
+"""Metrics of the user's choice, computed by torchmetrics on the device of the predictions.
 
-torchmetrics is imported here alone, and here in functions: its import takes scipy's with it, about a second.
+Only this module imports torchmetrics, and only in functions, because it also imports scipy: about a second.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def of_all_classes(metric: NamedMetric, probabilities: Tensor, labels: Tensor, c
         probabilities, labels, num_classes=count, average="none", validate_args=False, **metric.settings
     )
     images = torch.bincount(labels, minlength=count)
-    return each[(images > 0) & (images < len(labels))].mean()  # NaN where there is one class alone
+    return each[(images > 0) & (images < len(labels))].mean()  # NaN if there is only one class
 
 
 def recall_at_precision(
     metric: RecallAtPrecision, probabilities: Tensor, labels: Tensor, classes: Sequence[str]
 ) -> Tensor:
-    """The highest recall of the class at the precision; 0 where no threshold reaches it, NaN without its images."""
+    """The highest recall of the class at the precision; 0 if no threshold reaches it, NaN without its images."""
     from torchmetrics.functional.classification import binary_recall_at_fixed_precision
 
     metric.check_classes(classes)
@@ -59,7 +59,7 @@ def recall_at_precision(
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Of classes without images, which are dealt with."""
+    """Without warnings of classes without images, which are handled."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield

@@ -16,11 +16,11 @@ Forward = Callable[[Tensor], Tensor]
 class CompiledNetwork:
     """A network that is compiled when the first batch goes through it.
 
-    Batches of another size than the usual one go through the plain network, as does everything once compiling or the
-    compiled code failed; memory that runs out is left to the caller.
+    Batches of another size than the usual one go through the plain network, and so does everything once compiling or
+    the compiled code has failed; the caller handles running out of memory.
 
     Attributes:
-        failure: what went wrong, None as long as nothing did
+        failure: what went wrong, None if nothing did
     """
 
     def __init__(
@@ -70,7 +70,7 @@ def compiled_with_cuda_graphs(module: nn.Module) -> Forward:
 
 
 def release_compiler() -> None:
-    """Forget all compiled code of this process with its CUDA graphs, and end the processes that compiled it."""
+    """Drop all compiled code of this process with its CUDA graphs, and end the processes that compiled it."""
     torch.compiler.reset()
     inductor = sys.modules.get("torch._inductor.async_compile")
     if inductor is not None:

@@ -1,8 +1,8 @@
 """K-fold cross-validation as one trial: a network for each part, all trained an epoch at a time.
 
-So an epoch means the same as in other trials, to early stopping, checkpoints and the search: after it every network has
-seen its training images as often, and what is reported is the mean over the parts. What comes in between is as if each
-network were its own trial, with its own seed.
+So an epoch means the same as in other trials for early stopping, checkpoints and the search: after it every network has
+seen its training images equally often, and the mean over the parts is reported. Otherwise each network is trained like
+a trial of its own, with its own seed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from tuner.train.trainer import Trainer
 from tuner.trial import ImageClassifier
 from tuner.trial.metrics import STANDARD_ERROR
 
-NETWORKS = "networks"  # what names of the networks' tensors start with in a checkpoint
+NETWORKS = "networks"  # prefix of the networks' tensors in a checkpoint
 SUMMED = ("seconds", "oom_retries")
 HIGHEST = ("memory_peak_bytes", "memory_bytes", "memory_reserved_bytes", "device_memory_bytes")
 LOWEST = ("micro_batch_size",)
-NORMAL_90 = 1.645  # standard errors to either side of a mean that 90 % lie within
-STUDENT_90 = {2: 6.314, 3: 2.920}  # the same by Student's t, of this many values
+NORMAL_90 = 1.645  # 90 % lie within so many standard errors on either side of the mean
+STUDENT_90 = {2: 6.314, 3: 2.920}  # the same by Student's t, for this many values
 
 
 def told_error(values: Sequence[float]) -> float:
     """The reported standard error of a metric's mean over the k parts of a cross-validation; NaN for none.
 
-    The mean plus and minus 1.645 of it is a 90 % interval. It is that of `corrected_error`: quantiles of Student's t
-    made the interval too wide in `benchmarks/folds.py`, except with two or three parts, whose spread tells too little.
+    The mean plus and minus 1.645 times it is a 90 % interval. It is that of `corrected_error`, without quantiles of
+    Student's t, which made the interval too wide in `benchmarks/folds.py`; only with two or three parts, whose spread
+    is too uncertain, they are included.
     """
     return STUDENT_90.get(len(values), NORMAL_90) / NORMAL_90 * corrected_error(values)
 
@@ -46,8 +47,8 @@ def corrected_error(values: Sequence[float]) -> float:
     """The standard error of the mean over k parts; NaN where a value isn't finite.
 
     After Nadeau and Bengio (2003), "Inference for the generalization error": the networks share most of their training
-    images, so the variance of k values is taken times 1/k + 1/(k - 1), the second being the sizes of validation and
-    training, in place of 1/k.
+    images, so the variance of k values is multiplied by 1/k + 1/(k - 1), not by 1/k; the second term is the ratio of
+    the sizes of validation and training.
     """
     count = len(values)
     if not all(map(math.isfinite, values)):
@@ -62,9 +63,9 @@ class CrossValidated:
     each: tuple[EpochResult, ...]
 
     def metrics(self) -> dict[str, float | str]:
-        """Means over the parts, with the standard errors of those of validation, under the names of one network's.
+        """Means over the parts, under the names of one network's metrics; for those of validation with standard errors.
 
-        Seconds and steps taken again are those of all networks, memory and images at once those of the extreme one.
+        Seconds and repeated steps are those of all networks, memory and images at once those of the extreme one.
         """
         told = [result.metrics() for result in self.each]
         by_name: dict[str, list[Any]] = {name: [one[name] for one in told] for name in told[0]}
@@ -76,20 +77,20 @@ class CrossValidated:
 
 
 class CrossValidation:
-    """Trains the networks of one trial, as a `Trainer` does one; `trainer_of` makes it."""
+    """Trains the networks of one trial, like a `Trainer` for one network; `trainer_of` creates it."""
 
     def __init__(self, trainers: Sequence[Trainer]) -> None:
-        """Of the trainers of all parts, in their order."""
+        """Take the trainers of all parts, in their order."""
         self.trainers = tuple(trainers)
 
     @property
     def group(self) -> Group:
-        """Of one process."""
+        """A group of one process."""
         return self.trainers[0].group
 
     @property
     def epoch(self) -> int:
-        """Finished epochs, of all networks."""
+        """Finished epochs, the same for all networks."""
         return self.trainers[-1].epoch
 
     @property
@@ -115,7 +116,7 @@ class CrossValidation:
         return CrossValidated(tuple(trainer.run_epoch() for trainer in self.trainers))
 
     def halve_micro_batch(self, times: int) -> None:
-        """As if memory had run out this often."""
+        """Halve the micro-batch as if memory had run out this often."""
         for trainer in self.trainers:
             trainer.halve_micro_batch(times)
 
@@ -134,7 +135,7 @@ class CrossValidation:
         )
 
     def save(self, folder: Path) -> None:
-        """Write everything that training goes on from."""
+        """Write everything from which training goes on."""
         write_checkpoint(folder, self.snapshot())
 
     def load(self, folder: Path) -> None:
@@ -168,11 +169,9 @@ class CrossValidation:
 def trainer_of(
     trial: ImageClassifier, config: dict[str, Any], *, seed: int = 0, **how: Any
 ) -> Trainer | CrossValidation:
-    """The trainer of a trial: for one network, or for one per part of its cross-validation; arguments as those of
-    `Trainer`.
+    """A trial's trainer: for one network, or one per part of its cross-validation; arguments are those of `Trainer`.
 
-    The networks start from the same weights where these are given. Each has its own seed, by the trial's and its
-    part.
+    The networks start from the same weights if these are given. Each has its own seed, from the trial's and its part.
     """
     if not trial.folds:
         return Trainer(trial, config, seed=seed, **how)
@@ -182,7 +181,7 @@ def trainer_of(
 
 
 def _together(name: str, values: list[Any]) -> Any:
-    """One value for all networks."""
+    """The value for all networks together."""
     if name in SUMMED:
         return sum(values)
     if name in HIGHEST:

@@ -22,12 +22,12 @@ from tuner.trial.data_source import Source
 from tuner.trial.models import PublishedWeights
 from tuner.trial.stored import StoredFolder, check_unchanged, images_at, told_of_data, told_of_weights, weights_at
 
-_looked_through: set[StoredFolder] = set()  # by this process: copies whose files all have their sizes
-SILENCE_SECONDS = 10.0  # a server that sends nothing for this long is taken for unreachable
+_looked_through: set[StoredFolder] = set()  # copies whose files this process has checked for their sizes
+SILENCE_SECONDS = 10.0  # a server that sends nothing for this long counts as unreachable
 
 
 def download_missing(trial: ImageClassifier) -> None:
-    """Fetch data and weights that the trial needs and this machine hasn't.
+    """Fetch data and weights that the trial needs and this machine doesn't have.
 
     Raises:
         DataError: the data set can't be fetched.
@@ -41,7 +41,7 @@ def download_missing(trial: ImageClassifier) -> None:
 
 
 def fetch_stored_weights(trial: ImageClassifier) -> Path | None:
-    """The file that training starts from, out of an object store copied into this machine's cache unless it is there.
+    """The file of weights from which training starts, copied from an object store into the cache unless it is there.
 
     None for random weights. Raises WeightsError if it can't be copied.
     """
@@ -55,10 +55,10 @@ def fetch_stored_weights(trial: ImageClassifier) -> Path | None:
 
 
 def fetch_images(folder: StoredFolder) -> StoredFolder:
-    """Copy images of an object store into this machine's cache unless they are there: once, and whole or not at all.
+    """Copy images of an object store into this machine's cache unless they are there: once, completely or not at all.
 
-    Returns the folder with the version that was copied. Raises DataError if they can't be copied, or where the store
-    has other ones now.
+    Returns the folder with the version that was copied. Raises DataError if they can't be copied, or if the store has
+    other ones now.
     """
     if folder in _looked_through or folder.copy.is_whole:
         _looked_through.add(folder)
@@ -74,7 +74,7 @@ def fetch_weights(model: str, weights: PublishedWeights) -> Path:
     """The file of a model's published weights, downloaded into torch's cache unless it is there.
 
     Raises:
-        WeightsError: it isn't there and can't be fetched.
+        WeightsError: it is missing and can't be fetched.
     """
     path = weights.path
     if path.is_file():
@@ -92,12 +92,12 @@ def fetch_weights(model: str, weights: PublishedWeights) -> Path:
 
 
 def fetch_data(source: Source, data_dir: Path) -> Source:
-    """Bring a known data set into `data_dir` unless it is there; one process at a time, whole or not at all.
+    """Download a known data set into `data_dir` unless it is there; one process at a time, completely or not at all.
 
-    What lies in an object store comes into the cache instead. Returns the data set as it is read.
+    Data in an object store is copied into the cache instead. Returns the data set as it is read.
 
     Raises:
-        DataError: it isn't there and can't be fetched.
+        DataError: it is missing and can't be fetched.
     """
     if isinstance(source, StoredFolder):
         return fetch_images(source)
@@ -116,8 +116,8 @@ def fetch_data(source: Source, data_dir: Path) -> Source:
 
 
 def _download(source: Source, data_dir: Path) -> None:
-    """Download beside, then move: a download that was cut off leaves nothing that looks like data."""
-    from tuner.train.data.by_name import DATA_SETS  # its package reads data, for which this module fetches it
+    """Download into another folder, then move: a download that was cut off leaves nothing that looks like data."""
+    from tuner.train.data.by_name import DATA_SETS  # its package imports this module
 
     download = DATA_SETS[source.name].download
     if download is None:
@@ -144,7 +144,7 @@ def bounded_silence(seconds: float = SILENCE_SECONDS) -> Iterator[None]:
 
 @contextmanager
 def existing(folder: Path) -> Iterator[None]:
-    """Let the folder exist within the block; what was created for it and is still empty afterwards goes again."""
+    """Let the folder exist within the block; folders created for it that are empty afterwards are deleted."""
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -157,7 +157,7 @@ def existing(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One process of this user and machine at a time within the block; the lock lies outside of the folder."""
+    """One process of this user and machine at a time within the block; the lock is outside of the folder."""
     name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     with (Path(tempfile.gettempdir()) / f"tuner-{os.getuid()}-{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -165,6 +165,6 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """The last line of an error, where torchvision names what went wrong, without the brackets of urllib."""
+    """The last line of an error, in which torchvision says what went wrong, without urllib's brackets."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[-1].removeprefix("<urlopen error ").removesuffix(">")

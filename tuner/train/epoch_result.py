@@ -13,20 +13,20 @@ class EpochResult:
 
     Attributes:
         epoch: finished epochs, this one included
-        train_loss: mean over the epoch's images of what was minimised
+        train_loss: mean of the minimised loss over the epoch's images
         validation: metrics on the validation split; None if all its images are trained on
         learning_rate: of the epoch's last step, for layers without pretrained weights
         seconds: training and validation
         images_per_second: training images per second of training
         micro_batch_size: images that went through the network at once, on each device
-        oom_retries: steps of the trial so far that were taken again in smaller parts because memory ran out
+        oom_retries: steps of the trial so far that were repeated in smaller parts because memory ran out
         step_path: how steps were taken at the epoch's end: "eager", "graph" or "compiled"
         threads: of this process, for work on the CPU
         batch_norm: where batch norms take their statistics from, see `TrainingStep`
-        memory_peak_bytes: most memory that was held within the epoch, of the device (of the process on the CPU); of
-            several devices that of the fullest one
-        memory_bytes: held at the epoch's end, likewise
-        memory_reserved_bytes: what torch then keeps of the GPU, in use or not; NaN on the CPU
+        memory_peak_bytes: the most memory that was held within the epoch, on the device (on the CPU: by the process);
+            of several devices the fullest one's
+        memory_bytes: held at the epoch's end, on the same device
+        memory_reserved_bytes: what torch then keeps of the GPU's memory, in use or not; NaN on the CPU
         device_utilisation: share of the time in which the GPU was busy, with any program's work; NaN on the CPU
         device_memory_bytes: used on the whole GPU at the epoch's end; NaN on the CPU
     """
@@ -59,6 +59,6 @@ class Notes(list[str]):
     """What the user should know, each sentence once."""
 
     def add(self, sentence: str | None) -> None:
-        """One more, if it is one and new."""
+        """Add a note, if there is one and it is new."""
         if sentence is not None and sentence not in self:
             self.append(sentence)

@@ -16,7 +16,7 @@ from tuner.train.memory.errors import is_out_of_memory
 from tuner.train.optimisation.precision import Precision
 from tuner.trial.metrics import ChosenMetric
 
-# Pixels, or features, at once: few on the CPU, whose caches are small, and on a GPU what keeps it busy.
+# Pixels, or features, at once: few on the CPU, whose caches are small; on a GPU enough to keep it busy.
 VALUES_PER_BATCH = {"cpu": 2**19, "cuda": 2**20}
 TOP = 5
 
@@ -30,7 +30,7 @@ class Metrics:
         accuracy: share of correct answers
         top5_accuracy: share of answers with the right class among the five likeliest
         f1: mean over the classes of the harmonic mean of precision and recall (macro F1)
-        chosen: those of the user's choice, by name
+        chosen: metrics of the user's choice, by name
     """
 
     loss: float
@@ -40,7 +40,7 @@ class Metrics:
     chosen: Mapping[str, float] = field(default_factory=dict)
 
     def by_name(self, split: str) -> dict[str, float]:
-        """All of them, as in `val_accuracy` for the split "val"."""
+        """All metrics, named like `val_accuracy` for the split "val"."""
         plain = {name: value for name, value in asdict(self).items() if name != "chosen"}
         return {f"{split}_{name}": value for name, value in {**plain, **self.chosen}.items()}
 
@@ -61,13 +61,13 @@ class Evaluator:
         normalise: Callable[[Tensor], Tensor],
         chosen: Tensor | None = None,
     ) -> Tensor:
-        """The model's answers, in the split's order; the module is left in evaluation mode.
+        """The model's outputs, in the split's order; the module is left in evaluation mode.
 
         Args:
             module: on the device
-            split: what is asked
-            normalise: from the split's images as they are stored to what the model takes
-            chosen: [N] indices of the images that are asked about; None for all
+            split: the images
+            normalise: from the split's images as stored to the model's input
+            chosen: [N] indices of the images; None for all
 
         Returns:
             [N, classes] float32 on the device
@@ -94,12 +94,12 @@ class Evaluator:
         return metrics_of(self.logits(module, split, normalise), split.labels)
 
     def halve(self, times: int) -> None:
-        """Ask about half as many images at once, this often."""
+        """Halve the number of images at once, this often."""
         self._halvings += times
 
     @contextmanager
     def at_most(self, images: int) -> Iterator[None]:
-        """Within it this many images at once, which memory was enough for before; large ones on the CPU fewer."""
+        """Within it this many images at once, for which memory was enough before; fewer large ones on the CPU."""
         self._most = images
         try:
             yield
@@ -107,7 +107,7 @@ class Evaluator:
             self._most = None
 
     def batch_size(self, split: Split) -> int:
-        """Images of the split that are asked about at once."""
+        """How many images of the split are evaluated at once."""
         size: int = VALUES_PER_BATCH.get(self.device.type, VALUES_PER_BATCH["cpu"]) // _values(split)
         if self._most is not None:
             size = self._most if self.device.type == "cuda" else min(size, self._most)
@@ -131,10 +131,10 @@ def _values(split: Split) -> int:
 def metrics_of(
     logits: Tensor, labels: Tensor, chosen: Sequence[ChosenMetric] = (), names: Sequence[str] = ()
 ) -> Metrics:
-    """Loss and shares, of logits [N, classes] and labels [N] int64, on any devices, and the user's `chosen` metrics.
+    """Loss and shares from logits [N, classes] and labels [N] int64, on any devices, and the user's `chosen` metrics.
 
-    With fewer than five classes the top-5 accuracy is 1. The formulas of the four are those of torchmetrics, whose
-    import takes scipy's with it: most of a second, in every worker's first epoch. `names` are those of the classes.
+    With fewer than five classes the top-5 accuracy is 1. The four formulas are those of torchmetrics, whose import also
+    imports scipy: most of a second, in every worker's first epoch. `names` are those of the classes.
     """
     labels = labels.to(logits.device)
     classes = logits.shape[1]
@@ -152,8 +152,8 @@ def metrics_of(
 
 
 def _macro_f1(answers: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Mean F1 of the classes that occur among answers or labels, both [N] int64."""
-    right = torch.where(answers == labels, labels, classes)  # counted apart: those that are wrong
+    """Mean F1 of the classes that occur among predictions or labels, both [N] int64."""
+    right = torch.where(answers == labels, labels, classes)  # wrong predictions are counted as a class of their own
     hits = torch.bincount(right, minlength=classes + 1)[:classes]
     asked, answered = (torch.bincount(each, minlength=classes) for each in (labels, answers))
     return (2 * hits / (asked + answered)).nanmean()  # a class that doesn't occur is 0 / 0

@@ -1,7 +1,7 @@
 """Features: the output of a frozen backbone for every image, computed once and stored for all trials of this machine.
 
-While nothing before the head learns and the images come unchanged, the head's inputs are the same in every epoch of
-every trial: training on them gives what training on the images gives, without the backbone.
+While nothing before the head learns and images aren't augmented, the head's inputs are the same in every epoch of every
+trial: training on them gives the same result as training on the images, without computing the backbone.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tuner.train.models.network import Network
 
 PARTS = ("train", "validation")
 WHOLE = "whole"  # of a cross-validation
-WHOLE_MIRRORED = "whole-mirrored"  # the same to validate on, where answers are those of two views
+WHOLE_MIRRORED = "whole-mirrored"  # the same for validation, if predictions are those of two views
 MIRRORED = ("validation", WHOLE_MIRRORED)
 
 
 @dataclass(frozen=True)
 class Features:
-    """The head's inputs [N, features] float32, as splits whose images they are; `notes`: what the user should know."""
+    """The head's inputs [N, features] float32, as images of splits; `notes`: what the user should know."""
 
     train: Split
     validation: Split
@@ -69,24 +69,24 @@ def backbone_key(network: Network) -> str:
 def extract_features(
     network: Network, splits: Splits, evaluator: Evaluator, *, model: str, keep: bool, mirrored: bool = False
 ) -> Features:
-    """The head's inputs for training and validation images, from the machine's cache where they are there.
+    """The head's inputs for training and validation images, from the machine's cache if it has them.
 
     Args:
         network: whose backbone is frozen; left in evaluation mode
         splits: the images
         evaluator: computes them
         model: name of the model's architecture
-        keep: put them into the machine's cache; without it they live in this process alone, as they should where no
-            other trial can have the same backbone
-        mirrored: features to validate on are the mean of those of an image and of its mirror image: a last layer, being
-            linear, makes the mean of the answers of it
+        keep: store them in the machine's cache; otherwise they only live in this process, as they should if no other
+            trial can have the same backbone
+        mirrored: features for validation are the mean of those of an image and of its mirror image: because the last
+            layer is linear, it gives the mean of both outputs
     """
     before = splits.before
     alike = before is not None and before.normalisation == splits.normalisation
-    if before is not None and alike and (before.whole is not None or not mirrored):  # trials have found them already
+    if before is not None and alike and (before.whole is not None or not mirrored):  # trials have computed them already
         return _joined(
             extract_features(network, before, evaluator, model=model, keep=keep, mirrored=mirrored), splits
-        )  # but those of a cut, whose images for validation are of both views: nobody learns from these
+        )  # but those of a cut whose validation features are of both views: these can't be used for training
     builder = _Extraction(network, splits, evaluator, mirrored=mirrored)
     images_key = splits.key if splits.whole is None else splits.whole.key
     notes: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ class _Extraction:
 
     @property
     def parts(self) -> dict[str, Split]:
-        """The images whose features are found, by name: those of a cross-validation once for all its networks."""
+        """The images whose features are computed, by name: those of a cross-validation once for all its networks."""
         whole = self._splits.whole
         if whole is None:
             return {part: split for part in PARTS if len(split := getattr(self._splits, part))}
@@ -147,7 +147,7 @@ class _Headless:
 
 
 def _joined(before: Features, splits: Splits) -> Features:
-    """Those of the images for validation behind those for training, as `cut` joins them, and none for validation."""
+    """Features of training images, then of validation images, as `cut` joins them, and none for validation."""
     parts = [before.train] if splits.before is not None and splits.before.whole else [before.train, before.validation]
     values = torch.cat([part.images() for part in parts])
     return Features(
@@ -163,7 +163,7 @@ def _as_splits(arrays: dict[str, np.ndarray], splits: Splits, notes: tuple[str, 
 def _as_split(arrays: dict[str, np.ndarray], splits: Splits, part: str) -> HeldSplit:
     labels = getattr(splits, part).labels
     if splits.whole is None:
-        none = arrays["train"][:0]  # where no image is for validation
+        none = arrays["train"][:0]  # no image is for validation
         return HeldSplit(torch.from_numpy(arrays.get(part, none)), labels)
     name = WHOLE_MIRRORED if part in MIRRORED and WHOLE_MIRRORED in arrays else WHOLE
     return HeldSplit(torch.from_numpy(arrays[name]), labels, splits.whole.places[part])

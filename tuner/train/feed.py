@@ -24,9 +24,9 @@ Examples = tuple[Tensor, Tensor]
 
 
 class Prepare(Protocol):
-    """From stored training images [B, C, H, W] and labels [B] to what goes in and its targets, augmented.
+    """From stored training images [B, C, H, W] and labels [B] to the network's input and targets, augmented.
 
-    `mixed` says how images are mixed, in place of the numbers that it would draw.
+    `mixed` says how images are mixed, instead of drawn numbers.
     """
 
     def __call__(self, images: Tensor, labels: Tensor, mixed: Numbers | None = None) -> Examples: ...
@@ -34,15 +34,15 @@ class Prepare(Protocol):
 
 @dataclass(frozen=True)
 class Feed:
-    """The data and the part of the network for it: images through all of it, or features through the head.
+    """The data and the part of the network for it: images through the whole network, or features through the head.
 
     Attributes:
-        whole: whether it is all of the network
-        train: what training goes over
-        validation: what is validated on
-        prepare: from stored training images and labels to what goes in and its targets
-        normalise: from stored images to what goes in, without augmentation
-        changes: whether what goes in for an image is another in every epoch
+        whole: whether it is the whole network
+        train: the split for training
+        validation: the split for validation
+        prepare: from stored training images and labels to input and targets
+        normalise: from stored images to input, without augmentation
+        changes: whether the input for an image differs in every epoch
         mixing: mixes images with one another; None if none are mixed
     """
 
@@ -56,10 +56,10 @@ class Feed:
 
 
 class Feeds:
-    """The feeds of one trial; features are computed when the first epoch can go over them.
+    """The feeds of one trial; features are computed when the first epoch can use them.
 
     Attributes:
-        images: the feed that goes through all of the network
+        images: the feed through the whole network
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class Feeds:
         model: str,
         note: Callable[[str], None],
     ) -> None:
-        """Bring the images to the device, if it has room.
+        """Copy the images to the device, if it has room.
 
         Args:
-            network: whose backbone makes features
+            network: its backbone computes features
             splits: the images
             evaluator: computes features
-            strategy: says whether this process needs images, and whether features can stand for them
+            strategy: says whether this process needs images, and whether features can replace them
             device: of this process
             chosen: hyperparameters
             epochs: length of the trial
@@ -99,10 +99,10 @@ class Feeds:
         self._looked = False
 
     def of_epoch(self, *, head_alone: bool, probing: bool = False) -> Feed:
-        """What an epoch goes over.
+        """The feed of an epoch.
 
         Args:
-            head_alone: nothing else learns, so that features can stand for the images
+            head_alone: only the head learns, so that features can replace the images
             probing: images are not augmented
         """
         images = self._unaugmented if probing else self.images
@@ -114,7 +114,7 @@ class Feeds:
         return self._features or images
 
     def _feature_feed(self, images: Feed) -> Feed | None:
-        """The head's inputs in place of the images, or None if they would change or aren't worth computing."""
+        """The head's inputs instead of the images, or None if they would change or aren't worth computing."""
         shared = self._network.pretrained and self._splits.key is not None
         if images.changes or (self._frozen_epochs < 2 and not shared):
             return None
@@ -141,7 +141,7 @@ class Feeds:
 
 
 def _image_feed(splits: Splits, device: torch.device, chosen: Mapping[str, Any], *, drawn: bool) -> Feed:
-    """Augmented as the hyperparameters say; only a process that has images `drawn` prepares and keeps them."""
+    """The feed with the hyperparameters' augmentation; only a process with `drawn` images prepares and keeps them."""
     strengths = {field.name: chosen[field.name] for field in fields(Augmentation) if field.name in chosen}
     augmentation = Augmentation(**strengths, policy=_policy(chosen))
     mixes = chosen["mixup"] or chosen["cutmix"]
@@ -175,7 +175,7 @@ def _policy(chosen: Mapping[str, Any]) -> Policy | None:
 
 
 def _unchanged(feed: Feed, splits: Splits, device: torch.device, *, drawn: bool) -> Feed:
-    """The same images, neither augmented nor mixed."""
+    """The feed of the same images, neither augmented nor mixed."""
 
     def prepare(images: Tensor, labels: Tensor, mixed: Numbers | None = None) -> Examples:
         return _laid_out(splits.normalisation(images), device), labels

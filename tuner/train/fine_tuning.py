@@ -1,4 +1,4 @@
-"""Which layers of a network learn in which epoch, and how fast: all, the head alone, or one stage after another."""
+"""Which layers of a network learn in which epoch, and how fast: all, only the head, or one stage after another."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class FineTuning:
     `finetune="all"` opens them all at once; "head" the last one; "gradual" the last one, then one more every
     `unfreeze_every` epochs from the output to the input (Howard and Ruder 2018); "lp-ft" the last one for
     `probe_epochs`, then all (Kumar et al. 2022, https://arxiv.org/abs/2202.10054). Layers without pretrained weights
-    learn from the beginning, at the full learning rate. A stage that isn't open is as in evaluation: its batch norms
-    keep their statistics, its dropout is off. Batch norms that are frozen stay as they are, wherever they are.
+    learn from the beginning, at the full learning rate. A stage that isn't open works as in evaluation: its batch norms
+    keep their statistics, its dropout is off. Frozen batch norms keep theirs in every stage.
     """
 
     def __init__(self, network: Network, hyperparameters: dict[str, Any], epochs: int) -> None:
-        """Of a trial of this many epochs; nothing learns yet."""
+        """Begin a trial of this many epochs; nothing learns yet."""
         self._network = network
         self._kind: str = hyperparameters["finetune"]
         self._every: int = hyperparameters["unfreeze_every"]
@@ -46,7 +46,7 @@ class FineTuning:
 
     @property
     def opened(self) -> int:
-        """Number of stages that learn; fresh layers in other stages aside."""
+        """Number of stages that learn, not counting fresh layers in other stages."""
         return len(self._open)
 
     @property
@@ -56,17 +56,17 @@ class FineTuning:
 
     @property
     def only_the_head_learns(self) -> bool:
-        """Whether everything before the head is as it was loaded, and stays so in this epoch."""
+        """Whether everything before the head is as it was loaded, and doesn't learn in this epoch."""
         return len(self._open) == 1 and not self.learns_beside_the_head
 
     @property
     def probing(self) -> bool:
-        """Whether it is one of the first epochs of "lp-ft", in which images come as they are."""
+        """Whether it is one of the first epochs of "lp-ft", in which images aren't augmented."""
         return self._kind == LP_FT and not self.everything_learns
 
     @property
     def everything_learns(self) -> bool:
-        """Whether all stages do."""
+        """Whether all stages learn."""
         return len(self._open) == len(self._stages)
 
     def due(self, epoch: int) -> int:
@@ -78,7 +78,7 @@ class FineTuning:
         return 1 if self._kind == "head" else min(len(self._stages), 1 + epoch // self._every)
 
     def open(self, count: int) -> list[tuple[nn.Parameter, float]]:
-        """Open stages until `count` are; the parameters that learn from now on, each with its share of the rate."""
+        """Open stages until `count` are open; returns newly learning parameters, each with its share of the rate."""
         learning: list[tuple[nn.Parameter, float]] = []
         while len(self._open) < count:
             stage = self._stages[-1 - len(self._open)]
@@ -98,11 +98,11 @@ class FineTuning:
             layer.eval()
 
     def _share(self, distance: int) -> float:
-        """Of the learning rate, for the stage `distance` stages before the head."""
+        """The share of the learning rate for the stage `distance` stages before the head."""
         return 1.0 if distance == 0 else self._scale * self._decay**distance
 
     def _learning(self, names: Iterable[str], share: float) -> list[tuple[nn.Parameter, float]]:
-        """Let parameters learn; those that didn't yet, each with its share, which is 1 for fresh layers."""
+        """Let parameters learn; returns those that didn't before, each with its share, which is 1 for fresh layers."""
         begun = []
         for name in names:
             parameter = self._network.module.get_parameter(name)
@@ -113,7 +113,7 @@ class FineTuning:
 
 
 def probe_epochs(hyperparameters: dict[str, Any], epochs: int) -> int:
-    """Epochs of a trial of "lp-ft" in which the head alone learns; of the default at least one other is left."""
+    """Epochs of a "lp-ft" trial in which only the head learns; the default leaves at least one other epoch."""
     chosen: int | None = hyperparameters["probe_epochs"]
     return min(math.ceil(epochs / 3), epochs - 1) if chosen is None else chosen
 

@@ -1,4 +1,4 @@
-"""Seeds derived from seeds, and global generators lent for a while and given back as they were."""
+"""Seeds derived from seeds, and global generators that are reseeded for a while and then restored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def derive_seed(*numbers: int) -> int:
 
 
 def derive_seeds(count: int, *numbers: int) -> list[int]:
-    """`count` 63-bit seeds that depend on `numbers` (each >= 0) and on their place."""
+    """`count` 63-bit seeds, each of which depends on `numbers` (each >= 0) and on its index."""
     words = np.random.SeedSequence([len(numbers), *numbers, 0]).generate_state(count, np.uint64) >> np.uint64(1)
     return [int(word) for word in words]
 
@@ -32,7 +32,7 @@ def reseed(seed: int, device: torch.device) -> None:
 
 
 def reseed_all(*numbers: int) -> None:
-    """Let the global generators of `random`, numpy and torch's CPU start from `numbers`, as a user's data draws."""
+    """Let the global generators of `random`, numpy and torch's CPU, which a user's data uses, start from `numbers`."""
     first, second, third = derive_seeds(3, *numbers)
     random.seed(first)
     np.random.seed([second & 0xFFFFFFFF, second >> 32])
@@ -41,7 +41,7 @@ def reseed_all(*numbers: int) -> None:
 
 @contextmanager
 def generators_kept() -> Iterator[None]:
-    """Give the generators that `reseed_all` reseeds back as they were."""
+    """After the block the generators that `reseed_all` reseeds are restored."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
         yield
@@ -53,7 +53,7 @@ def generators_kept() -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
-    """Let torch's global generators start from `seed` within the block; outside they go on untouched."""
+    """Let torch's global generators start from `seed` within the block; outside they go on unchanged."""
     device = torch.device(device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         reseed(seed, device)

@@ -1,4 +1,4 @@
-"""The cost of a trial of one kind on this machine, from a few real steps on a few of its images and their number."""
+"""A trial kind's cost on this machine, from a few real steps on a few images, and the number of images."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from tuner.trial.framing import Framing
 from tuner.trial.image_folder import Folder, ImageFiles
 from tuner.trial.speed import Speed
 
-STANDING = 16  # images that stand for all
-READ = 48  # files that are decoded at most, and for how long
+STANDING = 16  # images that represent all
+READ = 48  # the most files that are decoded, and the time for it
 READ_SECONDS = 1.0
 LEAST_REPEATS = 2
-RATE = 1e-6  # of learning: the steps must not diverge, and nobody needs what they learn
+RATE = 1e-6  # learning rate: the steps must not diverge, and their result isn't used
 
 
 @dataclass(frozen=True)
 class _Sample:
-    """A few images of a data set: [n, C, H, W] as the network takes them, and what is known of all."""
+    """A few images of a data set: [n, C, H, W] as the network takes them, and facts about all."""
 
     images: Tensor
     sizes: tuple[int, int, int]  # for training, validation and test of one network
     classes: int
-    read_seconds: float = 0.0  # of an image
+    read_seconds: float = 0.0  # per image
 
 
 def measure_trial(
@@ -53,8 +53,8 @@ def measure_trial(
 ) -> Speed:
     """Train a few steps as a trial of this configuration would, in this process.
 
-    Of a folder a few images are decoded; other data is loaded as a trial loads it. Weights that aren't on this machine
-    have random ones in their place: they take as long.
+    A few images of a folder are decoded; other data is loaded as in a trial. Weights that aren't on this machine are
+    replaced by random ones, which take the same time.
 
     Args:
         trial: data, model, weights
@@ -77,7 +77,7 @@ def measure_trial(
         per_image = _answering(trainer, sample, seconds / 4)
         once, lengths = _training(trainer, sample, per_image, batch, seconds)
         memory = _memory(trainer, ready, config, sample, device)
-        networks = max(1, trial.folds)  # one for each part of a cross-validation, all trained by the trial in turn
+        networks = max(1, trial.folds)  # one for each part of a cross-validation, trained in turn
         memory += (networks - 1) * _held_bytes(trainer)
     starting += _between_trials(trainer, features=once > 0)
     busy = (time.process_time() - cpu) / (time.perf_counter() - wall)
@@ -100,7 +100,7 @@ def measure_trial(
     )
 
 
-# Images that stand for all
+# Images that represent all
 
 
 def _sample(trial: ImageClassifier, config: dict[str, Any], split_seed: int) -> _Sample:
@@ -135,7 +135,7 @@ def _of_a_folder(trial: ImageClassifier, folder: Folder, framing: Framing) -> _S
 
 
 def _sizes(found: ImageFiles, classes: list[str], trial: ImageClassifier) -> tuple[int, int, int]:
-    """Images for training, validation and test of one network, as `cut` would cut them if none were the same."""
+    """Numbers of images for training, validation and test of one network, as `cut` gives them if none are identical."""
     counts = {part: {name: len(found.get(part, {}).get(name, ())) for name in classes} for part in PARTS}
     labels = np.repeat(np.arange(len(classes)), list(counts["train"].values()))
     given = {part: sum(counts[part].values()) for part in PARTS}
@@ -151,7 +151,7 @@ def _sizes(found: ImageFiles, classes: list[str], trial: ImageClassifier) -> tup
 
 @contextmanager
 def _with_weights(trial: ImageClassifier) -> Iterator[ImageClassifier]:
-    """The trial, within the block with a file of random weights where its own are still to be downloaded."""
+    """The trial; within the block a file of random weights replaces its own if those aren't downloaded yet."""
     missing = trial.named_weights
     if missing is None or missing.path.is_file():
         yield trial
@@ -168,7 +168,7 @@ def _with_weights(trial: ImageClassifier) -> Iterator[ImageClassifier]:
 def _trainer(
     trial: ImageClassifier, config: dict[str, Any], sample: _Sample, epochs: int, device: str
 ) -> tuple[Trainer, float]:
-    """A trainer on the images that stand for all, and the seconds that it took to make it."""
+    """A trainer on the images that represent all, and the seconds that creating it took."""
     count = max(2, min(STANDING, sample.sizes[0]))
     images = sample.images[torch.arange(count) % len(sample.images)]
     labels = torch.linspace(0, sample.classes - 1, count).long()
@@ -183,13 +183,13 @@ def _trainer(
         "batch_size": min(count, trial.hyperparameters(config)["batch_size"]),
     }
     start = time.perf_counter()
-    like = replace(trial, data=stand_in, validation=None, group=None, metrics=())  # whose classes have no names
+    like = replace(trial, data=stand_in, validation=None, group=None, metrics=())  # its classes have no names
     trainer = Trainer(like, given, epochs=epochs, device=device, step_path="eager")
     return trainer, time.perf_counter() - start
 
 
 def _between_trials(trainer: Trainer, *, features: bool) -> float:
-    """Seconds beside the steps: the key of stored features, and what a trial leaves behind."""
+    """Seconds in addition to the steps: computing the key of stored features, and cleaning up after a trial."""
     start = time.perf_counter()
     if features:
         backbone_key(trainer.parts.network)
@@ -198,7 +198,7 @@ def _between_trials(trainer: Trainer, *, features: bool) -> float:
 
 
 def _answering(trainer: Trainer, sample: _Sample, seconds: float) -> float:
-    """Seconds of an image that goes through the network as in validation."""
+    """Seconds per image through the network as in validation."""
     split = trainer.splits.train
     few = torch.arange(min(len(split), max(2, STANDING // 2)))
 
@@ -212,13 +212,13 @@ def _answering(trainer: Trainer, sample: _Sample, seconds: float) -> float:
 def _training(
     trainer: Trainer, sample: _Sample, per_image: float, batch: int, seconds: float
 ) -> tuple[float, list[float]]:
-    """Seconds of what is done once for all trials, and of each epoch until they stay the same.
+    """Seconds of work done once for all trials, and of each epoch until they stay the same.
 
     Args:
-        trainer: on the images that stand for all
-        sample: says how many there are
+        trainer: on the images that represent all
+        sample: has the number of all images
         per_image: seconds in validation
-        batch: images of a step as the configuration has it
+        batch: images of a step in the configuration
         seconds: about how long to measure
     """
     train, validation = sample.sizes[0], sample.sizes[1] * _views(trainer)
@@ -239,20 +239,20 @@ def _training(
 
 
 def _probes(trainer: Trainer) -> list[int]:
-    """Epochs that are measured: those in which other layers learn, at most three."""
+    """The epochs that are measured: those in which other layers learn, at most three."""
     due = [trainer.parts.fine_tuning.due(epoch) for epoch in range(trainer.total_epochs)]
     first = [epoch for epoch, count in enumerate(due) if epoch == 0 or count != due[epoch - 1]]
     return sorted({first[0], first[len(first) // 2], first[-1]})
 
 
 def _between(trainer: Trainer, epochs: list[int], lengths: list[float]) -> list[float]:
-    """Of every epoch up to the last that was measured, by how many stages learn in it."""
+    """The values of all epochs up to the last measured one, by how many stages learn in it."""
     due = [trainer.parts.fine_tuning.due(epoch) for epoch in range(epochs[-1] + 1)]
     return np.interp(due, [due[epoch] for epoch in epochs], lengths).tolist()
 
 
 def _views(trainer: Trainer) -> int:
-    """How often an image is asked about."""
+    """How many views of an image are evaluated."""
     return 2 if trainer.parts.chosen["test_time_flip"] else 1
 
 
@@ -262,7 +262,7 @@ def _step(trainer: Trainer) -> None:
 
 
 def _repeated(work: Callable[[], None], seconds: float, trainer: Trainer) -> float:
-    """The mean time of it, after a first one that doesn't count unless it is all that there is time for."""
+    """The mean time of repeated calls, without the first one."""
     taken: list[float] = []
     until = time.perf_counter() + seconds
     while len(taken) < LEAST_REPEATS or time.perf_counter() < until:
@@ -275,7 +275,7 @@ def _repeated(work: Callable[[], None], seconds: float, trainer: Trainer) -> flo
 
 
 def _memory(trainer: Trainer, trial: ImageClassifier, config: dict[str, Any], sample: _Sample, device: str) -> int:
-    """Of the process at most, or what a batch of the configuration's size is estimated to take beside what it holds."""
+    """The process's peak, plus what the configuration's batch is estimated to take beyond what is held."""
     if device == "cuda":
         return int(torch.cuda.max_memory_allocated(trainer.parts.device))
     reached = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -285,12 +285,12 @@ def _memory(trainer: Trainer, trial: ImageClassifier, config: dict[str, Any], sa
     images = Images(channels, height, width, sample.classes, sample.sizes[0], sample.sizes[1])
     try:
         found = estimate_memory(trial, config, images, epochs=trainer.total_epochs, device=device).peak_bytes or 0
-    except Exception:  # of a network that needs its tensors' contents
+    except Exception:  # the network needs its tensors' contents
         found = 0
     return max(reached, reached + found - _held_bytes(trainer))
 
 
 def _held_bytes(trainer: Trainer) -> int:
-    """What the network and the optimizer hold already."""
+    """Bytes that the network and the optimizer already hold."""
     state = (value for each in trainer.parts.optimizer.state.values() for value in each.values())
     return sum(int(value.nbytes) for value in (*trainer.module.state_dict().values(), *state))

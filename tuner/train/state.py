@@ -1,4 +1,4 @@
-"""Everything that a trial's next step depends on: taken, and put back."""
+"""Everything that a trial's next step depends on: saved, and restored."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tuner.train.checkpoint import Checkpoint, Progress
 from tuner.train.models import fitting_state, load_state
 from tuner.train.optimisation.optimizer import load_optimizer, optimizer_tensors
 
-OPTIMIZER, LIVE = "optimizer.", "live."  # what names of tensors in a checkpoint's training.safetensors start with
+OPTIMIZER, LIVE = "optimizer.", "live."  # prefixes of tensors' names in a checkpoint's training.safetensors
 
 
 def taken(parts: Parts, *, seed: int, epoch: int, step: int) -> Checkpoint:
-    """The state after `step` steps of the epoch after `epoch` finished ones; of several processes the first has it."""
+    """The state after `epoch` finished epochs and `step` steps of the next; of several processes the first has it."""
     training = {f"{OPTIMIZER}{name}": tensor for name, tensor in optimizer_tensors(parts.optimizer).items()}
     if parts.average is not None:
         training |= {f"{LIVE}{name}": tensor for name, tensor in parts.module.state_dict().items()}
@@ -38,9 +38,9 @@ def taken(parts: Parts, *, seed: int, epoch: int, step: int) -> Checkpoint:
 
 
 def put_back(parts: Parts, checkpoint: Checkpoint, source: str) -> Progress:
-    """Let the parts go on from a checkpoint; how far it had come. What could fail comes first.
+    """Let the parts go on from a checkpoint; returns its progress. Steps that may fail come first.
 
-    Raises ValueError, KeyError, TypeError, AttributeError or WeightsError where it doesn't fit.
+    Raises ValueError, KeyError, TypeError, AttributeError or WeightsError if it doesn't fit.
     """
     progress, name = Progress.of(checkpoint.scalars), parts.trial.model_name
     if progress.opened > parts.fine_tuning.due(progress.epoch):
@@ -59,7 +59,7 @@ def put_back(parts: Parts, checkpoint: Checkpoint, source: str) -> Progress:
         parts.average.updates = progress.average_updates
     step = parts.training_step
     step.retries = progress.oom_retries
-    if step.retries:  # else it says how the strategy that saved it shares a batch out
+    if step.retries:  # otherwise it only shows how the saving strategy divides a batch
         step.micro_batch_size = min(step.micro_batch_size, progress.micro_batch_size)
     step.raising.failures, step.raising.steps = progress.failed_raises, progress.steps_at_size
     parts.loss.fill_(progress.loss if parts.strategy.group.rank == 0 else 0.0)
@@ -67,5 +67,5 @@ def put_back(parts: Parts, checkpoint: Checkpoint, source: str) -> Progress:
 
 
 def _named(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names start so, by what follows."""
+    """The tensors whose names have this prefix, by the rest of the name."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

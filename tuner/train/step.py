@@ -23,25 +23,25 @@ from tuner.train.parallel.group import ALONE, Group, without_synchronising
 Prepare = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 WHOLE_BATCH, FIRST_PASS, RUNNING = "whole batch", "first pass over the whole batch", "running statistics"
-SMALLER = "smaller micro-batches"  # remedies of a group that runs out of memory, this one and RUNNING
+SMALLER = "smaller micro-batches"  # remedies of a group that runs out of memory: this one and RUNNING
 
 
 class TrainingStep:
-    """Takes steps on batches; when memory runs out it takes the same step again in micro-batches half the size.
+    """Takes steps on batches; when memory runs out it repeats the step in micro-batches of half the size.
 
     Gradients of micro-batches are accumulated, so the batch size of the optimizer stays what the configuration says.
     Techniques that only make steps faster release their memory first. The micro-batch stays small until there was room
-    for twice of it for a while, see `Raising`; in a group, for the rest of the trial. Batch norm alone sees a
-    difference, see `batch_norm`.
+    for twice its size for a while, see `Raising`; in a group, for the rest of the trial. Only batch norm is affected,
+    see `batch_norm`.
 
     Attributes:
         micro_batch_size: images that go through the network at once, once memory has run out
-        largest: what the micro-batch may be raised to again
-        raising: when it is
+        largest: the size to which the micro-batch may be raised again
+        raising: decides when it is raised
         first_pass_fits: whether the whole batch goes through without gradient, as far as is known
-        retries: steps that were taken again
+        retries: steps that were repeated
         batch_norm: where the statistics of batch norms come from: the whole batch, a first pass over it without
-            gradient, or, where that doesn't fit either, the running statistics
+            gradient, or, if that doesn't fit either, the running statistics
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class TrainingStep:
         self._group = group
         self._norms = BatchNorms(module)
         self._whole, self.first_pass_fits = batch_size, True
-        self.forward: Callable[[Tensor], Tensor] = module  # of a group, with its gradients synchronised
+        self.forward: Callable[[Tensor], Tensor] = module  # in a group with synchronised gradients
         self.micro_batch_size = self.largest = batch_size
         self.raising = Raising(room)
         self.retries = 0
@@ -74,15 +74,15 @@ class TrainingStep:
         count: int,
         relieve: Callable[[str], bool] = lambda _: False,
     ) -> Tensor:
-        """One step; the mean loss, still on the device (of a group, this process's part of it).
+        """Take one step; returns the mean loss, still on the device (in a group, this process's part of it).
 
         Args:
             optimizer: over the module's parameters
-            batch: prepares the step's images [B, C, H, W] float32 and targets; called again when the step is
-            seeded: called before, so that a step that is taken again draws the same random numbers
-            count: images of the step, of a group in all processes
-            relieve: gives back, for the reason given, memory that steps can be taken without, such as compiled code's
-                and `forward`'s with it; whether there was any
+            batch: prepares the step's images [B, C, H, W] float32 and targets; called again if the step is repeated
+            seeded: called before, so that a repeated step draws the same random numbers
+            count: images of the step, in a group those of all processes
+            relieve: releases, for the given reason, memory that steps can do without, such as compiled code's and with
+                it `forward`'s; returns whether there was any
 
         Raises:
             TrialOutOfMemory: a single image doesn't fit.
@@ -102,10 +102,10 @@ class TrainingStep:
             else:
                 self._raise_again()
                 return loss
-            if self._group.size > 1:  # the others wait for gradients that will never come: all have to begin again
+            if self._group.size > 1:  # the others wait for gradients that will never come, so all have to begin again
                 remedy = RUNNING if self._first_pass_failed else SMALLER
                 raise TrialOutOfMemory(f"{size} images at once don't fit into memory ({reason})", remedy)
-            # Outside of the handler: the frames that held the activations are gone, and their memory with them.
+            # Outside of the handler the frames that held the activations are gone, and so is their memory.
             images = targets = None  # type: ignore[assignment]
             self._norms.put_back()
             self._give_way(optimizer, size, reason, relieved=relieve(reason))
@@ -117,7 +117,7 @@ class TrainingStep:
         return self._objective.total(logits, targets)
 
     def attempt(self, optimizer: Optimizer, images: Tensor, targets: Tensor, count: int) -> Tensor:
-        """One step as long as memory doesn't run out; the mean loss, as `__call__` gives it."""
+        """Try one step, which fails if memory runs out; returns the mean loss like `__call__`."""
         optimizer.zero_grad(set_to_none=True)
         weight = self._weight(targets)
         if self._at_once(-(-count // self._group.size)):
@@ -138,13 +138,13 @@ class TrainingStep:
         return mean
 
     def _learn(self, images: Tensor, targets: Tensor, weight: Tensor | int) -> Tensor:
-        """Add the gradients of some images to the parameters'; their part of the mean loss."""
+        """Add the gradients of some images to the parameters'; returns their part of the mean loss."""
         loss = self.total(images, targets) / weight
         self._precision.backward(loss if self._group.size == 1 else loss * self._group.size)  # averaged in the group
         return loss.detach()
 
     def _at_once(self, largest: int) -> bool:
-        """Whether no process has to part its images, of which `largest` is the most: all must do the same."""
+        """Whether no process has to divide its images, of which `largest` is the most: all must do the same."""
         return self.micro_batch_size >= self._whole or len(micro_batches(largest, self.micro_batch_size)) == 1
 
     def _weight(self, targets: Tensor) -> Tensor | int:
@@ -177,12 +177,12 @@ class TrainingStep:
             raise
 
     def _raise_again(self) -> None:
-        """After a step that went well."""
+        """Raise the micro-batch again after a successful step, if there is memory."""
         if self._group.size == 1 and self.micro_batch_size < self.largest and self.raising.after_step():
             self.micro_batch_size = min(2 * self.micro_batch_size, self.largest)
 
     def forget(self, optimizer: Optimizer) -> None:
-        """Free what a step that failed half-way held, its gradients above all."""
+        """Free what a step that failed half-way held, mainly its gradients."""
         optimizer.zero_grad(set_to_none=True)
         drop_unfinished_state(optimizer)
         self._precision.forget_step(optimizer)
@@ -194,7 +194,7 @@ class TrainingStep:
         self.forget(optimizer)
 
     def _give_way(self, optimizer: Optimizer, size: int, reason: str, *, relieved: bool) -> None:
-        """Free what the failed step held; halve the micro-batch unless something else gave way, or the first pass."""
+        """Free what the failed step held; halve the micro-batch, unless other memory or the first pass was given up."""
         self.forget(optimizer)
         self.retries += 1
         if relieved:
@@ -209,14 +209,14 @@ class TrainingStep:
 
 
 def collect_garbage() -> None:
-    """Free what nothing refers to, and give a GPU's memory that is kept for later back to it."""
+    """Free unreferenced objects, and return memory that torch keeps for later to the GPU."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def micro_batches(images: int, size: int) -> list[slice]:
-    """Slices of at most `size`; a last one of a single image joins the one before, unless all are single."""
+    """Slices of at most `size`; a single last image joins the slice before, unless all are single."""
     starts = list(range(0, images, size))
     if size > 1 and len(starts) > 1 and images % size == 1:
         starts.pop()

@@ -32,7 +32,7 @@ from tuner.train.optimisation import AveragedWeights
 from tuner.train.randomness import reseed
 from tuner.train.step import TrainingStep, collect_garbage
 
-SIDE_STEPS = 3  # that warm up what is recorded after them
+SIDE_STEPS = 3  # steps that warm up before the recording
 
 Remembered = Callable[[bool], RememberedSeconds | None]
 
@@ -40,7 +40,7 @@ Remembered = Callable[[bool], RememberedSeconds | None]
 class Stepping:
     """Takes a trial's steps.
 
-    For training the whole network, and for training only its head on features, the way is chosen separately.
+    The way is chosen separately for training the whole network and for training only its head on features.
 
     Attributes:
         loss: [] float64 on the device, the sum of the losses of an epoch's images so far
@@ -63,19 +63,19 @@ class Stepping:
         recorder: Recorder | None = None,
         compiled: Callable[[nn.Module], Forward] | None = None,
     ) -> None:
-        """Nothing is started yet.
+        """Prepare; nothing is started yet.
 
         Args:
-            training_step: takes a step in parts where memory runs out
+            training_step: takes a step in parts if memory runs out
             optimizer: over the parameters that learn
             average: of the weights
             module: the whole network
             device: where it is
             batch_size: images of a step, except for the last one of an epoch
-            alone: whether this process and device train by themselves; of several each step is taken eagerly
-            path: how to take steps without measuring, where that is possible; None to measure
-            remembered: what is known of steps through the whole network (True) or through its head (False)
-            recorder: for the whole step; None for CUDA graphs on a GPU, and none elsewhere
+            alone: whether only this process and device train; with several every step is taken eagerly
+            path: how to take steps without measuring, if that is possible; None to measure
+            remembered: stored times of steps through the whole network (True) or through its head (False)
+            recorder: for the whole step; None for CUDA graphs on a GPU, and no recorder elsewhere
             compiled: compiles the network; None for `torch.compile` on a GPU, and nothing elsewhere
         """
         self.training_step, self._optimizer, self._average = training_step, optimizer, average
@@ -123,13 +123,13 @@ class Stepping:
         ahead: int,
         learning: int,
     ) -> None:
-        """One step on images and labels as they are stored, all that is random in it from `seed`.
+        """One step on images and labels as they are stored; all randomness comes from `seed`.
 
         Args:
-            feed: prepares them
-            forward: what they go through where nothing else was found to be faster
+            feed: prepares images and labels
+            forward: the callable for them, unless something else was found to be faster
             images: [B, ...] this process's images of the step, on the device
-            labels: [B] int64, likewise
+            labels: [B] int64, on the device
             seed: of the step
             count: images of the step in all processes
             ahead: steps of the trial that are still to be taken
@@ -168,7 +168,7 @@ class Stepping:
     def close(self) -> None:
         """Release what would outlive the trial in its process: recorded and compiled code, and compiler processes.
 
-        Steps may be taken further, eagerly.
+        Further steps are possible, eagerly.
         """
         for choice in self._choices.values():
             choice.settle(EAGER)
@@ -180,7 +180,7 @@ class Stepping:
     # Steps that aren't recorded
 
     def _in_parts(self, feed: Feed, forward: Forward, images: Tensor, labels: Tensor, seed: int, count: int) -> None:
-        """Eagerly or through the compiled network, in as many parts as memory asks for."""
+        """A step, eager or through the compiled network, in as many parts as memory requires."""
         choice = self._choices[feed.whole]
         take = partial(
             self.training_step,
@@ -192,7 +192,7 @@ class Stepping:
         )
         try:
             loss = take()
-        except Exception as error:  # the backward pass of a compiled network may be what fails
+        except Exception as error:  # the backward pass of a compiled network may fail
             if self.training_step.forward is not self._network or isinstance(error, TrialError):
                 raise
             self._give_up_compiled(choice, forward, error)
@@ -205,7 +205,7 @@ class Stepping:
             self._average.update()
 
     def _counted(self, count: int) -> Tensor:
-        """The number of images, such that a product with it is float64."""
+        """The number of images, as a type whose products are float64."""
         if count not in self._counts:
             self._counts[count] = torch.tensor(float(count), dtype=torch.float64, device=self._device)
         return self._counts[count]
@@ -216,7 +216,7 @@ class Stepping:
         self.training_step.forward = forward
 
     def _relieve(self, choice: PathChoice, forward: Forward, reason: str) -> bool:
-        """Give up, for lack of memory, what steps can be taken without; whether there was any."""
+        """Release, for lack of memory, what steps can do without; returns whether there was any."""
         path, self.path = self.path, EAGER
         if path == EAGER:
             return False
@@ -226,13 +226,13 @@ class Stepping:
         self.training_step.forward = forward
         return True
 
-    # Steps that are
+    # Recorded steps
 
     def _fits_recording(self, images: int) -> bool:
         return images == self._batch_size <= self.training_step.micro_batch_size
 
     def _is_warm(self, feed: Feed, learning: int) -> bool:
-        """Whether enough steps of the kind that comes were taken as they will be recorded."""
+        """Whether enough steps of the next kind were taken in the way that will be recorded."""
         if self._static_of is not feed or self._learning != learning:
             self.forget_recording()
             self._static_of, self._learning = feed, learning
@@ -240,7 +240,7 @@ class Stepping:
         return self._warm > SIDE_STEPS
 
     def _recorded(self, choice: PathChoice, feed: Feed, images: Tensor, labels: Tensor) -> bool:
-        """Whether the step is recorded, which it is now at the latest unless that fails."""
+        """Whether the step is recorded; records it now if it wasn't, unless that fails."""
         if self._static is not None or self._recorder is None:
             return self._static is not None
         static = StaticStep(
@@ -267,7 +267,7 @@ class Stepping:
 
 
 def _now(device: torch.device) -> float:
-    """Seconds, once the device has done what it was given."""
+    """Seconds, after the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()

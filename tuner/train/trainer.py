@@ -32,18 +32,18 @@ from tuner.trial import ImageClassifier
 
 Views = list[Callable[[Tensor], Tensor]]
 
-STEPS_AT_ONCE = 2  # whose images are validated together: one keeps 4 to 30 times what an image in evaluation needs
-STEPS_BETWEEN_CHECKS = 64  # of the loss, on the CPU; on a GPU a look at it would make the host wait
+STEPS_AT_ONCE = 2  # steps' images are validated at once: training keeps 4 to 30 times as much per image
+STEPS_BETWEEN_CHECKS = 64  # of the loss, on the CPU; on a GPU reading it would make the host wait
 
 
 class Trainer:
     """Fine-tunes one image classifier with one configuration.
 
     Everything random comes from `seed` and the numbers of epoch and step, so the same trial gives the same curve in a
-    fresh and in a used process, and one that goes on from a checkpoint the same as one that was never interrupted.
-    On the CPU both hold bit for bit as long as torch's number of threads is the same.
+    fresh and in a used process, and also if it goes on from a checkpoint. On the CPU both hold bit for bit as long as
+    torch's number of threads is the same.
 
-    Long because epoch, checkpoint and running out of memory change the same state in an order that has to be seen.
+    Long because epoch, checkpoint and running out of memory change the same state, in an order that must be clear.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class Trainer:
             seed: of this trial, >= 0
             split_seed: of the study, decides which images are held out
             device: "cpu", "cuda", "cuda:1"
-            strategy: on which devices, by which processes; of several, all call the same methods. None: on `device`
-            step_path: "eager", "graph" or "compiled" to take steps so without measuring, where that is possible
+            strategy: which devices and processes are used; all processes call the same methods. None: `device`
+            step_path: "eager", "graph" or "compiled": how to take steps, without measuring, if that is possible
 
         Raises:
             StudyError: a hyperparameter's name or value can't work (DataError, WeightsError: files can't).
@@ -92,7 +92,7 @@ class Trainer:
 
     @property
     def splits(self) -> Splits:
-        """The trial's data: for training, validation and the last test."""
+        """The trial's data: for training, validation and the final test."""
         return self.parts.splits
 
     @property
@@ -112,16 +112,16 @@ class Trainer:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of how data, weights and memory were dealt with, in sentences."""
+        """What the user should know about how data, weights and memory were handled, in sentences."""
         return tuple(self.parts.notes)
 
     @property
     def learning_rate(self) -> float:
-        """Of the last step (before the first: of no schedule), for layers without pretrained weights."""
+        """The last step's learning rate (before the first: without schedule), for layers without pretrained weights."""
         return float(max(group["lr"] for group in self.parts.optimizer.param_groups))
 
     def run_epoch(self) -> EpochResult:
-        """Train on every training image once (or the rest of an epoch that was begun), then validate.
+        """Train on every training image once (or finish an epoch that was begun), then validate.
 
         Raises:
             TrialDiverged: a loss became NaN or infinite.
@@ -144,7 +144,7 @@ class Trainer:
         return self._result(train_loss, metrics, time.perf_counter() - start, images / (trained - start))
 
     def train(self, steps: int | None = None) -> None:
-        """Take the next steps of the epoch, all that are left or as many as `steps`; `save` works in between.
+        """Take the next steps of the epoch, all that are left or `steps` of them; `save` works in between.
 
         Raises as `run_epoch` does.
         """
@@ -154,7 +154,7 @@ class Trainer:
         seeds = derive_seeds(len(batches), self.seed, STEPS, self.epoch)
         generators = seeded(derive_seed(self.seed, STEPS, self.epoch), self.parts.device)
         with generators, self.parts.precision.kernels(search=True), explained(self.parts.watch, self.config):
-            feed = self.parts.feed  # before the mode is set: finding features evaluates
+            feed = self.parts.feed  # before the mode is set, because computing features switches to evaluation
             self.parts.fine_tuning.set_mode()
             split = feed.train.reseeded(derive_seed(self.seed, IMAGES, self.epoch))
             for images, labels in self.parts.strategy.batches(split, batches[self.step : last], self.parts.device):
@@ -166,7 +166,7 @@ class Trainer:
                     self._check_loss(float(self.parts.loss), "training")
 
     def halve_micro_batch(self, times: int) -> None:
-        """Let as few images through the network at once as if memory had run out this often."""
+        """Halve the number of images at once, as if memory had run out this often."""
         self.parts.evaluator.halve(times)
         step = self.parts.training_step
         halved = max(1, self.parts.strategy.part_of(self.parts.chosen["batch_size"]) // 2**times)
@@ -178,7 +178,7 @@ class Trainer:
     def train_step(self, images: Tensor, labels: Tensor, seed: int, count: int) -> None:
         """One step of the optimizer on this process's images, as they are stored, of a batch of `count`.
 
-        All that is random in it comes from `seed`.
+        All its randomness comes from `seed`.
         """
         feed = self.parts.feed
         module = self.module if feed.whole else self.parts.network.head_layer
@@ -202,10 +202,10 @@ class Trainer:
         return (self.total_epochs - self.epoch) * of_an_epoch - self.step
 
     def close(self) -> None:
-        """Give back what would outlive the trial in its process; afterwards steps are taken eagerly.
+        """Release what would outlive the trial in its process; afterwards steps are taken eagerly.
 
-        To be called at a trial's end where the process goes on with others: the trainer's own memory goes with its last
-        reference, but compiled code, CUDA graphs and processes that compile don't.
+        Call it at a trial's end if the process goes on with others: the trainer's own memory is freed with its last
+        reference, but compiled code, CUDA graphs and compiler processes aren't.
         """
         self.parts.stepping.close()
 
@@ -215,7 +215,7 @@ class Trainer:
             if self.parts.feed.whole:
                 return self.evaluate(self.parts.feed.validation)
             head = self.parts.best_module.get_submodule(self.parts.network.head)
-            feed = self.parts.feed  # whose features to validate on are of all views
+            feed = self.parts.feed  # its validation features are of all views
             return self._metrics(head, feed.validation, [feed.normalise])
 
     def evaluate(self, split: Split) -> Metrics:
@@ -242,14 +242,14 @@ class Trainer:
         return taken(self.parts, seed=self.seed, epoch=self.epoch, step=self.step)
 
     def save(self, folder: Path) -> None:
-        """Write everything that training goes on from."""
+        """Write everything from which training goes on."""
         write_checkpoint(folder, self.snapshot())
 
     def load(self, folder: Path) -> None:
         """Go on from what `save` wrote, in this or another process.
 
         Raises:
-            TrialError: the checkpoint is cut off or damaged, or another model's.
+            TrialError: the checkpoint is cut off, damaged, or another model's.
         """
         self.restore(read_checkpoint(folder), str(folder))
 
@@ -257,7 +257,7 @@ class Trainer:
         """Go on from a checkpoint that was read; `source` is for the message.
 
         Raises:
-            TrialError: as `load` does; weights, optimizer and progress are as they were.
+            TrialError: as in `load`; weights, optimizer and progress are unchanged.
         """
         try:
             progress = put_back(self.parts, checkpoint, source)
@@ -267,7 +267,7 @@ class Trainer:
         self.epoch, self.step = progress.epoch, progress.step
 
     def batches(self, epoch: int) -> list[Tensor]:
-        """Indices of an epoch's batches in its own order; a last one too small for the group joins another."""
+        """Indices of an epoch's batches in its own order; if the last is too small for the group, it joins another."""
         generator = torch.Generator().manual_seed(derive_seed(self.seed, ORDER, epoch))
         order = torch.randperm(len(self.splits.train), generator=generator)
         size = self.parts.chosen["batch_size"]
@@ -279,7 +279,7 @@ class Trainer:
     # Inside
 
     def _rate(self, steps: int) -> float:
-        """Learning rate in the middle of the step that comes."""
+        """The learning rate in the middle of the next step."""
         return float(self.parts.chosen["lr"] * self.parts.schedule(self.epoch + (self.step + 0.5) / steps))
 
     def _check_loss(self, loss: float, kind: str) -> None:

@@ -1,8 +1,8 @@
 """Training without torch's compiler: `torch._dynamo` stays unloaded until something is compiled.
 
-It takes as long to import as torch itself, 1.4 CPU seconds, and 250 MB of each process. Three things load it by the way
-(torch 2.15, torchvision 0.29): torchvision, for one question, optimizers, whose methods keep themselves out of compiled
-code, and `DistributedDataParallel`, which does both. Where another version does so elsewhere, it is loaded as usual.
+Its import takes as long as that of torch itself, 1.4 CPU seconds, and 250 MB in each process. Three things load it
+needlessly (torch 2.15, torchvision 0.29): torchvision, for one query; optimizers, to keep their methods out of compiled
+code; and `DistributedDataParallel`, for both. Where other versions load it, it is loaded as usual.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Kind = TypeVar("Kind", bound=Optimizer)
 
 
 def uncompiled(kind: type[Kind]) -> type[Kind]:
-    """A subclass of one of torch's optimizers with the same methods, without what guards them from being compiled.
+    """A subclass of one of torch's optimizers with the same methods, without their guards against being compiled.
 
-    For optimizers that are called outside of compiled code, where the guards change nothing but whether gradients are
+    For optimizers that are called outside of compiled code, where the guards only decide whether gradients are
     recorded: they aren't, so `differentiable=True` has no effect.
     """
     bare = {name: _bare(getattr(kind, name)) for name in dir(kind) if not name.startswith("__")}
@@ -38,7 +38,7 @@ def uncompiled(kind: type[Kind]) -> type[Kind]:
 
 
 def _bare(method: Any) -> Any:
-    """What torch's two guards wrap; of a step also what counts its calls, which each optimizer adds again."""
+    """The function inside torch's two guards; a step also loses its call counter, which each optimizer adds again."""
     inner = method
     while getattr(inner, "__code__", None) in _GUARDS or getattr(inner, "hooked", False):
         inner = inner.__wrapped__
@@ -55,7 +55,7 @@ def averaging_gradients(module: nn.Module, **options: Any) -> DistributedDataPar
 
 @contextmanager
 def _default_mode() -> Iterator[None]:
-    """The compiler's setting that `DistributedDataParallel` asks for is its default: nothing has set it yet."""
+    """The default of the compiler's setting that `DistributedDataParallel` reads: nothing has set it yet."""
     stand_in = SimpleNamespace(utils=SimpleNamespace(get_optimize_ddp_mode=lambda: "ddp_optimizer"))
     names = vars(torch)
     names["_dynamo"] = stand_in
@@ -67,7 +67,7 @@ def _default_mode() -> Iterator[None]:
 
 
 def _guards() -> set[Any]:
-    """The code that torch's guards put around a function, whichever it is; none where torch has others."""
+    """The code with which torch's guards wrap any function; none if this version of torch has other guards."""
     made: list[Callable[..., Any] | None] = [
         getattr(torch, "_disable_dynamo", None),
         getattr(sys.modules[Optimizer.__module__], "_use_grad_for_differentiable", None),
@@ -79,7 +79,7 @@ _GUARDS = _guards()
 
 
 def _entering() -> Any:
-    """What `DistributedDataParallel` enters in each forward pass without its guard; its own where torch has others."""
+    """What `DistributedDataParallel` enters in each forward pass, without its guard; its own if torch has others."""
     own: Any = DistributedDataParallel._inside_ddp_forward
     guarded: Any = getattr(own, "__wrapped__", None)
     return contextmanager(guarded.__wrapped__) if getattr(guarded, "__code__", None) in _GUARDS else own

@@ -31,7 +31,7 @@ def as_trial(trial: object) -> Trial:
     """The trial of a study file: a `Trial` as it is, a function wrapped.
 
     Raises:
-        StudyError: it is neither.
+        StudyError: it is neither a `Trial` nor a function.
     """
     if isinstance(trial, Trial):
         return trial

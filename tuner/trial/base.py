@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 class Trial(ABC):
     """The declaration of a study's trials; it is frozen and starts nothing.
 
-    A new kind of trial is a frozen dataclass that says here what can be known without doing any work, and a class that
-    does the work, a `tuner.worker.implementation.Implementation`. Nothing else has to be changed for it: each method
-    has a default, for a trial about which nothing is known.
+    A new kind of trial is a frozen dataclass with this base class, which says what can be known without doing any work,
+    and a class that does the work, a `tuner.worker.implementation.Implementation`. Nothing else has to be changed: each
+    method has a default, for a trial about which nothing is known.
 
     Attributes:
         kind: what messages call such a trial, as in "the function 'train'"
         implementation: "module:Class" that does the work; only imported where work is done, so that a declaration loads
             neither torch nor Ray
-        uses_gpu: whether a trial gets a GPU without being asked to, where there is one
-        is_code: whether it does what the user's code says and nothing else: then only runs of the same code, by
+        uses_gpu: whether a trial gets a GPU by default, if there is one
+        is_code: whether it only does what the user's code says: then only runs of the same code, by
             `source_fingerprint`, say anything about its hyperparameters
-        asked_for: whether the user's own program runs it and asks for it with `tuner.Search`, so that no worker can
+        asked_for: whether the user's own program runs it and asks for it with `tuner.Search`, so that no worker can run
+            it
     """
 
     kind: ClassVar[str] = "trial"
@@ -43,16 +44,16 @@ class Trial(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """For people: tables, messages."""
+        """The trial's name for people: in tables and messages."""
 
     @property
     @abstractmethod
     def reports(self) -> tuple[str, ...] | None:
-        """The metrics reported after every epoch; None if only running it tells."""
+        """The metrics reported after every epoch; None if that is only known when it runs."""
 
     @property
     def reproduced(self) -> tuple[str, ...] | None:
-        """Metrics that the same configuration and seed give again, on the CPU bit for bit.
+        """Metrics that the same configuration and seed reproduce, on the CPU bit for bit.
 
         None if nothing is promised.
         """
@@ -60,7 +61,7 @@ class Trial(ABC):
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """By which of `STRATEGIES` a trial can use several devices."""
+        """The `STRATEGIES` by which a trial can use several devices."""
         return ()
 
     @property
@@ -70,14 +71,14 @@ class Trial(ABC):
 
     @property
     def refit_share(self) -> float | None:
-        """Seconds of an epoch on training and validation images together, about, as a share of a trial's epoch.
+        """About the time of an epoch on training and validation images together, as a share of a trial's epoch.
 
-        None if the winner can't be trained so.
+        None if the winner can't be trained on both.
         """
         return None
 
     def refitted(self) -> Self:
-        """The same trained on training and validation images together; it is asked where `refit_share` is known."""
+        """The same trial on training and validation images together; only called if `refit_share` is known."""
         raise StudyError(f"refit needs an ImageClassifier, got {self.described}; leave refit out")
 
     def instead_of(self, metric: str) -> str:
@@ -91,14 +92,12 @@ class Trial(ABC):
 
     @property
     def directions(self) -> Mapping[str, Mode | None]:
-        """Which metrics are better high ("max"), low ("min"), or no aim (None); those that aren't known are missing."""
+        """Which metrics are better high ("max") or low ("min"), or are no aim (None); unknown metrics are missing."""
         return {}
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
-        """The parts of the declaration that are the user's code, which other processes can't import: a class of the
-        user's own.
-        """
+        """The parts of the declaration that are the user's code, which other processes can't import: a user's class."""
         return () if type(self).__module__.startswith("tuner.") else (type(self),)
 
     @property
@@ -108,7 +107,7 @@ class Trial(ABC):
 
     @property
     def portfolio(self) -> tuple[str, ...]:
-        """Which kinds of the studies that tuner brings along are about such trials, by what they start from.
+        """The kinds of the studies that come with tuner which are about such trials, by what they start from.
 
         "random" weights, or pretrained "weights"; none for trials whose hyperparameters may mean anything.
         """
@@ -124,79 +123,77 @@ class Trial(ABC):
         """Raise StudyError if a configuration of `space` can't work."""
 
     def within(self, space: Space) -> Self:
-        """The same trial, with the space from which its configurations come."""
+        """The same trial, which then knows the space from which its configurations come."""
         return self
 
     def notices(self, space: Space, max_epochs: int) -> list[str]:
-        """Sentences about settings that are allowed but probably not intended, for `check` and the start of a
-        search.
-        """
+        """Sentences about settings that are allowed but probably unintended, for `check` and a search's start."""
         return []
 
     def check_files(self) -> None:
-        """Raise DataError or WeightsError for files that are damaged, or missing where no download can help."""
+        """Raise DataError or WeightsError for files that are damaged, or missing and not downloadable."""
         return
 
     def missing_downloads(self, *, stored: bool = True) -> list[str]:
-        """What would have to be downloaded before the first trial, in words; empty when everything is there.
+        """What would have to be downloaded before the first trial, in words; empty if nothing is missing.
 
-        Without `stored` only what workers don't fetch by themselves: not what lies in object stores.
+        Without `stored` only what workers don't fetch by themselves: nothing from object stores.
         """
         return []
 
     def stored(self) -> list[StoredFacts]:
-        """What object stores have now of the trial's data and weights; they are asked, and nothing is downloaded.
+        """What object stores have now of the trial's data and weights; this asks them, and downloads nothing.
 
-        Raises DataError or WeightsError where it isn't there or can't be read.
+        Raises DataError or WeightsError if it doesn't exist or can't be read.
         """
         return []
 
     def pinned(self, facts: Sequence[StoredFacts]) -> Self:
-        """The same trial, whose data and weights are what object stores have now; see `stored`."""
+        """The same trial, fixed to the data and weights that object stores have now; see `stored`."""
         return self
 
     def pinned_again(self, data: str | None, weights: str | None) -> tuple[Self, str | None]:
-        """The same as `pinned`, for a run that began with data and weights of these fingerprints.
+        """Like `pinned`, for a run that began with data and weights of these fingerprints.
 
-        Where a store can't be asked, it is pinned to the copies that this machine has of them, and a sentence for the
-        user comes with it. Raises DataError or WeightsError where a copy isn't here, whole.
+        If a store can't be asked, the trial is fixed to this machine's copies, and a sentence for the user is returned
+        with it. Raises DataError or WeightsError if there is no complete copy.
         """
         return self, None
 
     def check_stored(self) -> None:
-        """Raise DataError or WeightsError where this machine can't have the data or weights of `pinned`.
+        """Raise DataError or WeightsError if this machine can't get the data or weights of `pinned`.
 
-        That is where it has no copy of them, and the store has others now, can't be read, or holds more than there is
+        That is so if it has no copy of them, and the store has others now, can't be read, or has more than there is
         room for.
         """
         return
 
     def look(self) -> FolderHeaders | None:
-        """What the headers of the trial's images show within seconds; None if the images aren't separate files.
+        """What the headers of the trial's images show, within seconds; None if the images aren't separate files.
 
         Raises DataError if they aren't laid out as they must be.
         """
         return None
 
     def reads(self) -> str | None:
-        """The data that is read before the first trial, in words; None if that takes no time."""
+        """What data is read before the first trial, in words; None if that takes no time."""
         return None
 
     def fingerprint(self) -> str | None:
-        """16 hexadecimal digits that change with the data; None if it isn't known what data there is."""
+        """16 hexadecimal digits that change with the data; None if the data isn't known."""
         return None
 
     def weights_fingerprint(self) -> str | None:
         """16 hexadecimal digits that change with the weights that training starts from.
 
-        None where it starts from random or published weights, or from a function's.
+        None if it starts from random or published weights, or from a function's.
         """
         return None
 
     def source_fingerprint(self) -> str | None:
-        """16 hexadecimal digits that change with the code of a trial that is nothing but the user's code.
+        """16 hexadecimal digits that change with the code of a trial that consists only of the user's code.
 
-        None if it can't be read, and for trials that can be compared by their hyperparameters.
+        None if the code can't be read, and for trials that can be compared by their hyperparameters.
         """
         return None
 
@@ -205,7 +202,7 @@ class Trial(ABC):
         return {}
 
     def with_options(self, *, weights: str | None = None, data_dir: str | None = None) -> Self:
-        """The trial with the command line's options laid over it, those that aren't None; StudyError for what it lacks.
+        """The trial changed by the command line's options that aren't None; StudyError for one that it doesn't have.
 
         `weights` is "imagenet", "none" or a path.
         """
@@ -216,5 +213,5 @@ class Trial(ABC):
         )
 
     def resolved(self, folder: Path | None = None) -> Self:
-        """The same trial with paths made absolute (from `folder`, or the working directory), for other processes."""
+        """The same trial with absolute paths (relative to `folder`, or the working directory), for other processes."""
         return self

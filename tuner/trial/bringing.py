@@ -44,12 +44,12 @@ class ReadsFiles:
 
     @property
     def named_weights(self) -> PublishedWeights | None:
-        """The library's weights that training starts from by their name."""
+        """The library's weights from which training starts, given by name."""
         raise NotImplementedError
 
     @property
     def weights_file(self) -> Path | None:
-        """The file that training starts from."""
+        """The file of weights from which training starts."""
         raise NotImplementedError
 
     @property
@@ -59,7 +59,7 @@ class ReadsFiles:
 
     @property
     def image_folder(self) -> Folder | None:
-        """Where the images are files of their own, on this machine."""
+        """The folder on this machine in which each image is a file."""
         found = self.source.image_folder(self.data_folder)
         return None if isinstance(found, StoredFolder) and not found.copy.is_present else found
 
@@ -134,16 +134,16 @@ class ReadsFiles:
         return None if folder is None else folder_headers(folder, validation=self.validation)
 
     def reads(self) -> str | None:
-        """See `Trial.reads`: images that are files of their own."""
+        """See `Trial.reads`: images that are separate files."""
         folder = self.image_folder
         return None if folder is None else f"{len(folder.files(self.data_folder)):,} images of {self.source.name}"
 
     def fingerprint(self) -> str | None:
-        """Of the data set's files; None for a function's data."""
+        """A fingerprint of the data set's files; None for a function's data."""
         return self.source.fingerprint(self.data_folder)
 
     def weights_fingerprint(self) -> str | None:
-        """Of a file's contents, or the version in a store; None for random and published weights."""
+        """A fingerprint of a file's contents, or the version in a store; None for random and published weights."""
         if uri := self.stored_weights:
             return Copy(uri, dict(self.copies).get(uri)).settled.version
         path = self.weights_file
@@ -153,7 +153,7 @@ class ReadsFiles:
             return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
     def resolved(self, folder: Path | None = None) -> Self:
-        """The same trial with its paths made absolute, from `folder` or the working directory."""
+        """The same trial with absolute paths, relative to `folder` or the working directory."""
         base = (folder or Path.cwd()).absolute()
         changed: Any = replace(cast(Any, self), data_dir=str(base / self.data_folder))
         if isinstance(self.data, str) and self.data.startswith("folder:") and self.stored_data is None:

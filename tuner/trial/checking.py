@@ -1,4 +1,4 @@
-"""Whether an image classifier can work as it is declared, and whether a space fits it."""
+"""Checks whether an image classifier can work as declared, and whether a space fits it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_space(trial: ImageClassifier, space: Space) -> None:
-    """Raise StudyError for models that no library has, names that are no hyperparameters, values they don't take."""
+    """Raise StudyError for models that no library has, unknown hyperparameters, and values that they don't take."""
     _check_models(trial, space)
     known = trial.within(space)
     for name, value in space.constants.items():
@@ -32,7 +32,7 @@ def check_space(trial: ImageClassifier, space: Space) -> None:
 
 
 def check_functions(trial: ImageClassifier) -> None:
-    """Raise StudyError for functions that can't be called as they will be."""
+    """Raise StudyError for functions that can't be called with the arguments that they will get."""
     for part, function, arguments in (("data", trial.data, ()), ("model", trial.model, ({},))):
         if isinstance(function, str):
             continue
@@ -44,7 +44,7 @@ def check_functions(trial: ImageClassifier) -> None:
 
 
 def check_settings(trial: ImageClassifier) -> None:
-    """Raise StudyError for paths that are none, for memory that is no amount, and for a cut that can't be made."""
+    """Raise StudyError for values that aren't paths, memory that isn't an amount, and impossible splits."""
     check_splitting(trial.source, trial.validation, trial.group)
     memory = trial.data_memory_gb
     if memory is not None and not (is_number(memory) and memory >= 0):
@@ -96,13 +96,13 @@ def _check_value(trial: ImageClassifier, row: Hyperparameter, value: object, spa
 
 
 def _with(trial: ImageClassifier, name: str, space: Space) -> list[ImageClassifier]:
-    """The trial with each model that a hyperparameter may be chosen for."""
+    """The trial with each of the models for which a configuration may have the hyperparameter."""
     conditions = dict(space.conditions.get(name, ()))
     return [each for each in trial.each if each.model in conditions.get("model", (each.model,))]
 
 
 def _check_weights_for(trial: ImageClassifier, name: str, value: object) -> None:
-    """Raise StudyError for what builds on weights where there are none; a function's model may have its own."""
+    """Raise StudyError for settings that need weights if there are none; a function's model may have its own."""
     if not isinstance(trial.model, str) or trial.weights_file is not None:
         return
     if (name, value) == ("finetune", "lp-ft"):
@@ -127,7 +127,7 @@ def _check_has_stochastic_depth(model: object) -> None:
 
 
 def _takes(function: Callable[..., Any], *arguments: object) -> bool:
-    """Whether the function can be called so; a built-in without a signature is believed."""
+    """Whether the function can be called with these arguments; a built-in without a signature is accepted."""
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError:
@@ -138,7 +138,7 @@ def _takes(function: Callable[..., Any], *arguments: object) -> bool:
 
 
 def _check_numeric(row: Hyperparameter, domain: Float | Integer) -> None:
-    """Raise StudyError if the domain yields numbers of another kind than the hyperparameter's."""
+    """Raise StudyError if the domain gives numbers of another kind than the hyperparameter's."""
     if row.kind in ("bool", "categorical", "text"):
         raise StudyError(f"{row.name} must be {row.rule}, got {domain.describe()}; use choice([...])")
     if row.kind == "int" and isinstance(domain, Float) and not (domain.q and float(domain.q).is_integer()):
@@ -147,5 +147,5 @@ def _check_numeric(row: Hyperparameter, domain: Float | Integer) -> None:
 
 
 def _is_path(value: object) -> bool:
-    """Whether it can name a file."""
+    """Whether the value can be a file's path."""
     return isinstance(value, str | Path) and bool(str(value).strip()) and "\0" not in str(value)

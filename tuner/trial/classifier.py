@@ -49,8 +49,7 @@ class ImageClassifier(ReadsFiles, Trial):
             arguments that returns training, validation and test, each as a pair of tensors (images [N, C, H, W] uint8
             or float, labels [N] int), or as a torch `Dataset` of (image, label).
         model: name of a classification model, such as any of torchvision's; or a function that makes an `nn.Module`
-            from the trial's hyperparameters, among which the space may then have names of its own. `model` in the
-            space wins.
+            from the trial's hyperparameters; the space may then have further names. `model` in the space has priority.
         weights: "imagenet" (torchvision's default ones, downloaded once), a name of torchvision's such as
             "IMAGENET1K_V2", the path or s3://… of a saved `state_dict` (.safetensors, .pt, .pth), or None (also "none")
             for random ones. A function's model comes with the weights that the function gives it unless this is a path.
@@ -59,14 +58,14 @@ class ImageClassifier(ReadsFiles, Trial):
             for half of the machine's memory.
         validation: share of the training images that is held out for validation, by class; "folder" for the data's own
             val/ alone; `Folds(5)` for cross-validation; None for val/ where there is one, else a tenth.
-        group: regular expression for file names of a folder: files whose first group (or whole match) is the same,
-            as those of one patient or one burst of a camera, are never on two sides of a cut.
-        metrics: names of metrics beside those that are always reported, such as "balanced_accuracy", "auroc",
+        group: regular expression for file names of a folder: files whose first group (or whole match) is the same, as
+            those of one patient or one burst of a camera, are never in two splits.
+        metrics: names of metrics in addition to those that are always reported, such as "balanced_accuracy", "auroc",
             "cohen_kappa" or "calibration_error", and `RecallAtPrecision(0.9, of="cat")`; reported as `val_NAME`.
         candidates: the models that the space has, set by the study.
         copies: versions of what is copied from object stores, by URI, set when a search starts.
 
-    Long because it answers every question about such trials that needs no torch; its checks are in other modules.
+    Long because it has everything about such trials that needs no torch; its checks are in other modules.
     """
 
     kind: ClassVar[str] = "image classifier"
@@ -85,7 +84,7 @@ class ImageClassifier(ReadsFiles, Trial):
     copies: Copies = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Take torchvision's enums, too, and their names with the class in front; look metrics' names up."""
+        """Also accept torchvision's enums, and their names with the class in front; look up metrics by name."""
         weights = self.weights.name if isinstance(self.weights, Enum) else self.weights
         if isinstance(weights, str) and looks_published(weights):
             weights = weights.rpartition(".")[2].replace("DEFAULT", IMAGENET)
@@ -106,7 +105,7 @@ class ImageClassifier(ReadsFiles, Trial):
 
     @property
     def folds(self) -> int:
-        """How many networks a trial cross-validates; 0 where it trains one."""
+        """How many networks a trial cross-validates; 0 if it trains only one."""
         folds = self.validation
         return folds.count if isinstance(folds, Folds) and folds.part is None else 0
 
@@ -116,7 +115,7 @@ class ImageClassifier(ReadsFiles, Trial):
 
     @property
     def refit_share(self) -> float:
-        """See `Trial.refit_share`: one network in place of those of a cross-validation, and all images."""
+        """See `Trial.refit_share`: one network instead of those of a cross-validation, and all images."""
         return splitting.refit_share(self.validation)
 
     def refitted(self) -> ImageClassifier:
@@ -125,7 +124,7 @@ class ImageClassifier(ReadsFiles, Trial):
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """All of them; none for a cross-validation, whose networks can't be spread over devices."""
+        """All strategies; none for a cross-validation, whose networks can't be spread over devices."""
         return () if self.folds else tuple(STRATEGIES)
 
     @property
@@ -135,7 +134,7 @@ class ImageClassifier(ReadsFiles, Trial):
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
-        """What of the declaration is the user's code."""
+        """The parts of the declaration that are the user's code."""
         return tuple(part for part in (self.data, self.model) if not isinstance(part, str))
 
     @property
@@ -157,12 +156,12 @@ class ImageClassifier(ReadsFiles, Trial):
 
     @property
     def chosen_metrics(self) -> tuple[ChosenMetric, ...]:
-        """`metrics`, looked up."""
+        """The objects that `metrics` names."""
         return cast(tuple[ChosenMetric, ...], self.metrics)
 
     @property
     def directions(self) -> Mapping[str, Mode | None]:
-        """Which of them are better high, low, or no aim at all."""
+        """Which of the metrics are better high or low, or aren't an aim at all."""
         return directions(self.chosen_metrics, with_errors=bool(self.folds))
 
     @property
@@ -190,7 +189,7 @@ class ImageClassifier(ReadsFiles, Trial):
         return tuple(self.of({"model": model}) for model in self.candidates) or (self,)
 
     def of(self, config: Mapping[str, Any]) -> ImageClassifier:
-        """The trial with the model that a configuration has, where the space decides on it."""
+        """The trial with a configuration's model, if the space decides on the model."""
         if not isinstance(self.model, str) or ("model" not in config and not self.candidates):
             return self
         return replace(self, model=config.get("model", self.model), candidates=())
@@ -207,13 +206,13 @@ class ImageClassifier(ReadsFiles, Trial):
 
     @property
     def named_weights(self) -> PublishedWeights | None:
-        """The library's weights that training starts from by their name; StudyError where the model has none so."""
+        """The library's weights from which training starts, by name; StudyError if the model has none of that name."""
         facts, name = self._of_library, str(self.weights)
         return facts.find_weights(name) if facts and (name == IMAGENET or looks_published(name)) else None
 
     @property
     def published(self) -> PublishedWeights | None:
-        """The library's weights that training starts from, by their name or as a file that has the name of theirs."""
+        """The library's weights from which training starts, by name or as a file with their file's name."""
         facts = self._of_library
         if facts is None or self.named_weights is not None:
             return self.named_weights
@@ -236,8 +235,8 @@ class ImageClassifier(ReadsFiles, Trial):
     def hyperparameters(self, config: dict[str, Any]) -> dict[str, Any]:
         """A value for every hyperparameter: the configuration's, of the right type, else the default.
 
-        `epochs` stays None if the configuration leaves it to the budget, `image_size` where a function's images
-        come in a size of their own. What only a function's model understands is handed on as it is.
+        `epochs` stays None if the configuration leaves it to the budget, `image_size` if a function's images come in a
+        size of their own. Names that only a function's model knows are passed on unchanged.
 
         Raises:
             StudyError: an unknown hyperparameter, or a value that it doesn't take.
@@ -255,14 +254,14 @@ class ImageClassifier(ReadsFiles, Trial):
 
     @property
     def default_image_size(self) -> int | None:
-        """Edge in pixels of the images that the model gets where the space doesn't say; None for as they come."""
+        """Edge in pixels of the model's images if the space has no image size; None for the images' own size."""
         framing = self.framing(None)
         return None if framing is None else framing.pixels
 
     def framing(self, image_size: int | None) -> Framing | None:
-        """How images come to `image_size`; without one as published weights expect, else as data and model have it.
+        """How images are brought to `image_size`; without one as published weights expect, else as data and model need.
 
-        None for images as they come, which a function's do unless the model needs another size.
+        None for images in their own size, as a function's are unless the model needs another size.
         """
         if image_size is not None:
             return Framing(image_size)
@@ -287,7 +286,7 @@ class ImageClassifier(ReadsFiles, Trial):
         return notices(self.within(space), space, max_epochs)
 
     def models_in(self, space: Space) -> tuple[str, ...]:
-        """The models that trials of a space may have, where it decides on them."""
+        """The models that trials of a space may have, if it decides on them."""
         if not isinstance(self.model, str):
             return ()
         if "model" in space.constants:
@@ -301,17 +300,17 @@ class ImageClassifier(ReadsFiles, Trial):
         """The hyperparameter called `name`; None for one that only a function's model knows.
 
         Raises:
-            StudyError: there is none, or the name is another word for one.
+            StudyError: there is none, or the name is an alias.
         """
         if isinstance(self.model, str):
             return hyperparameters.find(name)
         meant = name if name in HYPERPARAMETERS else hyperparameters.means(name)
-        return None if meant in (None, "model") else hyperparameters.find(name)  # `model` is the function's own word
+        return None if meant in (None, "model") else hyperparameters.find(name)  # `model` belongs to the function
 
     def check_files(self) -> None:
-        """Raise DataError or WeightsError for files that are damaged, or missing where no download can help.
+        """Raise DataError or WeightsError for files that are damaged, or missing and not downloadable.
 
-        StudyError for a metric of a class that the data hasn't.
+        StudyError for a metric of a class that the data doesn't have.
         """
         self.source.check(self.data_folder)
         if self.metrics and (classes := self.source.class_names()):
@@ -325,7 +324,7 @@ class ImageClassifier(ReadsFiles, Trial):
             )
 
     def identity(self) -> dict[str, str]:
-        """Data, model, weights, and a cut that was asked for; a function by its name."""
+        """Data, model, weights, and a declared split; a function by its name."""
         data = self.data if isinstance(self.data, str) else f"{function_name(self.data)}()"
         told = {"data": data, "model": ", ".join(self.candidates) or self.model_name, "weights": str(self.weights)}
         told |= {"preprocessing": "of the weights"} if self.each[0].published else {}
@@ -333,6 +332,6 @@ class ImageClassifier(ReadsFiles, Trial):
         return told | {name: str(value) for name, value in cut.items() if value is not None}
 
     def with_options(self, *, weights: str | None = None, data_dir: str | None = None) -> ImageClassifier:
-        """The same with other weights ("none" for random ones) or another folder of data sets."""
+        """The same trial with other weights ("none" for random ones) or another folder of data sets."""
         changed = self if data_dir is None else replace(self, data_dir=data_dir)
         return changed if weights is None else replace(changed, weights=None if weights.lower() == "none" else weights)

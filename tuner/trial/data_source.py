@@ -16,7 +16,7 @@ class Source(ABC):
     """Where a data set's images come from.
 
     `native_size` is the edge of its images in pixels (None: they differ), `default_size` the one that trials resize
-    them to unless the space says otherwise, `classes` their number (None: known after a look at the files).
+    them to unless the space says otherwise, `classes` the number of classes (None: known after a look at the files).
     """
 
     name: str
@@ -27,18 +27,18 @@ class Source(ABC):
 
     @abstractmethod
     def files(self, data_dir: Path) -> list[Path]:
-        """The files that the data set consists of, sorted; those that are there."""
+        """The existing files of the data set, sorted."""
 
     def missing(self, data_dir: Path) -> list[str]:
-        """What would have to be downloaded, in words; empty when everything is there."""
+        """What would have to be downloaded, in words; empty if nothing is missing."""
         return []
 
     @abstractmethod
     def check(self, data_dir: Path) -> None:
-        """Raise DataError if what is there is damaged, or if it isn't there and can't be downloaded."""
+        """Raise DataError if the data set is damaged, or doesn't exist here and can't be downloaded."""
 
     def image_folder(self, data_dir: Path) -> Folder | None:
-        """The image files that the data set is read from; None where it has files of another kind."""
+        """The image files that the data set is read from; None if it has files of another kind."""
         return None
 
     def is_present(self, data_dir: Path) -> bool:
@@ -46,19 +46,19 @@ class Source(ABC):
         return not self.missing(data_dir)
 
     def fingerprint(self, data_dir: Path) -> str | None:
-        """16 hexadecimal digits that change with the data: from names, sizes and contents of the files."""
+        """16 hexadecimal digits that change with the data: with names, sizes and contents of the files."""
         return digest((path.name, str(path.stat().st_size), _content(path)) for path in self.files(data_dir))
 
     def signature(self, data_dir: Path) -> tuple[tuple[str, int], ...]:
-        """A cheap mark of what is on disk now, by modification times in ns; for caches within one process."""
+        """A cheap key for the present state on disk, from modification times in ns; for caches within one process."""
         return tuple((str(path), path.stat().st_mtime_ns) for path in self.files(data_dir))
 
     def class_names(self) -> tuple[str, ...] | None:
-        """The names that a quick look finds, in the order of the labels; None if it takes more."""
+        """The class names in the order of the labels, if they can be found quickly; otherwise None."""
         return None
 
     def count_classes(self) -> int | None:
-        """How many classes a quick look finds; None if it takes more."""
+        """The number of classes, if it can be found quickly; otherwise None."""
         return self.classes
 
 

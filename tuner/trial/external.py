@@ -15,8 +15,8 @@ from tuner.trial.base import Trial
 class External(Trial):
     """A trial that is handed out by `tuner.Search` and run by the program that asks for it.
 
-    `name` says what is run: a search learns from earlier runs of the same name alone. Raises StudyError for a name that
-    is no text, or empty.
+    `name` says what is run: a search only learns from earlier runs of the same name. Raises StudyError for a name that
+    isn't text, or is empty.
     """
 
     kind: ClassVar[str] = "external trial"
@@ -43,9 +43,9 @@ class External(Trial):
         return {"trial": self.name}
 
     def source_fingerprint(self) -> str:
-        """Of the name: nothing else is known of the code."""
+        """A fingerprint of the name: nothing else is known about the code."""
         return hashlib.sha256(f"external:{self.name}".encode()).hexdigest()[:16]
 
     def check(self, space: Space) -> None:
-        """Any space will do."""
+        """Every space is valid."""
         return

@@ -1,6 +1,4 @@
-"""Facts about a folder of images from headers and file sizes, in seconds and without torch; `tuner check` shows
-them.
-"""
+"""Facts about a folder of images, found in seconds from headers and file sizes, without torch, for `tuner check`."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ from tuner.trial.image_limits import FORMATS, most_pixels_alone, too_large
 from tuner.trial.splitting import Folds, Validation
 
 MOST_OPENED = 5_000  # images whose headers are read, spread over all of them
-MOST_HASHED_BYTES = 2 * 10**9  # of files that have the same size as another one
+MOST_HASHED_BYTES = 2 * 10**9  # of files that have the same size as another file
 NAMED = 3  # examples in a sentence
 SPLITS = ("train", "validation", "test")
 FOLDERS = {"train": "train/", "validation": "val/", "test": "test/"}
-FEW = 50  # images of a split, below which its figures are coarse
+FEW = 50  # with fewer images a split's figures are coarse
 UNEVEN = 10  # the largest class has this many times the images of the smallest
 
 Place = tuple[str, str, Path]  # split, class, file
@@ -29,14 +27,14 @@ Place = tuple[str, str, Path]  # split, class, file
 
 @dataclass(frozen=True)
 class FolderHeaders:
-    """A folder of images as its files' names, sizes and headers tell it.
+    """What the names, sizes and headers of files say about a folder of images.
 
     Attributes:
         counts: images by class and split, except for those whose headers say that they can't be read
         opened: images whose headers were read
-        sizes: width and height of the smallest, the middle and the largest of these; None without any
-        modes: how many of these have which of Pillow's modes, such as RGB and L
-        left_out: what a search would leave out, as far as it shows
+        sizes: width and height of the smallest, the median and the largest of these; None without any
+        modes: how many of these have each of Pillow's modes, such as RGB and L
+        left_out: what a search would leave out, as far as that can be seen
         notices: sentences
     """
 
@@ -49,11 +47,11 @@ class FolderHeaders:
 
     @property
     def images(self) -> int:
-        """All of them."""
+        """The number of all images."""
         return sum(sum(each.values()) for each in self.counts.values())
 
     def record(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """The facts as plain data."""
         return {
             "images": self.images,
             "classes": self.counts,
@@ -68,8 +66,8 @@ class FolderHeaders:
 def folder_headers(folder: Folder, *, validation: Validation = None, identical: bool = True) -> FolderHeaders:
     """Look at a folder of images; raises DataError if it isn't laid out as a class per subfolder.
 
-    `validation` is the study's; `identical=False` leaves out the search for identical files, for those who decode them
-    all.
+    `validation` is the study's; `identical=False` leaves out the search for identical files, for callers that decode
+    all files.
     """
     found = folder.look()
     places = [
@@ -107,7 +105,7 @@ def _counts(folder: Folder, found: Found, unreadable: set[str]) -> dict[str, dic
 
 
 def _opened(folder: Folder, places: list[Place]) -> tuple[list[tuple[int, int]], Counter[str], list[LeftOut]]:
-    """Sizes in pixels, the smallest first, modes, and what is no image; nothing where Pillow isn't installed."""
+    """Sizes in pixels, the smallest first, modes, and what isn't an image; nothing if Pillow isn't installed."""
     try:
         from PIL import Image
     except ImportError:
@@ -121,7 +119,7 @@ def _opened(folder: Folder, places: list[Place]) -> tuple[list[tuple[int, int]],
             try:
                 with Image.open(path, formats=FORMATS) as image:
                     size, mode = image.size, image.mode
-            except Exception:  # decoders raise whatever a damaged file leads them to
+            except Exception:  # decoders may raise anything for a damaged file
                 reason = "is no image, or a damaged one" if path.stat().st_size else "is empty"
                 unreadable.append(LeftOut(folder.relative(path), reason))
                 continue
@@ -153,7 +151,7 @@ def _single(counts: dict[str, dict[str, int]]) -> Iterator[str]:
 
 
 def _cut(counts: dict[str, dict[str, int]], validation: Validation) -> Iterator[str]:
-    """What a cut will take of the training images, where a folder brings a part of its splits or has few images."""
+    """What a split will take of the training images, if a folder only has some of the splits or few images."""
     whole = {part: sum(each.get(part, 0) for each in counts.values()) for part in SPLITS}
     folded = isinstance(validation, Folds)
     missing = [part for part in ("validation", "test") if not whole[part]]
@@ -165,7 +163,7 @@ def _cut(counts: dict[str, dict[str, int]], validation: Validation) -> Iterator[
     held = {"validation": validation if is_number(validation) else 0.1, "test": 0.1}
     few = {part: round(held[part] * whole["train"]) if part in missing else whole[part] for part in held}
     if isinstance(validation, Folds):
-        del few["validation"]  # every image is for validation once
+        del few["validation"]  # every image is used for validation once
     if min(few.values()) < FEW:
         told = " and ".join(f"{'about ' * (part in missing)}{count:,} for {part}" for part, count in few.items())
         more = ", or hold out more with validation=" if validation is None and "validation" in missing else ""
@@ -173,7 +171,7 @@ def _cut(counts: dict[str, dict[str, int]], validation: Validation) -> Iterator[
 
 
 def _duplicates(folder: Folder, places: list[Place]) -> Iterator[str]:
-    """Files with the same content: in one class, in two, in two splits."""
+    """Files with the same content: in one class, in two classes, in two splits."""
     within, across, leaks = [], [], []
     for same in _same_content(places):
         pair = " = ".join(folder.relative(path) for _, _, path in same[:2])
@@ -192,7 +190,7 @@ def _duplicates(folder: Folder, places: list[Place]) -> Iterator[str]:
 
 
 def _same_content(places: list[Place]) -> Iterator[list[Place]]:
-    """Groups of two files or more that are the same byte for byte."""
+    """Groups of two or more files that are identical byte for byte."""
     by_size: dict[int, list[Place]] = defaultdict(list)
     for place in places:
         by_size[place[2].stat().st_size].append(place)

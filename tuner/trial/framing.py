@@ -10,13 +10,13 @@ Interpolation = Literal["bilinear", "bicubic"]
 
 @dataclass(frozen=True)
 class Framing:
-    """An image is brought to a size, and its centre cut out.
+    """The image is resized, and its centre is cut out.
 
     Attributes:
         pixels: edge of the square that the network takes
-        resize: what the shorter side is brought to before the centre is cut out; None: the central square of the whole
-            image is resized, so that nothing of the shorter side is lost
-        interpolation: how, with antialiasing
+        resize: length of the shorter side before the centre is cut out; None: the central square of the whole image is
+            resized, so that nothing of the shorter side is lost
+        interpolation: how it is resized, with antialiasing
     """
 
     pixels: int
@@ -31,11 +31,11 @@ class Framing:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What published weights expect of their images, as torchvision's metadata say.
+    """What published weights expect of images, according to torchvision's metadata.
 
     Attributes:
         framing: size, crop and interpolation
-        mean: of red, green and blue, of pixels in [0, 1]
+        mean: of red, green and blue, for pixels in [0, 1]
         sd: their standard deviations
     """
 

@@ -1,4 +1,4 @@
-"""A trial that is any function of the user's."""
+"""A trial that is any user's function."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FunctionTrial(Trial):
         return {"trial": self.name}
 
     def source_fingerprint(self) -> str | None:
-        """Of its own source, and that of the functions and classes of the same file that it uses."""
+        """A fingerprint of its source, and of the functions and classes in the same file that it uses."""
         return source_fingerprint(self.function)
 
     def check(self, space: Space) -> None:

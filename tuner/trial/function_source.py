@@ -1,4 +1,4 @@
-"""Which code a function is: a fingerprint of its source that neither comments nor formatting change."""
+"""Identifies a function's code by a fingerprint of its source, which neither comments nor formatting change."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _texts(function: Any) -> Iterator[str]:
 
 
 def _tree(one: Any) -> ast.Module:
-    """The source without docstrings; of a lambda that and all others that begin in its line."""
+    """The source without docstrings; for a lambda, that of all lambdas that begin in its line."""
     tree = _lambdas(one) if one.__name__ == "<lambda>" else ast.parse(textwrap.dedent(inspect.getsource(one)))
     for node in ast.walk(tree):
         if (
@@ -58,7 +58,7 @@ def _tree(one: Any) -> ast.Module:
 
 
 def _lambdas(one: FunctionType) -> ast.Module:
-    """A lambda stands within a statement, which inspect would cut anywhere."""
+    """A lambda is part of a statement, which inspect may cut at any place."""
     whole = ast.parse("".join(inspect.findsource(one)[0]))
     first = one.__code__.co_firstlineno
     found = [node for node in ast.walk(whole) if isinstance(node, ast.Lambda) and node.lineno == first]

@@ -15,11 +15,11 @@ Kind = Literal["int", "float", "bool", "categorical", "text"]
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """One row of the table: what a value may be, what it is when the space leaves it out, and what it does.
+    """One row of the table: the allowed values, the default if the space leaves it out, and the effect.
 
     `low` and `high` are inclusive and belong to the kinds `int` and `float`; `choices` belongs to `categorical`.
-    `default` is None if the data or the budget decides. `log` says that a search does well on a log scale, `costs` that
-    memory depends on it, or the time that an image takes.
+    `default` is None if the data or the budget decides. `log` says that a log scale suits a search, `costs` that
+    memory, or the time per image, depends on it.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Hyperparameter:
 
     @property
     def range(self) -> str:
-        """What it may be, for people: `1 to 10000`, `adam or sgd`."""
+        """The allowed values, for people: `1 to 10000`, `adam or sgd`."""
         if self.kind == "bool":
             return "True or False"
         if self.kind == "categorical":
@@ -62,7 +62,7 @@ class Hyperparameter:
             raise StudyError(f"{self.name} must be {self.rule}, got {shown(value)}; {self._fix_for(value)}")
 
     def _fix_for(self, value: object) -> str:
-        """A list of values that would each do was meant as a choice; text is in no range."""
+        """The fix: a list of valid values was meant as a choice; text isn't in a range."""
         if isinstance(value, list | tuple | set | frozenset | range) and all(map(self.accepts, value)):
             return f"write choice({shown(list(value))}) to try each"
         if self.kind in ("int", "float") and not is_number(value):
@@ -91,12 +91,12 @@ class Hyperparameter:
         """The value as the kind's own Python type.
 
         Raises:
-            StudyError: the value isn't of the kind, or out of the range.
+            StudyError: the value isn't of the kind, or is out of the range.
         """
         self.check(value)
         return {"int": int, "float": float, "bool": bool, "categorical": str, "text": str}[self.kind](value)
 
 
 def spellings_of(rows: Iterable[Hyperparameter]) -> dict[str, str]:
-    """The hyperparameters' names, by themselves and by their aliases."""
+    """The hyperparameters' names, by their own names and by their aliases."""
     return {spelling: row.name for row in rows for spelling in (row.name, *row.aliases)}

@@ -318,7 +318,7 @@ def find(name: str, owner: str = "ImageClassifier") -> Hyperparameter:
     """The row called `name`.
 
     Raises:
-        StudyError: no hyperparameter has this name; the nearest one is named.
+        StudyError: no hyperparameter has this name; the message names the nearest one.
     """
     if name in HYPERPARAMETERS:
         return HYPERPARAMETERS[name]
@@ -328,7 +328,7 @@ def find(name: str, owner: str = "ImageClassifier") -> Hyperparameter:
 
 
 def means(name: str) -> str | None:
-    """The hyperparameter that `name` is another word for, None if it is none's."""
+    """The hyperparameter of which `name` is an alias, None if there is none."""
     return next((row.name for row in TABLE if name.lower() in row.aliases), None)
 
 
@@ -340,7 +340,7 @@ def nearest(name: str) -> str | None:
 
 
 def closest(word: str, words: Iterable[str]) -> str | None:
-    """The one of `words` that is spelt most like `word`, or None if none is near."""
+    """The one of `words` whose spelling is nearest to `word`, or None if none is near."""
     return next(iter(difflib.get_close_matches(word, list(words), n=1)), None)
 
 

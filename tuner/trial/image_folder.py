@@ -1,4 +1,4 @@
-"""Image files in folders, a class per subfolder: the images, and the files that can't be images."""
+"""Image files in folders, a class per subfolder; and which files can't be images."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ImageFiles = dict[str, dict[str, list[Path]]]  # split ("train" | "validation" |
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A file or folder that the data set is read without.
+    """A file or folder that is left out of the data set.
 
     Attributes:
-        path: from the data set's folder
+        path: relative to the data set's folder
         reason: what is wrong with it, after "it"
     """
 
@@ -30,7 +30,7 @@ class LeftOut:
     reason: str
 
     def __str__(self) -> str:
-        """As in `cat/1.jpg (it is cut off)`."""
+        """For example `cat/1.jpg (it is cut off)`."""
         return f"{self.path} (it {self.reason})"
 
 
@@ -40,7 +40,7 @@ class Found:
 
     Attributes:
         images: by split and class; a class or split without any is left out
-        left_out: what lies among them and is no image file that can be opened, sorted
+        left_out: files among them that aren't image files that can be opened, sorted
     """
 
     images: ImageFiles
@@ -65,7 +65,7 @@ class Folder(Source):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """As the study file has it."""
+        """The data set's name, as in the study file."""
         return f"folder:{self.path}"
 
     @property
@@ -80,10 +80,10 @@ class Folder(Source):
         return train.is_dir() and bool(_subfolders(train))
 
     def split_folders(self) -> dict[str, Path]:
-        """Split -> its folder.
+        """The folder of each split.
 
         Raises:
-            DataError: the folder isn't there, or holds other folders beside its splits.
+            DataError: the folder doesn't exist, or has other folders besides its splits.
         """
         if not self.path.is_dir():
             raise DataError(f"folder:PATH needs a folder of images, got {self.path}, which isn't one; correct the path")
@@ -99,15 +99,15 @@ class Folder(Source):
         return {self.SPLITS[folder.name]: folder for folder in _subfolders(self.path)}
 
     def image_folder(self, data_dir: Path) -> Folder:
-        """Itself."""
+        """The folder itself."""
         return self
 
     def class_names(self) -> tuple[str, ...]:
-        """Of the classes that have training images."""
+        """The names of the classes that have training images."""
         return tuple(self.scan()["train"])
 
     def count_classes(self) -> int | None:
-        """Classes that have training images."""
+        """The number of classes that have training images."""
         return len(self.scan()["train"])
 
     def scan(self) -> ImageFiles:
@@ -156,11 +156,11 @@ class Folder(Source):
         return [path for classes in self.scan().values() for images in classes.values() for path in images]
 
     def check(self, data_dir: Path) -> None:
-        """Raise DataError if the folder isn't there or isn't laid out as a class per subfolder."""
+        """Raise DataError if the folder doesn't exist or isn't laid out as a class per subfolder."""
         self.scan()
 
     def fingerprint(self, data_dir: Path) -> str:
-        """Of the images' relative names and sizes; contents aren't read."""
+        """A fingerprint of the images' relative names and sizes; contents aren't read."""
         sizes = ((self.relative(path), str(path.stat().st_size)) for path in self.files(data_dir))
         return digest(sizes)
 
@@ -170,7 +170,7 @@ class Folder(Source):
         return digest((str(path.absolute()), str(stat.st_size), str(stat.st_mtime_ns)) for path, stat in stats)
 
     def signature(self, data_dir: Path) -> tuple[tuple[str, int], ...]:
-        """Of the classes' folders, whose times change when files come or go."""
+        """The times of the classes' folders, which change when files are added or removed."""
         folders = [folder for split in self.split_folders().values() for folder in _subfolders(split)]
         return tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders)
 
@@ -188,7 +188,7 @@ def _is_named_as_image(path: Path) -> bool:
 
 
 def _files(folder: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
-    """Of a class: its image files, sorted, and what else lies there, with what is wrong with it."""
+    """A class's image files, sorted, and the other entries with what is wrong with them."""
     found: list[Path] = []
     others: list[tuple[Path, str]] = []
     for entry in _visible(folder):
@@ -213,7 +213,7 @@ def _visible(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _problem(entry: os.DirEntry[str]) -> str | None:
-    """Why an entry of a class's folder can't be an image, as far as its name and rights tell; None if it may be one."""
+    """Why an entry of a class's folder can't be an image, judged by name and permissions; None if it may be one."""
     suffix = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122 -- of many thousands
     if entry.is_dir():
         return "is a folder inside a class, whose images must lie directly in it"

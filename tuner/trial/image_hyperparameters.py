@@ -1,4 +1,4 @@
-"""The hyperparameters of `ImageClassifier` that say how images come to the network."""
+"""The hyperparameters of `ImageClassifier` that say how images are prepared for the network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.trial.hyperparameter import Hyperparameter
 
-CHANGES_IMAGES = (  # whatever else they do, an image is another one in every epoch
+CHANGES_IMAGES = (  # each of them makes an image different in every epoch
     *("mixup", "cutmix", "crop_padding", "random_resized_crop", "flip", "auto_augment", "color_jitter"),
     "random_erasing",
 )
@@ -129,5 +129,5 @@ IMAGES: tuple[Hyperparameter, ...] = (
 
 
 def is_on(chosen: Mapping[str, Any], name: str) -> bool:
-    """Whether a hyperparameter that may be off, being 0 or "none", isn't."""
+    """Whether a hyperparameter that 0 or "none" turns off is on."""
     return chosen.get(name) not in (None, 0, "none")

@@ -9,18 +9,18 @@ from pathlib import Path
 
 from tuner.errors import DataError, one_line
 
-# Not EPS, which Pillow gives to Ghostscript, nor what is seldom used and seldom looked after.
+# Not EPS, which Pillow passes to Ghostscript, nor formats that are rarely used and rarely maintained.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO", "TGA", "QOI", "PCX")
 
-MAX_PIXELS = 120_000_000  # of one image: as much as cameras take, 0.5 GB while it is decoded
+MAX_PIXELS = 120_000_000  # of one image: as many as cameras have, 0.5 GB while it is decoded
 MAX_PIXELS_VARIABLE = "TUNER_MAX_IMAGE_PIXELS"
 
 
 def most_pixels() -> int:
-    """Most pixels of an image that is read: $TUNER_MAX_IMAGE_PIXELS, else 120 million.
+    """The most pixels that an image may have: $TUNER_MAX_IMAGE_PIXELS, else 120 million.
 
     Raises:
-        DataError: the variable is no whole number from 1.
+        DataError: the variable isn't a whole number from 1.
     """
     text = os.environ.get(MAX_PIXELS_VARIABLE) or str(MAX_PIXELS)
     if not text.isdecimal() or int(text) < 1:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Memory of a trial on one device, apart from what the libraries take for themselves.
+    """Memory of a trial on one device, without what the libraries take for themselves.
 
     Attributes:
-        peak_bytes: the most that it holds at once as it is configured; None if that isn't known
-        least_bytes: the least that it can do with, one image at a time; None if that isn't known
-        alike: what configurations have in common that take as much memory, and as long for an image
-        unknown: why it isn't known, in a sentence's part; empty where it is
+        peak_bytes: the most that it holds at once as configured; None if that isn't known
+        least_bytes: the least that it needs, one image at a time; None if that isn't known
+        alike: a key that configurations share if they need the same memory, and the same time per image
+        unknown: why the memory isn't known, as a part of a sentence; empty if it is known
     """
 
     peak_bytes: int | None = None

@@ -29,9 +29,9 @@ METRICS: dict[str, Mode | None] = {  # what every epoch reports, and whether it 
     "device_utilisation": "max",
     "device_memory_bytes": "min",
 }
-STANDARD_ERROR = "_se"  # what the name of a metric's standard error ends in
+STANDARD_ERROR = "_se"  # suffix of the name of a metric's standard error
 REPRODUCED = ("val_accuracy", "val_loss", "val_top5_accuracy", "val_f1", "train_loss", "learning_rate")
-OTHER_WORDS = {  # for what is always reported, or has another name here
+OTHER_WORDS = {  # for metrics that are always reported, or have another name here
     "accuracy": "val_accuracy",
     "top5_accuracy": "val_top5_accuracy",
     "f1": "val_f1",
@@ -52,10 +52,10 @@ OTHER_WORDS = {  # for what is always reported, or has another name here
 
 
 class ChosenMetric(ABC):
-    """A metric beside those that are always reported: `val_NAME` of each epoch, `test_NAME` of the winner.
+    """A metric in addition to those always reported: `val_NAME` of each epoch, `test_NAME` of the winner.
 
     Attributes:
-        name: without the split
+        name: without the split's prefix
         direction: whether it is better high or low
         rises_when_resampled: whether its mean over bootstrap samples is clearly above what it estimates
     """
@@ -66,15 +66,15 @@ class ChosenMetric(ABC):
     computed_by: ClassVar[str]
 
     def compute(self, probabilities: Any, labels: Any, classes: Sequence[str]) -> Any:
-        """The value as a tensor [], NaN where the images can't tell it.
+        """The value as a tensor [], NaN if the images don't determine it.
 
         Args:
             probabilities: Tensor [N, C] float32, on any device
-            labels: Tensor [N] int64, on the same
+            labels: Tensor [N] int64, on the same device
             classes: names of the C classes
 
         Raises:
-            StudyError: it is about a class that there isn't.
+            StudyError: it is about a class that doesn't exist.
         """
         return resolve_name(self.computed_by)(self, probabilities, labels, classes)
 
@@ -87,8 +87,8 @@ class ChosenMetric(ABC):
 class NamedMetric(ChosenMetric):
     """A metric of all classes, by the function of `torchmetrics.functional.classification` that computes it.
 
-    `settings` are its arguments. `by_class`: it is asked for each class's value, and those of the classes that have
-    images are averaged; torchmetrics itself counts a class without any as 0 for some of them.
+    `settings` are its arguments. `by_class`: it is computed for each class, and the values of classes that have images
+    are averaged; for some metrics torchmetrics itself counts a class without images as 0.
     """
 
     name: str
@@ -101,19 +101,19 @@ class NamedMetric(ChosenMetric):
 
     @property
     def declared(self) -> str:
-        """What a study file has in its place."""
+        """The metric as a study file declares it."""
         return self.name
 
     def check_classes(self, classes: Sequence[str]) -> None:
-        """Of all classes, whichever they are."""
+        """Accepts all classes: the metric is about all of them."""
 
 
 @dataclass(frozen=True)
 class RecallAtPrecision(ChosenMetric):
-    """The highest recall of one class at a threshold of its probability where its precision is at least so high.
+    """The highest recall of one class, over thresholds of its probability at which its precision is at least this high.
 
     Attributes:
-        precision: share of right ones among the images that are taken for the class, above 0 and at most 1
+        precision: share of images of the class among those predicted as the class, above 0 and at most 1
         of: name of the class
     """
 
@@ -123,7 +123,7 @@ class RecallAtPrecision(ChosenMetric):
     computed_by: ClassVar[str] = "tuner.train.chosen_metrics:recall_at_precision"
 
     def __post_init__(self) -> None:
-        """Raise StudyError for a precision that is none, or a class without a name."""
+        """Raise StudyError for an impossible precision, or a class without a name."""
         if not is_number(self.precision) or not 0 < self.precision <= 1:
             raise StudyError(
                 f"RecallAtPrecision needs a precision above 0 and at most 1, got {shown(self.precision)}; write 0.9"
@@ -133,7 +133,7 @@ class RecallAtPrecision(ChosenMetric):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """As in `recall_of_cat_at_precision_0.9`."""
+        """The name, such as `recall_of_cat_at_precision_0.9`."""
         plain = re.sub(r"[^\w.-]+", "_", self.of)
         return f"recall_of_{plain}_at_precision_{self.precision:g}"
 
@@ -163,7 +163,7 @@ NAMED = {
 
 
 def chosen_metrics(given: object) -> tuple[ChosenMetric, ...]:
-    """What `ImageClassifier(metrics=...)` means, each once; StudyError for a name that there isn't."""
+    """The metrics of `ImageClassifier(metrics=...)`, each once; StudyError for an unknown name."""
     if type(given) not in (list, tuple):
         raise StudyError(f"metrics needs a list of names, got {shown(given)}; write metrics=['balanced_accuracy']")
     found = {metric.name: metric for metric in map(_chosen, cast("Sequence[object]", given))}

@@ -1,4 +1,4 @@
-"""What can be known of models by name without importing torch: a table for each library, in `libraries/`."""
+"""What is known about models by name without importing torch: a table for each library, in `libraries/`."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class PublishedWeights:
     """Weights that a library publishes for a model.
 
     Attributes:
-        name: as the library has it: that in torchvision's enum, "IMAGENET1K_V2"
+        name: the library's name, such as "IMAGENET1K_V2" in torchvision's enum
         url: where the library has the file
         preprocessing: what the weights expect of images
         min_size: edge in pixels that the model needs with these weights
-        licence: an address; empty where the library names none
+        licence: an address; empty if the library names none
     """
 
     name: str
@@ -42,12 +42,12 @@ class PublishedWeights:
 
     @property
     def file(self) -> str:
-        """What it is called on the server and in the cache."""
+        """The file's name on the server and in the cache."""
         return self.url.rpartition("/")[2]
 
     @property
     def path(self) -> Path:
-        """Where torch looks for the file and keeps it."""
+        """Where torch looks for the file and stores it."""
         return hub_folder() / "checkpoints" / self.file
 
 
@@ -55,9 +55,9 @@ class PublishedWeights:
 class ModelFacts:
     """A model's name, its published weights, and the image edge in pixels that it needs.
 
-    The defaults are those of a model that is the user's function, of which nothing is known. `fixed_size` says that it
-    takes exactly `min_size`, as vision transformers with their position embedding do. `default` names its "imagenet"
-    weights. A model with stochastic depth leaves residual blocks out in training. `library` is the one that makes it.
+    The defaults are for a user's function, about which nothing is known. `fixed_size` says that the model takes exactly
+    `min_size`, like vision transformers with a position embedding. `default` names its "imagenet" weights. A model with
+    stochastic depth skips residual blocks in training. `library` is the library that has it.
     """
 
     name: str
@@ -83,14 +83,14 @@ class ModelFacts:
             )
 
     def image_size(self, preferred: int | None) -> int:
-        """The edge in pixels to use where the space says nothing: `preferred` unless the model needs another."""
+        """The edge in pixels to use if the space says nothing: `preferred` unless the model needs another."""
         return self.min_size if self.fixed_size else max(self.min_size, preferred or 0)
 
     def find_weights(self, name: str) -> PublishedWeights:
         """The published weights called `name`: "imagenet", or a name of the library's.
 
         Raises:
-            StudyError: the model has no such weights; those that it has are named.
+            StudyError: the model has no such weights; the message names those that it has.
         """
         found = self.published.get(self.default if name == IMAGENET else name)
         if found is None:
@@ -101,7 +101,7 @@ class ModelFacts:
         return found
 
     def with_weights(self, weights: PublishedWeights | None) -> ModelFacts:
-        """The model with these weights, with some of which it takes larger images."""
+        """The model with these weights; some of them need larger images."""
         return self if weights is None else replace(self, min_size=weights.min_size)
 
 
@@ -117,25 +117,25 @@ def model_facts() -> dict[str, ModelFacts]:
 
 @cache
 def _libraries() -> dict[str, dict[str, Any]]:
-    """Each library's table by the library's name, which is that of its file."""
+    """Each library's table by the library's name, which is also the file's."""
     tables = sorted(files("tuner.trial").joinpath("libraries").iterdir(), key=lambda file: file.name)
     return {file.name.removesuffix(".json"): json.loads(file.read_text(encoding="utf-8")) for file in tables}
 
 
 def looks_published(weights: str) -> bool:
-    """Whether a text is a name of weights, or written as torchvision's are, with or without the class in front."""
+    """Whether a text is a name of weights, or has the form of torchvision's, with or without the class in front."""
     as_torchvisions = re.fullmatch(r"(\w+_Weights\.)?(IMAGENET1K_\w+|DEFAULT)", weights)
     return as_torchvisions is not None or weights in weights_names()
 
 
 @cache
 def weights_names() -> frozenset[str]:
-    """The names that published weights of any model have, "imagenet" aside."""
+    """The names that published weights of any model have, without "imagenet"."""
     return frozenset(name for facts in model_facts().values() for name in facts.published)
 
 
 def families_with_stochastic_depth() -> list[str]:
-    """What the names of such models begin with: "efficientnet" and others."""
+    """The prefixes of such models' names: "efficientnet" and others."""
     return sorted({re.split(r"[_\d]", name)[0] for name, facts in model_facts().items() if facts.stochastic_depth})
 
 
@@ -143,7 +143,7 @@ def find_model(name: str) -> ModelFacts:
     """The facts of the model called `name`.
 
     Raises:
-        StudyError: no library has such a classification model; the nearest one is named.
+        StudyError: no library has such a classification model; the message names the nearest one.
     """
     known = model_facts()
     if is_one_of(name, known):
@@ -161,7 +161,7 @@ def hub_folder() -> Path:
 
 
 def _facts(name: str, library: str, address: str, told: Mapping[str, Any]) -> ModelFacts:
-    """From a row of a table, which leaves out what is as for most models."""
+    """Facts from a row of a table; the row leaves out what is the same for most models."""
     told = dict(told)
     weights = told.pop("weights")
     published = {each: _weights(each, address, facts, told["min_size"]) for each, facts in weights.items()}

@@ -97,7 +97,7 @@ def _of_the_images(trial: ImageClassifier, space: Space) -> Iterator[str]:
 
 
 def _values(space: Space, name: str) -> list[Any]:
-    """The values that a hyperparameter may have, of a range both ends; empty where the space leaves it out."""
+    """The values that a hyperparameter may have, for a range both ends; empty if the space leaves it out."""
     if name in space.constants:
         return [space.constants[name]]
     domain = space.dimensions.get(name)

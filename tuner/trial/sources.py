@@ -1,4 +1,4 @@
-"""Data sets by name: which files they are made of, and what can be known of them without torch."""
+"""Data sets by name: their files, and what can be known about them without torch."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Digits(Source):
         return [Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"]
 
     def class_names(self) -> tuple[str, ...]:
-        """The digits."""
+        """The ten digits."""
         return tuple("0123456789")
 
     def check(self, data_dir: Path) -> None:
-        """Raise DataError if scikit-learn isn't there."""
+        """Raise DataError if scikit-learn isn't installed."""
         self.files(data_dir)
 
 
@@ -67,11 +67,11 @@ class FashionMnist(Source):
         return data_dir / "FashionMNIST" / "raw"
 
     def files(self, data_dir: Path) -> list[Path]:
-        """The four IDX files, those that are there."""
+        """Those of the four IDX files that exist."""
         return [path for name in self.IDX_FILES if (path := self.folder(data_dir) / name).is_file()]
 
     def missing(self, data_dir: Path) -> list[str]:
-        """One line if any of the four files isn't there."""
+        """One line if any of the four files is missing."""
         absent = len(self.IDX_FILES) - len(self.files(data_dir))
         return [f"Fashion-MNIST (30 MB) into {self.folder(data_dir)}"] if absent else []
 
@@ -87,7 +87,7 @@ class FashionMnist(Source):
 
 @dataclass(frozen=True)
 class Cifar10(Source):
-    """CIFAR-10, 50,000 + 10,000 colour images of 32x32 pixels (Krizhevsky 2009), as one of two layouts.
+    """CIFAR-10, 50,000 + 10,000 colour images of 32x32 pixels (Krizhevsky 2009), in one of two layouts.
 
     torchvision's batch files, or `cifar10/train/<class>/*.jpg` with `cifar10/test/<class>/*.jpg`.
     """
@@ -105,7 +105,7 @@ class Cifar10(Source):
     )
 
     def image_folder(self, data_dir: Path) -> Folder | None:
-        """The data set as `cifar10/train/<class>/*.jpg` and `cifar10/test/<class>/*.jpg`, if it is there so."""
+        """The data set as `cifar10/train/<class>/*.jpg` and `cifar10/test/<class>/*.jpg`, if it has this layout."""
         folder = data_dir / self.name
         return Folder(folder, self.default_size) if (folder / "train").is_dir() else None
 
@@ -117,7 +117,7 @@ class Cifar10(Source):
         return [path for name in self.BATCH_FILES if (path := batches / name).is_file()]
 
     def missing(self, data_dir: Path) -> list[str]:
-        """One line if neither form is there."""
+        """One line if neither layout exists."""
         if self.image_folder(data_dir) or len(self.files(data_dir)) == len(self.BATCH_FILES):
             return []
         return [f"CIFAR-10 (163 MB) into {data_dir / 'cifar-10-batches-py'}"]
@@ -132,34 +132,34 @@ class Cifar10(Source):
             )
 
     def fingerprint(self, data_dir: Path) -> str | None:
-        """Of the batch files' contents, or of the images' names and sizes."""
+        """A fingerprint of the batch files' contents, or of the images' names and sizes."""
         folder = self.image_folder(data_dir)
         return folder.fingerprint(data_dir) if folder else super().fingerprint(data_dir)
 
     def signature(self, data_dir: Path) -> tuple[tuple[str, int], ...]:
-        """Of the batch files, or of the classes' folders."""
+        """The state of the batch files, or of the classes' folders."""
         folder = self.image_folder(data_dir)
         return folder.signature(data_dir) if folder else super().signature(data_dir)
 
 
 @dataclass(frozen=True)
 class FunctionSource(Source):
-    """Images that a function of the user's returns: in the size they have, with whatever classes they show."""
+    """Images that a user's function returns: in their own size, with any classes."""
 
     function: Callable[[], Any]
     channels: int = 0
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The function's, with brackets."""
+        """The function's name, with brackets."""
         return f"{function_name(self.function)}()"
 
     def files(self, data_dir: Path) -> list[Path]:
-        """None that are known of."""
+        """No files are known."""
         return []
 
     def check(self, data_dir: Path) -> None:
-        """Nothing: only a call of the function tells."""
+        """Does nothing: only a call of the function would show errors."""
 
     def fingerprint(self, data_dir: Path) -> None:
         """Unknown."""
@@ -180,7 +180,7 @@ def find_source(data: str | Callable[[], Any], copies: Copies = ()) -> Source:
     `copies` has the versions of what is copied from object stores.
 
     Raises:
-        StudyError: there is no such data set; the nearest one is named.
+        StudyError: there is no such data set; the message names the nearest one.
     """
     if callable(data):
         return FunctionSource(data)

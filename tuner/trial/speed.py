@@ -8,26 +8,26 @@ from typing import Any
 
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES, is_on
 
-MATTERS = ("model", "finetune", "image_size", "precision")  # for how long images take
+MATTERS = ("model", "finetune", "image_size", "precision")  # for the time per image
 SWITCHES = (*CHANGES_IMAGES, "freeze_batch_norm", "test_time_flip", "ema_decay", "clip_norm")
 
 
 @dataclass(frozen=True)
 class Speed:
-    """What a trial costs on a worker, while as many others work as a search lets.
+    """What a trial costs on a worker, while as many others run as in the search.
 
     Attributes:
         start_seconds: of each start on a worker: network, weights, data
-        once_seconds: what the first trial does for all of its model and image size: features of a frozen backbone
-        once_for: what these trials have in common
-        epoch_seconds: of the first epochs; those after take as long as the last
-        score_seconds: the winner's answers for the test split
-        look_seconds: all images decoded, by one thread
+        once_seconds: of what the first trial does for all with its model and image size: a frozen backbone's features
+        once_for: what these trials share
+        epoch_seconds: of the first epochs; later ones take as long as the last
+        score_seconds: of the winner's predictions for the test split
+        look_seconds: of decoding all images by one thread
         cache_bytes: of the decoded images
-        memory_bytes: of the worker's process at most
+        memory_bytes: the most of the worker's process
         images: for training, validation and test
-        images_per_second: through the network, without learning
-        busy: CPU time as a share of the time that passed: well below 1 where others used the machine
+        images_per_second: through the network, without training
+        busy: CPU time as a share of elapsed time: well below 1 if others used the machine
     """
 
     start_seconds: float
@@ -48,11 +48,11 @@ class Speed:
 
 
 def kind_of(chosen: Mapping[str, Any]) -> str:
-    """What hyperparameters have in common whose images take as long; a batch's size matters little on a CPU."""
+    """A key that hyperparameters share if images take as long; on a CPU the batch size matters little."""
     told = [f"{name}={chosen[name]}" for name in MATTERS if chosen.get(name) is not None]
     return " ".join([*told, *(_switch(chosen, name) for name in SWITCHES if is_on(chosen, name))])
 
 
 def _switch(chosen: Mapping[str, Any], name: str) -> str:
-    """A word is written with its name, a number is not."""
+    """The value as text; a word is written with the hyperparameter's name, a number without."""
     return f"{name}={chosen[name]}" if isinstance(chosen[name], str) else name

@@ -1,4 +1,4 @@
-"""How a study asks for its images to be cut: a share for validation, the data's own split, groups on one side."""
+"""How a study's images are split: a share for validation, the data's own split, groups kept together."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from tuner.trial.sources import FunctionSource
 
 OWN = "folder"  # the data's own validation split
 MOST_FOLDS = 50
-REFIT = "train+validation"  # what a winner is trained on again
+REFIT = "train+validation"  # the images on which a winner is trained again
 
 
 @dataclass(frozen=True)
 class Folds:
-    """K-fold cross-validation as one trial: `count` networks, each validated on the part that it wasn't trained on.
+    """K-fold cross-validation as one trial: `count` networks, each validated on the part on which it wasn't trained.
 
     Every epoch of the trial trains an epoch of each, and reports the means over the parts with their standard errors.
-    Classes are spread evenly over the parts; identical images, and those of a `group`, lie in one.
+    Classes are spread evenly over the parts; identical images, and those of a `group`, are in the same part.
 
     Attributes:
         count: 2 to 50
-        part: of which alone is spoken; None for all
+        part: the only part that is meant; None for all
     """
 
     count: int
     part: int | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise StudyError for a number of parts that can't be."""
+        """Raise StudyError for an impossible number of parts."""
         if type(self.count) is not int or not 2 <= self.count <= MOST_FOLDS:
             raise StudyError(
                 f"Folds needs a whole number from 2 to {MOST_FOLDS}, got {shown(self.count)}; write Folds(5)"
             )
 
     def only(self, part: int) -> Folds:
-        """Of which one part, from 0, is for validation, and the others for training."""
+        """The fold in which one part, counted from 0, is for validation, and the others for training."""
         one = Folds(self.count)
         object.__setattr__(one, "part", part)
         return one
@@ -48,7 +48,7 @@ class Folds:
 
 @dataclass(frozen=True)
 class Joined:
-    """No validation: the images of it, which `cut` says, are for training too, as where a winner is refitted."""
+    """No validation: its images, which `cut` defines, are also used for training, as in a winner's refit."""
 
     cut: float | str | Folds | None
 
@@ -64,7 +64,7 @@ def refit_share(validation: Validation) -> float:
 
 
 def check_splitting(source: Source, validation: object, group: object) -> None:
-    """Raise StudyError for a share or a pattern that can't work, or data that isn't cut."""
+    """Raise StudyError for a share or a pattern that can't work, or data that isn't split."""
     if validation is None and group is None:
         return
     if isinstance(source, FunctionSource):
@@ -98,7 +98,7 @@ def check_given(validation: Validation, name: str, *, has_own: bool) -> None:
 
 
 def check_files(source: Source, folder: Folder | None, validation: Validation, data_dir: Path) -> None:
-    """`check_given`, as far as the files tell before they are read; `folder` is where images are files of their own."""
+    """`check_given`, as far as possible before files are read; `folder` is given if images are separate files."""
     if folder is not None:
         check_given(validation, source.name, has_own="validation" in folder.scan())
     elif source.is_present(data_dir):

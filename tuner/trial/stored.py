@@ -29,7 +29,7 @@ class StoredFolder(Folder):
 
     Attributes:
         uri: of the prefix
-        version: of the copy; None if nothing has been copied yet
+        version: the copy's; None if nothing has been copied yet
     """
 
     uri: str = ""
@@ -37,13 +37,13 @@ class StoredFolder(Folder):
 
     @classmethod
     def at(cls, uri: str, copies: Copies = ()) -> StoredFolder:
-        """The version that `copies` names, else the one that was copied last."""
+        """The folder in the version that `copies` names, else the one that was copied last."""
         copy = Copy(uri, dict(copies).get(uri)).settled
         return cls(copy.files, uri=uri, version=copy.version)
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """As the study file has it."""
+        """The data set's name, as in the study file."""
         return f"folder:{self.uri}"
 
     @property
@@ -53,7 +53,7 @@ class StoredFolder(Folder):
 
     @property
     def copy(self) -> Copy:
-        """On this machine."""
+        """The copy on this machine."""
         return Copy(self.uri, self.version)
 
     def missing(self, data_dir: Path) -> list[str]:
@@ -61,17 +61,17 @@ class StoredFolder(Folder):
         return [] if self.copy.is_present else [f"{self.uri} into {self.copy.base}"]
 
     def look(self) -> Found:
-        """See `Folder.look`; what isn't copied, as it is no image, is left out by its name."""
+        """See `Folder.look`; objects that aren't copied, because they aren't images, are left out by name."""
         found = super().look()
         more = [LeftOut(name, _why(name)) for name in self.copy.others if not (_is_hidden(name) or name.endswith("/"))]
         return Found(found.images, tuple(sorted([*found.left_out, *more], key=lambda one: one.path)))
 
     def class_names(self) -> tuple[str, ...] | None:  # type: ignore[override]
-        """Of the copy; None without one."""
+        """The copy's class names; None without a copy."""
         return super().class_names() if self.copy.is_present else None
 
     def count_classes(self) -> int | None:
-        """Of the copy; None without one."""
+        """The copy's number of classes; None without a copy."""
         return super().count_classes() if self.copy.is_present else None
 
     def check(self, data_dir: Path) -> None:
@@ -80,7 +80,7 @@ class StoredFolder(Folder):
             super().check(data_dir)
 
     def fingerprint(self, data_dir: Path) -> str | None:  # type: ignore[override]
-        """The version: of the objects' names, sizes and ETags."""
+        """The version, a digest of the objects' names, sizes and ETags."""
         return self.version
 
 
@@ -91,12 +91,12 @@ class StoredFacts:
     Attributes:
         uri: of data or weights
         version: 16 hexadecimal digits that change with names, sizes and ETags
-        objects: that a search copies
+        objects: number of objects that a search copies
         bytes: of all of them
-        classes: subfolders with images, of data
-        left_out: objects that aren't copied, as they are no images
+        classes: for data, subfolders with images
+        left_out: objects that aren't copied, because they aren't images
         copied: whether this machine has them
-        folder: where its copy lies, or will lie
+        folder: where its copy is, or will be
     """
 
     uri: str
@@ -109,11 +109,11 @@ class StoredFacts:
     folder: str
 
     def record(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """The facts as plain data."""
         return asdict(self)
 
     def sentence(self) -> str:
-        """For people."""
+        """The facts as a sentence."""
         what = f"{self.objects:,} images in {self.classes} classes" if self.classes is not None else "one file"
         more = f" ({self.left_out:,} more without an image's ending stay there)" if self.left_out else ""
         here = "copied to" if self.copied else "not on this machine yet: a search copies it, once on each node, into"
@@ -156,7 +156,7 @@ def check_stored(listings: Sequence[Listing], copies: Copies) -> None:
 
 
 def check_unchanged(listing: Listing, version: str | None) -> None:
-    """Raise DataError or WeightsError where a store has another version now; None for any."""
+    """Raise DataError or WeightsError if a store has another version now; None accepts any."""
     if version not in (None, listing.version):
         kind = WeightsError if listing.alone else DataError
         raise kind(
@@ -166,7 +166,7 @@ def check_unchanged(listing: Listing, version: str | None) -> None:
 
 
 def facts_of(listing: Listing) -> StoredFacts:
-    """What a listing tells."""
+    """The facts that a listing gives."""
     copy = Copy(listing.uri, listing.version)
     classes = None if listing.alone else len({str(PurePosixPath(one.name).parent.name) for one in listing.objects})
     left_out = sum(not _is_hidden(name) for name in listing.others)
@@ -178,14 +178,14 @@ def facts_of(listing: Listing) -> StoredFacts:
 
 @contextmanager
 def told_of_data(uri: str) -> Iterator[None]:
-    """Raise DataError in place of what the store says."""
+    """Within the block StoreProblem becomes DataError."""
     with _told(DataError, f"data='folder:{uri}' needs images in a store that can be read"):
         yield
 
 
 @contextmanager
 def told_of_weights(uri: str) -> Iterator[None]:
-    """Raise WeightsError in place of what the store says."""
+    """Within the block StoreProblem becomes WeightsError."""
     with _told(WeightsError, f"weights='{uri}' need a file in a store that can be read"):
         yield
 
@@ -205,7 +205,7 @@ def _is_image(name: str) -> bool:
 
 
 def _is_hidden(name: str) -> bool:
-    """As a folder's files are skipped silently."""
+    """Whether it is skipped silently, like such files in a folder."""
     parts = PurePosixPath(name).parts
     return any(part.startswith((".", "__")) for part in parts) or parts[-1].lower() in OF_FILE_MANAGERS
 

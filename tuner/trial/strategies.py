@@ -12,10 +12,10 @@ class DeviceStrategy:
     """A way to train one trial on several devices.
 
     Attributes:
-        name: as a study file writes it
+        name: as in a study file
         implementation: "module:Class" of the `tuner.train.parallel.Strategy` that does it
-        process_per_device: whether each device has a process, which makes the class with the group of all of them; one
-            process makes it with the number of its GPUs otherwise, and can't use CPUs or several nodes
+        process_per_device: whether each device has a process, which creates the class with the group of all processes;
+            otherwise one process creates it with its number of GPUs, and can't use CPUs or several nodes
         whole_batches: whether each device sees every image of a batch, so that none can have too few
     """
 

@@ -1,4 +1,4 @@
-"""A run shown in Weights & Biases, by its own process that reads the run folder: `mirror_command` starts it.
+"""Shows a run in Weights & Biases; an own process, started with `mirror_command`, reads the run folder.
 
 It doesn't affect the search: it follows the events that the driver writes, and if a server is slow or dead, only the
 display in W&B is missing. A trial is a W&B run of the study's project, in one group with the others of its search: its
@@ -40,9 +40,9 @@ WandbMode = Literal["online", "offline"]
 FOLDER = "wandb"  # in the run folder
 STATE = f"{FOLDER}/mirror.json"  # the service's pages read its `url`, too
 POLL_SECONDS = 0.5
-CALL_SECONDS = 20.0  # that one run's start or end may wait for the server, unless WANDB_INIT_TIMEOUT says otherwise
+CALL_SECONDS = 20.0  # that a W&B run's start or end may wait for the server, unless WANDB_INIT_TIMEOUT says otherwise
 OWN_TAGS = (*STATUSES, *CAUSES, BEST)
-LONGEST_TAG = 64  # characters that W&B takes
+LONGEST_TAG = 64  # characters that W&B allows
 _HASHTAG = re.compile(r"(?<!\S)#([^\W_][\w-]*)")
 HOW_TO_SWITCH_ON = "W&B is off: `wandb login` shows searches online, --wandb offline keeps them for `wandb sync`"
 
@@ -130,7 +130,7 @@ class Mirror:
         return self._shown[trial.trial]
 
     def _tell_epoch(self, trial: TrialRecord, event: Event, news: bool) -> None:
-        """Each epoch once: a trial that goes on from an earlier epoch trains some again, and W&B's rows stay."""
+        """Send each epoch once: a trial that goes on from an earlier epoch repeats some, and W&B's rows stay."""
         epoch, told = event["epoch"], self._epochs_told.get(trial.trial, 0)
         self._epochs_told[trial.trial] = max(epoch, told)
         if news and epoch > told:
@@ -144,7 +144,7 @@ class Mirror:
             self._close(trial)
 
     def _mark_best(self) -> None:
-        """Tag the winner, and no earlier one."""
+        """Tag the winner, and remove the tag from an earlier one."""
         best = self._record.best_trial()
         winner = best.trial if best else None
         if winner == self._marked:
@@ -198,7 +198,7 @@ class Mirror:
             shown.alert(f"Trial {trial.trial} has failed", f"{self._run.title}: {reason.described}\n{show}", "ERROR")
 
     def _start(self, key: str, **about: Any) -> wandb.Run:
-        """A W&B run; where the server doesn't answer, this one and all later ones are kept for `wandb sync`."""
+        """Start a W&B run; if the server doesn't answer, this and all later ones are kept for `wandb sync`."""
         import wandb
 
         group = "/".join(self._run.path.rstrip("/").split("/")[-2:])
@@ -210,7 +210,7 @@ class Mirror:
             silent=True,
             console="off",
             disable_git=True,  # the driver's process is what counts; run.json has its commit
-            x_disable_stats=key != "summary",  # one watcher of the machine is enough
+            x_disable_stats=key != "summary",  # measuring the machine once is enough
         )
         options = {
             "project": os.environ.get("WANDB_PROJECT") or self._run.name,
@@ -276,7 +276,7 @@ def hashtags(notes: Iterable[Note]) -> list[str]:
 
 
 def _written(notes: Iterable[Note], *lines: str) -> str:
-    """Lines, then a line for each note."""
+    """The lines, then a line for each note."""
     return "\n".join([*lines, *(f"{note.by}: {note.text}" for note in notes)])
 
 
@@ -288,7 +288,7 @@ def _named_trial(event: Event) -> str:
 
 
 def follow(path: str, mode: WandbMode) -> bool:
-    """Mirror a run until the standard input ends: its driver is done with it, or gone; whether W&B took everything."""
+    """Mirror a run until standard input ends: the driver is done, or gone; returns whether W&B got everything."""
     run, ended = load_run(path), threading.Event()
     threading.Thread(target=_await_end, args=(ended,), daemon=True).start()
     with tempfile.TemporaryDirectory() as temporary:
@@ -297,7 +297,7 @@ def follow(path: str, mode: WandbMode) -> bool:
         mirror, follower = Mirror(run, mode, directory), EventFollower(run.folder)
         over = False
         while not over:
-            over = ended.wait(POLL_SECONDS)  # asked before the last events are read
+            over = ended.wait(POLL_SECONDS)  # checked before the last events are read
             events = follower.new()
             for event in events:
                 mirror.on_event(event)

@@ -1,6 +1,4 @@
-"""The process that shows a search in Weights & Biases: it starts with the search, which waits for it only a limited
-time.
-"""
+"""The process that shows a search in Weights & Biases: the search starts it, and waits for it only a limited time."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ def wandb_mode(asked: str | None) -> Wandb:
 
 
 class MirrorProcess:
-    """Follows the run folder until `finish`; nothing that happens to it reaches the search."""
+    """Follows the run folder until `finish`; its failures don't affect the search."""
 
     def __init__(self, folder: Folder, mode: Literal["online", "offline"]) -> None:
         self._folder = folder
@@ -45,16 +43,16 @@ class MirrorProcess:
         with log.open("ab") as file:
             self._process = subprocess.Popen(
                 mirror_command(folder, mode),
-                stdin=subprocess.PIPE,  # when it closes, the search is over or its driver has ended
+                stdin=subprocess.PIPE,  # closed when the search is over or its driver has ended
                 stdout=file,
                 stderr=file,
                 env=python_environment(),
-                start_new_session=True,  # Ctrl-C is the search's; and with what it starts it can be ended
+                start_new_session=True,  # Ctrl-C only goes to the search; and it can be ended with its children
             )
 
     @property
     def pid(self) -> int:
-        """Of the process, and of the group of all that it starts."""
+        """The id of the process, and of the group of everything that it starts."""
         return self._process.pid
 
     def finish(self, seconds: float) -> str | None:
@@ -70,7 +68,7 @@ class MirrorProcess:
         return None if code == 0 else f"W&B has received only a part of the run; {self._how_to_sync()}"
 
     def finish_or_say(self, seconds: float) -> None:
-        """The same; what went wrong is logged, as the run's last event is written."""
+        """Like `finish`; what went wrong is logged, because the run's last event is already written."""
         problem = self.finish(seconds)
         if problem is not None:
             _log.warning(problem)
@@ -88,5 +86,5 @@ class MirrorProcess:
 
 
 def sync_command(run_folder: Path) -> str:
-    """The command that sends W&B's files of a run to the server, without those that it already has."""
+    """The command that sends W&B's files of a run to the server, except for those that it already has."""
     return f"wandb sync --yes {shlex.quote(str(run_folder / FOLDER))}/*run-*"

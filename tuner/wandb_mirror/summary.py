@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
     import wandb
 
-SECTIONS = {  # W&B gathers panels by what stands before the slash
+SECTIONS = {  # W&B groups panels by the text before the slash
     "search": ("history", "curves", "distribution"),
     "hyperparameters": ("importance", "parallel", "slice", "contour", "rank"),
     "cost": ("timeline", "savings", "costs"),
@@ -33,7 +33,7 @@ SECTIONS = {  # W&B gathers panels by what stands before the slash
 }
 OUTCOMES = {"order_obeyed": "obeyed", "order_refused": "refused"}  # of orders, by their events
 _NUMBERS = ("x", "y", "z", "values")
-_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_.-]")  # of an artifact
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_.-]")  # an artifact's name
 
 
 def contents(run: Run) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def has_marks(figure: go.Figure) -> bool:
 
 
 def _figures(run: Run) -> Iterator[tuple[str, str, go.Figure]]:
-    """Section, name and figure of those that show something; of a section, those that are known here come first."""
+    """Section, name and figure of those that show something; in a section, figures known here come first."""
     known = {name: section for section, names in SECTIONS.items() for name in names}
     for name in sorted(run.plot.names(), key=lambda name: list(known).index(name) if name in known else len(known)):
         figure = getattr(run.plot, name)()

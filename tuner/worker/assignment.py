@@ -15,14 +15,14 @@ class Assignment:
 
     `reported` epochs of the trial are recorded: it goes on from the newest checkpoint of these and not from a later
     one, because an unrecorded epoch would then be missing. `save_epochs` are epochs after which the scheduler may pause
-    the trial, so that a checkpoint must be there; `to_beat` is the best worth of the trials that were trained to their
-    end: an epoch below it can't be the winner's; `halvings` says how often a worker was killed for the memory that this
-    trial took. `device` is the GPU that it shares with others, as CUDA_VISIBLE_DEVICES takes it, and `gpus` then its
-    share of the GPU's memory; None if Ray has chosen the GPUs. A replay asks for the `step_path` that the trial had
-    found, and where it goes on after its last epoch, for a checkpoint of that one (`keep_last`). `refit_epochs` are
-    those of the winner's refit, which trains on training and validation images together and ends before the schedule
-    does where that is of more `epochs`. A trial without a report for `hung_seconds` is killed. Nodes of a cluster that
-    was `joined` may be drained.
+    the trial, so that it needs a checkpoint; `to_beat` is the best worth of the trials that were trained to their end:
+    an epoch below it can't be the winner's; `halvings` says how often a worker was killed for the memory that this
+    trial took. `device` is the GPU that it shares with others, as a value of CUDA_VISIBLE_DEVICES, and `gpus` then its
+    share of the GPU's memory; None if Ray has chosen the GPUs. A replay sets the `step_path` that the trial had found,
+    and `keep_last` if it needs a checkpoint of the last epoch to go on after it. `refit_epochs` are those of the
+    winner's refit, which trains on training and validation images together; it ends before the schedule does if
+    `epochs` is larger. A trial without a report for `hung_seconds` is killed. Nodes of a cluster that was `joined` may
+    be drained.
     """
 
     trial: str
@@ -50,5 +50,5 @@ class Assignment:
 
     @property
     def last(self) -> int:
-        """The epoch after which the trial is over."""
+        """The trial's last epoch."""
         return self.epochs if self.refit_epochs is None else self.refit_epochs

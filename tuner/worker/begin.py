@@ -1,8 +1,8 @@
-"""The start of Ray's worker processes: a program that Ray starts by its path, in place of its own `setup_worker.py`.
+"""The start of Ray's worker processes: a program that Ray starts by its path, instead of its own `setup_worker.py`.
 
-Ray's imports Ray to see what `runtime_env` a worker is for, and then starts again, through a shell, as another Python
-that imports Ray again. If a worker needs none, as in a search, this program goes on in the same process; otherwise it
-starts Ray's program.
+Ray's own program imports Ray to see a worker's `runtime_env`, and then starts, through a shell, another Python that
+imports Ray again. If a worker needs none, as in a search, this program goes on in the same process; otherwise it starts
+Ray's program.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 FOR_RAYS_SETUP = ("--serialized-runtime-env-context", "--language")
-RAYS_SETUP = "setup_worker.py"  # beside Ray's worker program
+RAYS_SETUP = "setup_worker.py"  # in the folder of Ray's worker program
 
 
 def main(arguments: list[str]) -> None:
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> None:
 
 
 def is_plain(arguments: list[str]) -> bool:
-    """Whether a worker is Python's, is for no `runtime_env`, and its Python is given no options."""
+    """Whether a worker is for Python, has no `runtime_env`, and its Python gets no options."""
     return (
         arguments[0].endswith(".py")
         and "--language=PYTHON" in arguments
@@ -44,9 +44,9 @@ def is_plain(arguments: list[str]) -> bool:
 
 @contextmanager
 def no_collecting() -> Iterator[None]:
-    """Within the block nobody looks for garbage.
+    """Within the block there is no garbage collection.
 
-    While modules make a hundred thousand objects, which all stay, a fifth of the time would go into looking.
+    Imported modules create a hundred thousand objects that all stay: collections would take a fifth of the time.
     """
     was_enabled = gc.isenabled()
     gc.disable()

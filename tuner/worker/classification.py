@@ -25,7 +25,7 @@ OF_THE_DATA = (
     "validation",
     "group",
     "copies",
-)  # what a look needs of the declaration
+)  # the fields that `look` needs
 
 
 class Classification(Implementation[ImageClassifier]):
@@ -55,7 +55,7 @@ class Classification(Implementation[ImageClassifier]):
         download_missing(trial)
 
     def look(self, trial: ImageClassifier, config: dict[str, Any], *, split_seed: int) -> DataLook | None:
-        """See `Implementation.look`; of data whose images are files."""
+        """See `Implementation.look`; for data whose images are files."""
         from tuner.worker.looking import look_apart
 
         if trial.image_folder is None:
@@ -121,7 +121,7 @@ class Classification(Implementation[ImageClassifier]):
         device: str,
         seconds: float,
     ) -> Speed | None:
-        """See `Implementation.speed`; of one device."""
+        """See `Implementation.speed`; for one device."""
         from tuner.train.speed import measure_trial
 
         return measure_trial(trial, config, epochs=epochs, split_seed=split_seed, device=device, seconds=seconds)

@@ -17,16 +17,16 @@ from types import ModuleType
 
 import numpy as np
 
-CONTEXT_BYTES = 600 * 2**20  # that a CUDA context and its libraries hold of a GPU beside torch's allocator
+CONTEXT_BYTES = 600 * 2**20  # GPU memory of a CUDA context and its libraries, in addition to torch's allocator
 
 
 @contextmanager
 def clean_process(*, seed: int, threads: int, gpu_share: float = 0.0) -> Iterator[None]:
     """Random states from `seed`, torch's process-wide settings as in a new process on `threads` CPU threads.
 
-    With a `gpu_share` between 0 and 1 torch takes no more of the GPU's memory than that share.
-    At the end environment, working directory and import path are put back. Torch is not imported for it: where the
-    trial imports it, it is set up the moment it is loaded, so that the first trial on a worker is like the fifth.
+    With a `gpu_share` between 0 and 1 torch takes no more of the GPU's memory than that share. At the end environment,
+    working directory and import path are restored. Torch is not imported for this: if the trial imports it, it is set
+    up as soon as it is loaded, so that a worker's first trial is like its fifth.
     """
     environment, folder, path = dict(os.environ), Path.cwd(), list(sys.path)
     random.seed(seed)
@@ -58,10 +58,10 @@ def _give_memory_back() -> None:
     """Free memory of the trial that ended: others may share the machine before this worker gets its next one."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        gc.collect()  # a failure's traceback holds the trial's tensors in a circle
+        gc.collect()  # a failure's traceback holds the trial's tensors in a reference cycle
         torch.cuda.empty_cache()
     if sys.platform == "linux":
-        with suppress(AttributeError):  # the C library is another one than GNU's, which keeps what was freed
+        with suppress(AttributeError):  # not GNU's C library, which keeps freed memory
             ctypes.CDLL(None).malloc_trim(0)
 
 
@@ -74,7 +74,7 @@ def _set_up_torch(seed: int, threads: int) -> None:
     torch.set_default_dtype(torch.float32)
     torch.set_default_device(None)
     torch.set_float32_matmul_precision("highest")
-    if torch.are_deterministic_algorithms_enabled():  # to say so loads torch's compiler
+    if torch.are_deterministic_algorithms_enabled():  # changing this loads torch's compiler
         torch.use_deterministic_algorithms(False)
     torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = False
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -82,9 +82,9 @@ def _set_up_torch(seed: int, threads: int) -> None:
 
 
 def _cap_gpu_memory(share: float) -> None:
-    """Let torch allocate the share of the GPU, less what a CUDA context takes beside it; all of it from 1 on.
+    """Let torch allocate the share of the GPU minus CONTEXT_BYTES; all of the GPU if the share is 1 or more.
 
-    Done as soon as CUDA is initialised, before anything is allocated, which is the trial's own choice: a function that
+    This happens when CUDA is initialised, before anything is allocated. The trial decides when that is: a function that
     forks must do so before.
     """
     import torch
@@ -109,7 +109,7 @@ class _AfterImport(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname != self._name or self._looking:
             return None
-        self._looking = True  # ask the other finders; it stays in place, as a look is not yet an import
+        self._looking = True  # ask the other finders; it stays installed, because a search isn't an import yet
         try:
             spec = importlib.util.find_spec(fullname)
         finally:

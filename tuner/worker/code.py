@@ -1,7 +1,7 @@
-"""Modules beside a study file that other machines need: finds them, sends them, and lets workers import them.
+"""Modules next to a study file that other machines need: finds them, sends them, and lets workers import them.
 
-Ray's runtime environment brings copies to every node. A node that has the same files where the driver has them, as on a
-shared disk, uses those instead: what they read from beside themselves is there.
+Ray's runtime environment brings copies to every node. A node that has the same files at the same place, as on a shared
+disk, uses those instead: there they also find the files next to them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 from tuner.study_file import STUDY_MODULE, folders_of_modules, imported_by
 from tuner.trial import Trial
 
-VARIABLE = "TUNER_CODE"  # of a worker's environment: folders of the driver, what of them travels, and its digest
+VARIABLE = "TUNER_CODE"  # of a worker's environment: the driver's folders, what is sent of each, and its digest
 LEFT_OUT = "__pycache__"
 
 
 def modules_beside(trial: Trial) -> dict[Path, list[str]]:
-    """The modules that the trial's code imports from the folders of its study files or of the program: files and
-    packages, by folder.
+    """Modules that the trial's code imports from its study files' or the program's folders: files and packages, by
+    folder.
 
-    Followed through the modules themselves, imports inside functions too. A package travels whole.
+    It follows the modules' own imports, too, also inside functions. A package is sent as a whole.
     """
     folders = [*folders_of_modules(), *_folders_of_the_program()]
     found: dict[Path, list[str]] = {}
@@ -56,7 +56,7 @@ def runtime_environment(trial: Trial) -> dict[str, Any] | None:
 
 
 def extend_import_path(folders: Iterable[str], environment: Mapping[str, str] = os.environ) -> None:
-    """In a worker: modules that the driver can import are found here too, and the originals before copies."""
+    """In a worker: let it import the modules that the driver can import, originals before copies."""
     sys.path.extend(folder for folder in folders if folder not in sys.path)
     for folder, names, told in json.loads(environment.get(VARIABLE, "[]")):
         if sys.path[0] != folder and digest(Path(folder), names) == told:
@@ -64,7 +64,7 @@ def extend_import_path(folders: Iterable[str], environment: Mapping[str, str] = 
 
 
 def digest(folder: Path, names: Sequence[str]) -> str | None:
-    """Of the Python files of modules and packages in a folder; None if one is missing or can't be read."""
+    """A digest of modules' and packages' Python files in a folder; None if one is missing or can't be read."""
     total = hashlib.sha256()
     try:
         for name in names:
@@ -76,7 +76,7 @@ def digest(folder: Path, names: Sequence[str]) -> str | None:
 
 
 def _files_of(trial: Trial) -> Iterator[Path]:
-    """Where the user's code begins: study files that were loaded, and the modules of the trial's functions."""
+    """The user's first files: study files that were loaded, and the modules of the trial's functions."""
     names = {name for name in sys.modules if name.startswith(STUDY_MODULE)}
     names |= {str(getattr(each, "__module__", "")) for each in trial.functions}
     for module in filter(None, map(sys.modules.get, sorted(names))):
@@ -98,10 +98,10 @@ def _file_of(module: ModuleType) -> Path | None:
 
 
 def _beside(name: str, folders: Sequence[Path]) -> Path | None:
-    """The file or the package's folder, where Python would take the module from one of the folders."""
+    """The module's file or package folder, if Python would load it from one of the folders."""
     try:
         found = importlib.util.find_spec(name)
-    except (ImportError, ValueError):  # a program made it itself
+    except (ImportError, ValueError):  # a module that a program created itself
         return None
     if found is None or not (found.origin or "").endswith(".py"):
         return None

@@ -8,7 +8,7 @@ LOOK_SECONDS = 1.0  # between two requests to the cluster, which are made at the
 
 
 class DrainWatch:
-    """Asks at most once a second; a node that is drained stays so. Where it isn't `joined`, nobody drains it."""
+    """Asks at most once a second; draining never ends. Only nodes of a `joined` cluster are drained."""
 
     def __init__(self, *, joined: bool) -> None:
         self._joined, self._draining, self._asked = joined, False, 0.0
@@ -28,5 +28,5 @@ def _is_drained() -> bool:
 
     try:
         return ray.get_runtime_context().get_node_id() in state.get_draining_nodes()
-    except Exception:  # the cluster can't say: the next epoch asks again
+    except Exception:  # no answer: the next epoch asks again
         return False

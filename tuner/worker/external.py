@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RunElsewhere(Implementation[External]):
-    """Refuses to."""
+    """Refuses to run a trial."""
 
     def train(self, trial: External, assignment: Assignment, session: WorkerSession) -> None:
         """Raise StudyError."""

@@ -1,4 +1,4 @@
-"""The work of a trial that is a function of the user's."""
+"""The work of a trial that is a user's function."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Kills the process of a trial that hangs, after writing the stacks of its threads.
 
-The watch is a thread of the C library's (`faulthandler.dump_traceback_later`), so that it also works where the trial
-hangs in C code and keeps Python from running, and needs no driver. On object storage, which it can't write to, and
-where other processes train the trial, a Python thread comes before it; where that can't run, the process is killed
-without a record of what these did.
+The watch is a C thread (`faulthandler.dump_traceback_later`), so that it also works if the trial hangs in C code and
+blocks Python, and it needs no driver. It can't write to object storage, and doesn't see other processes that train the
+trial: for these a Python thread acts before it. If that thread can't run, the process is killed without a record of
+what they did.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tuner.history.stacks import drop_stacks, stacks_name
 from tuner.storage.folder import Folder, LocalFolder
 
 SECONDS_TO_WRITE = 15.0  # to an object store, before the process is killed anyway
-SECONDS_TO_SHOW = 1.0  # that other processes of the trial have for printing their stacks
+SECONDS_TO_SHOW = 1.0  # for the trial's other processes to print their stacks
 IN_THE_LOG = b"What the processes that train the trial were doing is in its log. Their worker:\n"
 
 
 class HangWatch:
-    """Kills this process once `seconds` pass without a report; None: never. One at a time in a process."""
+    """Kills this process once `seconds` pass without a report; None: never. Only one at a time in a process."""
 
     def __init__(self, folder: Folder, trial: str, seconds: float | None) -> None:
         self._folder, self._trial, self._seconds = folder, trial, seconds
@@ -35,7 +35,7 @@ class HangWatch:
         self._show: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """Start the time, or start it again."""
+        """Start the time, or restart it."""
         if self._seconds is None:
             return
         self.stop()
@@ -49,7 +49,7 @@ class HangWatch:
             self._timer.start()
 
     def stop(self) -> None:
-        """Watch no more, for now."""
+        """Stop watching for now."""
         if self._seconds is None:
             return
         faulthandler.cancel_dump_traceback_later()
@@ -79,13 +79,13 @@ class HangWatch:
 
     @contextmanager
     def reporting(self) -> Iterator[None]:
-        """Within the block the trial waits for the driver, which is not its fault."""
+        """Within the block the trial waits for the driver; that time doesn't count."""
         self.stop()
         yield
         self.start()
 
     def _open(self) -> IO[bytes]:
-        """A file in the run folder; elsewhere where that can't be written to: the process is killed at least."""
+        """A file in the run folder; if that isn't writable, another one, so that at least the process is killed."""
         if isinstance(self._folder, LocalFolder):
             with suppress(OSError):
                 path = self._folder.inside(stacks_name(self._trial))

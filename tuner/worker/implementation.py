@@ -52,19 +52,19 @@ class Implementation(ABC, Generic[T]):
     def train(self, trial: T, assignment: Assignment, session: WorkerSession) -> None:
         """Run one trial of `assignment.config` on a worker, and report each of its `assignment.epochs` to the session.
 
-        It goes on from the first of `session.checkpoints()` that it can read, and saves what it reports where the
-        assignment asks for it. `session.report_epoch` returns only where the trial is to go on; the user sees what
+        It goes on from the first of `session.checkpoints()` that it can read, and saves what it reports if the
+        assignment asks for it. `session.report_epoch` returns only if the trial is to go on; the user sees what
         `session.notes` gets. Raises TrialError, or any other exception, if the trial fails.
         """
 
     def download(self, trial: T) -> None:
-        """Fetch what `trial.missing_downloads()` names; raises DataError or WeightsError. In the driver, before Ray."""
+        """Fetch what `trial.missing_downloads()` names, in the driver before Ray; raises DataError or WeightsError."""
         return
 
     def look(self, trial: T, config: dict[str, Any], *, split_seed: int) -> DataLook | None:
-        """The findings about the data that trials like the one of `config` read; None if nothing is known.
+        """The findings about the data that trials with settings like `config` read; None if nothing is known.
 
-        In the driver, while Ray starts; raises DataError if no trial can work on it.
+        Runs in the driver, while Ray starts; raises DataError if no trial can use the data.
         """
         return None
 
@@ -91,7 +91,7 @@ class Implementation(ABC, Generic[T]):
     ) -> tuple[int, dict[str, Any]] | None:
         """Bytes of the largest checkpoint that a trial of these configurations saves, and the configuration.
 
-        None if that isn't known; `epochs` is the budget's length of a trial. Nothing is trained or downloaded for it.
+        None if that isn't known; `epochs` is the budget's length of a trial. This trains and downloads nothing.
         """
         return None
 
@@ -100,7 +100,7 @@ class Implementation(ABC, Generic[T]):
         return ""
 
     def begin_measuring(self, threads: int) -> None:
-        """Load what `speed` needs; in its own process."""
+        """Load what `speed` needs; runs in its own process."""
         return
 
     def speed(
@@ -108,14 +108,14 @@ class Implementation(ABC, Generic[T]):
     ) -> Speed | None:
         """The cost of a trial of this configuration, measured in this process for about `seconds`.
 
-        `epochs` is the budget's length of a trial, `device` "cuda" or "cpu". Nothing is downloaded for it.
-        None if it can't be known.
+        `epochs` is the budget's length of a trial, `device` "cuda" or "cpu". This downloads nothing. None if it can't
+        be known.
         """
         return None
 
     @property
     def scores(self) -> bool:
-        """Whether the winner is scored; its checkpoint is copied as it was saved otherwise."""
+        """Whether the winner is scored; otherwise its checkpoint is only copied."""
         return type(self).score is not Implementation.score
 
     def score(
@@ -129,10 +129,10 @@ class Implementation(ABC, Generic[T]):
         split_seed: int,
         device: str,
     ) -> None:
-        """Score the winner's checkpoint on the test split, and write the folder `best`; left out where there is none.
+        """Score the winner's checkpoint on the test split, if there is one, and write the folder `best`.
 
         `metrics.json` in it holds the `record` ("trial", "epoch", "metrics") with the test figures among its metrics.
-        Runs on a worker, with what a trial gets; `device` is "cuda" or "cpu", `split_seed` the study's seed.
+        Runs on a worker, with a trial's resources; `device` is "cuda" or "cpu", `split_seed` the study's seed.
         """
         raise NotImplementedError
 
@@ -141,7 +141,7 @@ class Implementation(ABC, Generic[T]):
     ) -> dict[str, float] | None:
         """The results of the winner's `own` network and its refit on the same test images; None if nothing is known.
 
-        Runs as `score` does, where the winner was trained again on training and validation images together.
+        Runs as `score` does, if the winner was trained again on training and validation images together.
         """
         return None
 

@@ -1,4 +1,4 @@
-"""A program that writes a trial's output into its log; it runs beside the trial's worker.
+"""A program that writes a trial's output into its log; it runs next to the trial's worker.
 
 It reads pipes that stand for the trial's standard output and error, so that a worker which is killed, hangs, or never
 lets another thread run still leaves what it printed. It runs by itself, with the standard library alone, in a few
@@ -26,13 +26,13 @@ from collections import deque
 from contextlib import suppress
 
 LIMIT_BYTES, HEAD_BYTES, TAIL_BYTES = 10_000_000, 5_000_000, 2_500_000
-FLUSH_SECONDS = 0.5  # after which what was read is in the file
-BATCH_SECONDS = 0.01  # that a few lines wait for others, at most: a process woken for each line costs the trial time
+FLUSH_SECONDS = 0.5  # after which text that was read is in the file
+BATCH_SECONDS = 0.01  # that a few lines wait for others, at most: waking for each line would cost the trial time
 READ_BYTES, FEW_BYTES = 2**18, 2**14
-LINE_BYTES = 100_000  # of a line that isn't cut in two where the rest is left out
-DRAINED_READS = 16  # before an answer: a child that never stops printing can't hold it up
-AT_ONCE_BYTES = 1_000_000  # that wait in memory while the file has room
-STAMP_BYTES = 36  # about what time and epoch add to a line
+LINE_BYTES = 100_000  # a line up to this length isn't cut in two where text is left out
+DRAINED_READS = 16  # before an answer, so that a child that never stops printing can't delay it
+AT_ONCE_BYTES = 1_000_000  # that wait in memory while the log isn't full
+STAMP_BYTES = 36  # about the length of time and epoch in a line
 TOKEN_BYTES, DIGITS, MARK_BYTES = 18, 9, 27
 LEFT_OUT = b" bytes of output are left out here\n"
 _GAP = re.compile(rb"[0-9T:Z-]{20} tuner \| ([0-9,]+)" + LEFT_OUT)
@@ -44,12 +44,12 @@ def stamp(what: str) -> bytes:
 
 
 def mark_of(token: bytes, epoch: int) -> bytes:
-    """The mark in the pipe where an epoch begins."""
+    """The mark in the pipe for the beginning of an epoch."""
     return token + b"%0*d" % (DIGITS, min(epoch, 10**DIGITS - 1))
 
 
 def shortened(content: bytes, more: bytes = b"", *, skipped: int | None = None) -> bytes:
-    """A log as long as it may be: its first part, how much is left out, and the last part, with `more` at its end.
+    """A log of the allowed length: its first part, how much is left out, and the last part, with `more` at its end.
 
     `skipped` bytes were left out before `more`, so that the last part begins with it; None for nothing.
     """
@@ -89,7 +89,7 @@ class Log:
     def __init__(self, path: str, opening: str) -> None:
         self._path, self._opening = path, opening
         self._pending: deque[tuple[str, bytes, bytes]] = deque()  # source, stamp, text
-        self._size = 0  # of what is pending, in bytes as they will be written, about
+        self._size = 0  # about the pending bytes, as they will be written
         self._skipped: int | None = None
         self._unwritten = 0
         self._unfinished: str | None = None  # the source whose line has no end yet
@@ -98,11 +98,11 @@ class Log:
 
     @property
     def dirty(self) -> bool:
-        """Whether something isn't in the file yet."""
+        """Whether something isn't written to the file yet."""
         return bool(self._pending)
 
     def add(self, source: str, epoch: int, text: bytes) -> None:
-        """Take what a source printed in an epoch; the oldest of what waits is left out where that is too much."""
+        """Take what a source printed in an epoch; if too much waits, the oldest part is left out."""
         if self._opening:
             self._put("tuner", stamp("tuner"), self._opening.encode() + b"\n")
             self._opening = ""
@@ -117,7 +117,7 @@ class Log:
         self._size += self._cost(text)
 
     def _cost(self, text: bytes) -> int:
-        """Bytes in the file; only those of the text where most will be left out, as lines take long to count."""
+        """Bytes in the file; if most will be left out, only those of the text, because counting lines takes long."""
         return len(text) if self._is_full else self._stamped(text)
 
     def _stamped(self, text: bytes) -> int:
@@ -129,7 +129,7 @@ class Log:
         self._skipped = (self._skipped or 0) + len(oldest)
 
     def _leave_out_what_is_too_much(self) -> None:
-        """Of a full log all that wouldn't stay in the file once each line has its beginning."""
+        """Drop what a full log wouldn't keep in the file once each line has its beginning."""
         room, kept = TAIL_BYTES, 0
         for _, _, text in reversed(self._pending):
             if room <= 0:
@@ -139,7 +139,7 @@ class Log:
             self._leave_out()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the waiting lines."""
         self.flushed = time.monotonic()
         if not self._pending:
             return
@@ -175,7 +175,7 @@ class Log:
         try:
             size = os.fstat(file).st_size
             if begins_line and skipped is None and size and os.pread(file, 1, size - 1) != b"\n":
-                lines = b"\n" + lines  # after a line without an end, of a worker that was killed
+                lines = b"\n" + lines  # after an incomplete line of a worker that was killed
             if size + len(lines) <= LIMIT_BYTES and skipped is None:
                 _write_all(file, lines)
                 self._is_full = size + len(lines) >= HEAD_BYTES
@@ -200,7 +200,7 @@ class Log:
 
 
 def _opened(path: str) -> int:
-    """The file for appending, which begins a line; the folder that it is in is made, but none above it."""
+    """The file for appending, at the start of a line; its folder is created, but no folder above that."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         return os.open(path, flags, 0o666)
@@ -226,7 +226,7 @@ class Source:
         self._after_return = False
 
     def read(self, log: Log) -> int:
-        """Give what is there to the log; its bytes, -1 at the end of the pipe."""
+        """Pass available text to the log; returns its bytes, -1 at the end of the pipe."""
         try:
             found = os.read(self.pipe, READ_BYTES)
         except BlockingIOError:
@@ -250,7 +250,7 @@ class Source:
         return len(found)
 
     def _mark(self, text: bytes) -> int:
-        """Where a mark begins, which may be cut off at the end; -1 where there is none."""
+        """Where a mark begins, which may be cut off at the end; -1 if there is none."""
         if b"\0" not in text:
             return -1
         start = text.find(self._token)
@@ -261,7 +261,7 @@ class Source:
         return start
 
     def _give(self, log: Log, text: bytes) -> None:
-        """A carriage return ends a line: what a progress bar draws over itself is a line each time."""
+        """A carriage return ends a line: each state of a progress bar becomes a line."""
         if b"\r" in text or self._after_return:
             whole = text
             text = text[1:] if self._after_return and text.startswith(b"\n") else text
@@ -272,11 +272,11 @@ class Source:
 
 
 class Worker:
-    """The process that this one writes for; it isn't this one's parent."""
+    """The worker process, for which this process writes; it isn't this process's parent."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self.descriptors: list[int] = []  # that can be read from once it has ended
+        self.descriptors: list[int] = []  # they become readable once it has ended
         with suppress(OSError, AttributeError):  # it has ended already, or the kernel is older than 5.3
             self.descriptors = [os.pidfd_open(pid)]
 
@@ -291,7 +291,7 @@ class Worker:
 
 
 def pause(come: int, passed: float) -> float:
-    """Seconds until about READ_BYTES come, by what came in the time that passed: a full pipe holds the trial up."""
+    """Seconds until about READ_BYTES come, at the rate so far: a full pipe would delay the trial."""
     return min(BATCH_SECONDS, passed * READ_BYTES / come) if come > 0 else BATCH_SECONDS
 
 
@@ -304,7 +304,7 @@ class Recorder:
         self._token, self._discarded = b"", 0.0
         self._come, self._paused = 0, 0.0  # bytes since the last pause, and when that began
         self._sources: dict[int, Source] = {}
-        self._left: set[int] = set()  # pipes of trials that have ended, which their children still hold
+        self._left: set[int] = set()  # pipes of ended trials that their children still hold
 
     def serve(self) -> None:
         """Return once the worker has ended, and what it printed is written."""
@@ -349,7 +349,7 @@ class Recorder:
                     break
 
     def _answer(self) -> bool:
-        """Do what the messages that have come say; False if there will be none any more."""
+        """Act on the messages that have come; False if no more will come."""
         while select.select([self._control], [], [], 0)[0]:
             try:
                 text, pipes, _, _ = socket.recv_fds(self._control, 2**16, 1)
@@ -376,7 +376,7 @@ class Recorder:
             self._control.send(str(message.get("end", message.get("sync"))).encode())
 
     def _discard(self) -> None:
-        """Read a part of what children of earlier trials print, who may live on: without a reader they would end."""
+        """Read some output of earlier trials' children that still run: without a reader they would end."""
         if time.monotonic() - self._discarded < FLUSH_SECONDS:
             return
         self._discarded = time.monotonic()

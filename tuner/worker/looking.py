@@ -1,4 +1,4 @@
-"""Lets a separate process look at the images of a study before its first trial, so that the driver loads no torch."""
+"""A separate process looks at the images of a study before its first trial, so that the driver loads no torch."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def look_apart(task: Mapping[str, Any]) -> DataLook | None:
     """The findings; None if the process died: the trials then show what is wrong.
 
     Args:
-        task: "trial", fields of an image classifier that name the data and its cut, "seed" of the cut, and "framing",
-            fields of what the images are brought to
+        task: "trial", the fields of an image classifier that name the data and its split; "seed" of the split; and
+            "framing", the fields of the form that images are brought to
 
     Raises:
-        DataError: the data is missing, damaged, or too little to cut.
+        DataError: the data is missing, damaged, or too small to split.
     """
     with subprocess.Popen(
         [sys.executable, "-m", PROGRAM],
@@ -31,7 +31,7 @@ def look_apart(task: Mapping[str, Any]) -> DataLook | None:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=python_environment(),
-        start_new_session=True,  # a terminal's Ctrl-C is the driver's: this process ends with it
+        start_new_session=True,  # a terminal's Ctrl-C only goes to the driver, with which this process ends
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -1,7 +1,7 @@
 """Measures the cost of trials on this machine, with as many processes as trials run at once: `tuner check --cost`.
 
-Each is `python -m tuner.worker.measuring`: it takes the trial and what to measure, pickled, on its standard input, and
-answers with a line of JSON when it is ready and one for each configuration. It ends when its input does.
+Each is `python -m tuner.worker.measuring`: it reads the trial and what to measure, pickled, from its standard input,
+and answers with a line of JSON when it is ready and one for each configuration. It ends when its input ends.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ PROGRAM = "tuner.worker.measuring"
 
 @dataclass(frozen=True)
 class Measured:
-    """The results.
+    """The measured costs.
 
     Attributes:
         ready_seconds: until the processes had loaded what they need
         speeds: of each configuration, None if it isn't known
-        problems: of those, why
+        problems: why these speeds aren't known
     """
 
     ready_seconds: float
@@ -62,10 +62,10 @@ def measure_apart(
         epochs: the budget's length of a trial
         split_seed: the study's seed
         device: "cpu" or "cuda"
-        threads: of each process
-        processes: that measure at once
+        threads: number of threads of each process
+        processes: number of processes that measure at once
         seconds: for each configuration, about
-        tell: told which configuration is measured, as `Implementation.cost_kind` calls it
+        tell: is told which configuration is measured, as `Implementation.cost_kind` calls it
     """
     from tuner.worker.pickling import pickle_trial
 
@@ -94,7 +94,7 @@ def measure_apart(
 
 
 class _Process:
-    """One that measures; ended with the block."""
+    """A measuring process; it is ended with the block."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self._popen = subprocess.Popen(
@@ -103,7 +103,7 @@ class _Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={**python_environment(), "OMP_NUM_THREADS": str(task["threads"])},
-            start_new_session=True,  # a terminal's Ctrl-C is ours: this process ends with us
+            start_new_session=True,  # a terminal's Ctrl-C only goes to us; this process ends with us
         )
         assert self._popen.stdin is not None
         content = pickle.dumps(task)
@@ -118,7 +118,7 @@ class _Process:
         self._popen.communicate()
 
     def answer(self) -> dict[str, Any]:
-        """The next line; a problem where the process has died."""
+        """The next line; a problem if the process has died."""
         assert self._popen.stdout is not None
         line = self._popen.stdout.readline()
         return dict(json.loads(line)) if line else {"problem": "the process that measures it died, maybe of memory"}
@@ -130,7 +130,7 @@ def _speed(told: dict[str, Any]) -> Speed:
 
 
 def _mean(speeds: Sequence[Speed]) -> Speed:
-    """Of several processes that measured the same at the same time."""
+    """The mean over several processes that measured the same at the same time."""
     first = speeds[0]
     length = min(len(each.epoch_seconds) for each in speeds)
     numbers = {
@@ -147,7 +147,7 @@ def main() -> None:
     """Do what standard input says."""
     content = sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), "big"))
     end_with_the_input()
-    answers, sys.stdout = sys.stdout, sys.stderr  # what the user's code prints is no answer
+    answers, sys.stdout = sys.stdout, sys.stderr  # what the user's code prints isn't an answer
     task = pickle.loads(content)
     trial: Trial = pickle.loads(task["trial"])
     implementation = implementation_of(trial)
@@ -162,7 +162,7 @@ def _answer(implementation: Any, trial: Trial, config: dict[str, Any], options: 
         found = implementation.speed(trial, config, **options)
     except (StudyError, TrialError) as error:
         return {"problem": str(error)}
-    except Exception as error:  # of the user's code, which fails in its trials too
+    except Exception as error:  # an error of the user's code: its trials fail, too
         return {"problem": describe_error(error)}
     return {"speed": None if found is None else asdict(found)}
 

@@ -1,8 +1,8 @@
 """A trial's output while it runs here: it goes into the trial's log, from all its processes and libraries.
 
-The file descriptors 1 and 2 are led into a pipe for the trial's time, so that child processes and C libraries are heard
-too. A process beside this one, `log_process`, reads the pipe and writes the log; without it, as where no process can be
-started, a trial prints to where the worker does.
+During the trial the file descriptors 1 and 2 lead into a pipe, so that the output of child processes and C libraries is
+included. The process `log_process` reads the pipe and writes the log; without it a trial prints to where the worker
+does.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from tuner.storage.locations import open_folder
 from tuner.temporary import OwnedFolder
 from tuner.worker import log_process
 
-ANSWER_SECONDS = 5.0  # that a trial waits for the process at most
+ANSWER_SECONDS = 5.0  # the longest that a trial waits for the process
 UPLOAD_SECONDS = 20.0  # between two copies on an object store
-PIPE_BYTES = 2**20  # the most that a user may ask for; the kernel's default is a sixteenth
-UNFINISHED_SECONDS = 0.3  # after which a part of a line is written
+PIPE_BYTES = 2**20  # the most that a user may request; the kernel's default is a sixteenth
+UNFINISHED_SECONDS = 0.3  # after which an incomplete line is written
 STDERR = 2
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of Linux
 _LINE_BUFFERED = 1  # _IOLBF
@@ -46,7 +46,7 @@ class Output:
         self._pipes: list[int] = []
 
     def pipe(self, name: str) -> int | None:
-        """What a child process should print into, if its lines are to carry the name; None if nothing is kept."""
+        """The pipe for a child process whose lines are to have the name; None if nothing is kept."""
         if self._process is None:
             return None
         reading, writing = os.pipe()
@@ -72,13 +72,13 @@ class Output:
                 _write(pipe, log_process.mark_of(self._token, number))
 
     def flush(self) -> None:
-        """Bring to the log's file what was printed so far."""
+        """Write what was printed so far to the log's file."""
         if self._process is not None:
             flush_streams()
             self._process.ask("sync")
 
     def close(self) -> None:
-        """Nothing more is printed by the trial; what children print that live on is left out."""
+        """The trial prints nothing more; the output of children that live on is left out."""
         for pipe in self._pipes:
             os.close(pipe)
         self._pipes = []
@@ -99,7 +99,7 @@ class LogProcess:
         self._control.settimeout(ANSWER_SECONDS)
         with theirs:
             program = [sys.executable, "-I", "-S", log_process.__file__, str(theirs.fileno()), str(self.owner)]
-            subprocess.run(  # a worker of Ray that ends kills its children and its group: it is neither of these
+            subprocess.run(  # neither child nor in the group of the worker, which kills both when it ends
                 ["/bin/sh", "-c", '"$@" &', "sh", *program],
                 check=True,
                 stdin=subprocess.DEVNULL,
@@ -112,7 +112,7 @@ class LogProcess:
 
     @property
     def works(self) -> bool:
-        """Whether it is there, and this process's rather than that of the process which this one was forked from."""
+        """Whether it runs, and belongs to this process, not to the one that this process was forked from."""
         return self.owner == os.getpid() and not self._hung_up()
 
     def _hung_up(self) -> bool:
@@ -142,7 +142,7 @@ def _log_process() -> LogProcess:
     global _process  # noqa: PLW0603 -- one for each worker process
     if _process is None or not _process.works:
         _buffer_by_line()
-        os.register_at_fork(before=flush_streams)  # or the child would print the part of a line, too
+        os.register_at_fork(before=flush_streams)  # or the child would print the incomplete line, too
         _process = LogProcess()
     return _process
 
@@ -151,7 +151,7 @@ def _log_process() -> LogProcess:
 def captured(trial: str, run_uri: str, opening: str) -> Iterator[Output]:
     """Within the block what this process and its children print goes into the trial's log in the run folder.
 
-    Streams and descriptors are put back at the end. `opening` is the line that comes before the first one printed.
+    Streams and descriptors are restored at the end. `opening` is the line before the first printed one.
     """
     with ExitStack() as stack:
         try:
@@ -163,7 +163,7 @@ def captured(trial: str, run_uri: str, opening: str) -> Iterator[Output]:
             pipe = output.pipe("")
             if pipe is not None:
                 stack.enter_context(_redirected(pipe))
-        except (OSError, subprocess.SubprocessError, RunFolderError):  # a trial is worth more than its log
+        except (OSError, subprocess.SubprocessError, RunFolderError):  # a trial is more important than its log
             stack.close()
             output = NO_OUTPUT
         yield output
@@ -171,7 +171,7 @@ def captured(trial: str, run_uri: str, opening: str) -> Iterator[Output]:
 
 @contextmanager
 def _redirected(pipe: int) -> Iterator[None]:
-    """Descriptors 1 and 2, and Python's streams over them, lead into the pipe."""
+    """Within the block descriptors 1 and 2, and Python's streams over them, lead into the pipe."""
     flush_streams()
     kept = [os.dup(1), os.dup(2)]
     streams = sys.stdout, sys.stderr
@@ -190,10 +190,10 @@ def _redirected(pipe: int) -> Iterator[None]:
 
 
 def _stream(number: int) -> io.TextIOWrapper:
-    """Each line is written as it ends, so that a worker which is killed loses none; what has no UTF-8 as its escape.
+    """A stream that writes each line at its end, so that a killed worker loses none; what isn't UTF-8 is escaped.
 
-    Standard error writes the parts of a line too. For standard output that would be a call of the system for each
-    argument of each `print`, so that `_unfinished_lines` writes them.
+    Standard error also writes incomplete lines. For standard output that would be a system call for each argument of
+    each `print`; `_unfinished_lines` writes them instead.
     """
     raw = io.FileIO(number, "w", closefd=False)
     return io.TextIOWrapper(
@@ -203,7 +203,7 @@ def _stream(number: int) -> io.TextIOWrapper:
 
 @contextmanager
 def _unfinished_lines(stream: io.TextIOWrapper) -> Iterator[None]:
-    """Bring to the descriptor what the stream holds of a line that has no end yet, every UNFINISHED_SECONDS."""
+    """Write the stream's incomplete line to the descriptor, every UNFINISHED_SECONDS."""
     closed = threading.Event()
 
     def work() -> None:
@@ -221,12 +221,12 @@ def _unfinished_lines(stream: io.TextIOWrapper) -> Iterator[None]:
 
 
 def flush_streams() -> None:
-    """Bring what Python and the C library hold back to the descriptors."""
+    """Write what Python and the C library have buffered to the descriptors."""
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-        with suppress(Exception):  # the trial may have put anything in its place, or closed it
+        with suppress(Exception):  # the trial may have replaced it by anything, or closed it
             stream.flush()  # type: ignore[union-attr]
     with _c_stdout() as (library, stdout):
-        library.fflush(stdout)  # no other file: a thread may hold the lock of one for ever
+        library.fflush(stdout)  # only this file: a thread may hold the lock of another one for ever
 
 
 def _buffer_by_line() -> None:
@@ -237,7 +237,7 @@ def _buffer_by_line() -> None:
 
 @contextmanager
 def _c_stdout() -> Iterator[tuple[ctypes.CDLL, ctypes.c_void_p]]:
-    """The C library and its standard output; nothing is done where it has none of that name."""
+    """The C library and its standard output; nothing if there is none of that name."""
     library = ctypes.CDLL(None)
     with suppress(AttributeError, ValueError):
         yield library, ctypes.c_void_p.in_dll(library, "stdout")
@@ -259,7 +259,7 @@ def _write(pipe: int, mark: bytes) -> None:
 
 @contextmanager
 def _log_file(folder: Folder, name: str) -> Iterator[Path]:
-    """The log as a file of this machine; one of an object store is copied there now and then, and at the end."""
+    """The log as a file of this machine; for an object store it is copied there from time to time, and at the end."""
     if isinstance(folder, LocalFolder):
         yield folder.inside(name)
         return

@@ -1,4 +1,4 @@
-"""A trial or a study on its way to another process; apart from what runs it there, which loads Ray Tune."""
+"""Pickles a trial or a study for another process; separate from the code that runs it, which loads Ray Tune."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.trial import Trial
 
 
 def pickle_trial(trial: Trial) -> bytes:
-    """The trial for another process, with the code of study files in it: workers can't import these files."""
+    """The trial for another process, including the code of study files: workers can't import these files."""
     return _with_code_of_studies(trial)
 
 
@@ -22,7 +22,7 @@ def pickle_study(study: Study) -> bytes:
 
 
 def _with_code_of_studies(value: object) -> bytes:
-    """Pickled with the code of all study files that were loaded here: a partial function doesn't say whose it is."""
+    """Pickled with the code of all study files that were loaded here: a partial function doesn't name its own."""
     modules = [module for name, module in list(sys.modules.items()) if name.startswith(STUDY_MODULE)]
     for module in modules:
         cloudpickle.register_pickle_by_value(module)

@@ -12,7 +12,7 @@ from tuner.worker.assignment import Assignment
 
 
 def placement_here(assignment: Assignment) -> Placement:
-    """Where the trial of this assignment runs if that is this process."""
+    """Where the trial of this assignment runs, if this process runs it."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") if assignment.gpus else None
     gpus = _gpus(visible) if assignment.gpus else ()
     names = [gpu.name for gpu in gpus]
@@ -36,5 +36,5 @@ def _counted(number: float, kind: str) -> str:
 
 @cache
 def _gpus(visible: str | None) -> tuple[Gpu, ...]:
-    """The GPUs that this process sees; asked once, as a trial should not wait for it."""
+    """The GPUs that this process sees; found only once, so that trials don't wait for it."""
     return read_gpus(environment={} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})

@@ -35,8 +35,8 @@ WRITER = BackgroundWriter()  # of this worker process
 class WorkerSession:
     """Carries a trial's reports to the driver and its checkpoints to the run folder.
 
-    `notes` are sentences for the user, sent with the next report; `output` is what takes what the trial prints. Epochs
-    that take less than `quick_seconds` are reported together, while the next ones are trained.
+    `notes` are sentences for the user, sent with the next report; `output` takes what the trial prints. Epochs that
+    take less than `quick_seconds` are reported together, while the next ones are trained.
     """
 
     quick_seconds = 0.2
@@ -49,7 +49,7 @@ class WorkerSession:
         self._drain = DrainWatch(joined=assignment.joined)
         self._sender = Sender(self._deliver, self.watch.reporting)
         self._reported_at = -math.inf  # when the trial went on after its last report
-        self._epoch: int | None = None  # the last one reported from here, or gone on from
+        self._epoch: int | None = None  # the last epoch that was reported here, or from which the trial went on
         self._restored: Path | None = None
         self._owned = OwnedFolder("trial")
         self._temporary = self._owned.path
@@ -58,7 +58,7 @@ class WorkerSession:
     def report(self, metrics: dict[str, Any], checkpoint: Path | None) -> None:
         """Send one epoch of a user's function; returns when the driver wants the trial to go on.
 
-        The function went on from its checkpoint if it has asked for it, else it starts from its beginning.
+        If the function has asked for its checkpoint, it went on from that; otherwise it started from its beginning.
         """
         fill = None if checkpoint is None else _copying(checkpoint)
         self.report_epoch((self._epoch or 0) + 1, metrics, fill=fill, saves=checkpoint is not None)
@@ -75,9 +75,9 @@ class WorkerSession:
     ) -> None:
         """Send one epoch with its number; returns when the driver wants the trial to go on.
 
-        `fill` writes its checkpoint before that; or one is written from memory, `behind`, while training goes on, but
-        not before the driver knows the epoch. A `replaceable` one is left out while another is waiting to be written.
-        `saves` says whether the trial means to write checkpoints at all.
+        `fill` writes its checkpoint before that. Or a checkpoint is written from memory, `behind`, while training goes
+        on, but not before the driver knows the epoch; a `replaceable` one is left out while another is waiting to be
+        written. `saves` says whether the trial means to write checkpoints at all.
         """
         trial = self._assignment.trial
         if fill or behind is not None:
@@ -98,7 +98,7 @@ class WorkerSession:
             "leaving": self.is_leaving(),
         }
         if epoch >= self._assignment.last:
-            self.output.flush()  # the search may end with this report, and what it shows then is whole
+            self.output.flush()  # the search may end with this report, and the log should be complete then
         self.output.epoch(min(epoch + 1, self._assignment.last))
         if coming or written or not self._may_go_ahead(epoch):
             try:
@@ -112,16 +112,16 @@ class WorkerSession:
         self._epoch, self._reported_at = epoch, time.monotonic()
 
     def _may_go_ahead(self, epoch: int) -> bool:
-        """Whether the trial doesn't wait for what the driver decides: its epochs are quick, and "go on" is foreseen."""
+        """Whether the trial doesn't wait for the driver's decision: its epochs are quick, and "go on" is expected."""
         quick = time.monotonic() - self._reported_at < self.quick_seconds
         return quick and epoch < self._assignment.last and epoch not in self._assignment.save_epochs
 
     def is_leaving(self) -> bool:
-        """Whether the trial should be saved now, as its node is drained."""
+        """Whether the trial should be saved now, because its node is drained."""
         return self._drain.draining()
 
     def checkpoint(self) -> Path | None:
-        """A copy of the newest whole checkpoint for a user's function to go on from."""
+        """A copy of the newest complete checkpoint, from which a user's function can go on."""
         if self._restored is None and self._epoch is None:
             for epoch, folder in self._whole():
                 self._epoch, self._restored = epoch, self._temporary / "restored"
@@ -131,7 +131,7 @@ class WorkerSession:
         return self._restored
 
     def checkpoints(self) -> list[Path]:
-        """All that this trial may go on from, the newest first, verified and on this machine."""
+        """All checkpoints from which this trial may go on, the newest first, verified and on this machine."""
         found = list(self._whole())
         if found:
             self.output.epoch(found[0][0] + 1)
@@ -142,7 +142,7 @@ class WorkerSession:
         self._sender.send(_text({"placed": asdict(placement)}))
 
     def fail(self, cause: str, message: str, trace: str | None = None) -> None:
-        """Tell the driver that the trial has failed, once what it printed can be read."""
+        """Tell the driver that the trial has failed, after its output was written to the log."""
         self.output.flush()
         self._sender.send(_text({"failure": {"cause": cause, "message": message, "traceback": trace}}))
 
@@ -168,7 +168,7 @@ class WorkerSession:
                 self.notes.append(f"a checkpoint is skipped: {error}")
 
     def _write(self, epoch: int, fill: Fill) -> tuple[list[int], list[tuple[int, str]]]:
-        """The epoch if its checkpoint could be written, or the epoch and why not; a trial goes on without one."""
+        """The epoch if its checkpoint could be written, or the epoch and why not; the trial goes on in any case."""
         try:
             self._store.write(self._assignment.trial, epoch, fill)
         except (OSError, RunFolderError) as error:
@@ -176,7 +176,7 @@ class WorkerSession:
         return [epoch], []
 
     def _deliver(self, messages: Sequence[Message]) -> None:
-        """Bring messages to the driver; returns when it wants the trial to go on."""
+        """Send messages to the driver; returns when it wants the trial to go on."""
         tune.report({REPORT: list(map(list, messages))})  # in a list, because Ray flattens dicts
 
 

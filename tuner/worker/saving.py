@@ -1,8 +1,8 @@
-"""When and how a trial's checkpoints are written: in the background wherever the search doesn't need them at once.
+"""When and how a trial's checkpoints are written: in the background, unless the search needs them at once.
 
 A checkpoint that a scheduler may pause the trial on is written before its epoch is reported. One that is kept because
 its epoch may be the winner's, or because the worker might die, is copied in memory and written by a thread while
-training goes on; the report says that it is coming, a later one that it is there.
+training goes on; the report announces it, and a later report says that it is written.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tuner.worker.assignment import Assignment
 if TYPE_CHECKING:
     from tuner.train.checkpoint import Checkpoint
 
-SAVE_AT_LEAST_EVERY_SECONDS = 60.0  # of training that a lost worker costs at most
+SAVE_AT_LEAST_EVERY_SECONDS = 60.0  # the most training time that a lost worker costs
 Choice = Literal["now", "best", "safety"]
 
 
 class SavingPolicy:
-    """Which epochs of a trial are saved: those it may be paused at, those that may be the winner's, some for safety.
+    """Which epochs of a trial are saved: after which it may be paused, which may be the winner's, some for safety.
 
-    `is_leaving` says whether the worker's node is about to go.
+    `is_leaving` says whether the worker's node is about to leave.
     """
 
     def __init__(self, assignment: Assignment, is_leaving: Callable[[], bool] = lambda: False) -> None:
@@ -39,8 +39,8 @@ class SavingPolicy:
         self._saved_at = time.monotonic()
 
     def choose(self, epoch: int, metrics: Mapping[str, Any]) -> Choice | None:
-        """Whether the epoch with these metrics is saved, and if so why: "now" is before training goes on."""
-        if self._assignment.refit_epochs is not None:  # nothing tells its epochs apart, and its last one ships
+        """Whether the epoch with these metrics is saved, and if so how: "now" means before training goes on."""
+        if self._assignment.refit_epochs is not None:  # its epochs aren't compared, and the last one is shipped
             return self._chosen(epoch, epoch >= self._assignment.last)
         value = metrics.get(self._assignment.metric, math.nan)
         self._values.append(value)
@@ -94,8 +94,8 @@ class _Job:
 class BackgroundWriter:
     """Writes checkpoints in a thread that lives as long as the worker process, and so longer than a trial.
 
-    Of a trial one checkpoint waits to be begun: a newer one takes its place, unless it is replaceable itself, as what
-    waits may be the winner's. `announce` says that one will come.
+    Per trial at most one checkpoint waits: a newer one replaces it, unless the newer one is itself `replaceable`,
+    because the waiting one may be the winner's. `announce` says that one will come.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class BackgroundWriter:
         self._thread: threading.Thread | None = None
 
     def announce(self, trial: str, *, replaceable: bool = False) -> bool:
-        """A checkpoint of the trial will be submitted, for which `flush` waits; False if there is no need for it."""
+        """A checkpoint of the trial will be submitted, for which `flush` waits; False if it isn't needed."""
         with self._changed:
             if replaceable and trial in self._jobs:
                 return False
@@ -116,7 +116,7 @@ class BackgroundWriter:
             return True
 
     def submit(self, trial: str, epoch: int, checkpoint: Checkpoint, run_uri: str) -> None:
-        """Write it soon."""
+        """Write the checkpoint soon."""
         with self._changed:
             self._announced.discard(trial)
             self._jobs[trial] = _Job(epoch, checkpoint, run_uri)
@@ -150,7 +150,7 @@ class BackgroundWriter:
                 job = self._jobs.pop(trial)
                 self._busy = True
             epoch, problem = job.epoch, _write(trial, job)
-            del job  # else the checkpoint stays in memory until the next one comes
+            del job  # otherwise the checkpoint stays in memory until the next one comes
             with self._changed:
                 if problem is None:
                     self._done.setdefault(trial, []).append(epoch)
@@ -161,12 +161,12 @@ class BackgroundWriter:
 
 
 def unwritten(trial: str, epoch: int, error: BaseException) -> str:
-    """The notice about a checkpoint that could not be written; that a disk is full stands in it."""
+    """The notice about a checkpoint that could not be written; it says so if the disk is full."""
     return f"the checkpoint of epoch {epoch} of trial {trial} could not be written: {error}"
 
 
 def _write(trial: str, job: _Job) -> str | None:
-    """Write one checkpoint into the run folder; what went wrong, if anything."""
+    """Write one checkpoint into the run folder; returns what went wrong, if anything."""
     from tuner.train.checkpoint import write_checkpoint
 
     try:

@@ -1,8 +1,8 @@
-"""Brings a trial's messages to the driver: those of quick epochs together, so that training doesn't wait for Ray.
+"""Sends a trial's messages to the driver: those of quick epochs together, so that training doesn't wait for Ray.
 
-A message takes some milliseconds to the driver and back, which costs a trial of one-millisecond epochs most of its time
-and the driver a core. A trial is ahead of what the driver knows by a second at most, and waits wherever its answer may
-be anything but "go on".
+A message takes some milliseconds to the driver and back: with epochs of one millisecond this would cost the trial most
+of its time, and the driver a core. A trial is at most a second ahead of what the driver knows, and waits whenever the
+answer may be something other than "go on".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Message(NamedTuple):
     """A message for the driver.
 
     Attributes:
-        text: what it says, as JSON: written when it is given, as the trial may change its values afterwards
+        text: its content as JSON, written at once, because the trial may change its values afterwards
         ago: seconds from then until it was sent
     """
 
@@ -44,7 +44,7 @@ class Sender:
         self._send, self._waiting = send, waiting
         self._changed = threading.Condition()
         self._held: deque[tuple[float, str]] = deque()
-        self._since: float | None = None  # when the oldest message that isn't answered was given
+        self._since: float | None = None  # when the oldest unanswered message was given
         self._sending = self._closed = False
         self._answered = 0.0
         self._ended: BaseException | None = None
@@ -96,14 +96,14 @@ class Sender:
                 self._answer()
 
     def close(self) -> None:
-        """Nothing more is sent."""
+        """Send nothing more."""
         with self._changed:
             self._closed = True
             self._held.clear()
             self._changed.notify_all()
 
     def _take_turn(self) -> None:
-        """Wait until nobody else sends. Raises whatever ended the trial."""
+        """Wait until no other thread sends. Raises whatever ended the trial."""
         with self._changed:
             while self._sending:
                 self._changed.wait()
@@ -111,7 +111,7 @@ class Sender:
             self._sending = True
 
     def _bring(self, *more: tuple[float, str]) -> None:
-        """Send what is held; only by who has the turn."""
+        """Send the held messages; only the thread whose turn it is may call this."""
         with self._changed:
             messages = [*self._held, *more]
             self._held.clear()
@@ -131,16 +131,16 @@ class Sender:
         ended = self._ended
         if ended is None:
             return
-        if not isinstance(ended, SystemExit):  # what failed is told to the driver, which still listens
+        if not isinstance(ended, SystemExit):  # tell the driver, which still listens, what failed
             self._ended = None
         raise ended
 
     def _work(self) -> None:
-        """Send what is held, as long as the trial is here."""
+        """Send held messages as long as the trial is here."""
         while self._next():
             try:
                 self._bring()
-            except BaseException as ended:  # the trial hears of it by its next message
+            except BaseException as ended:  # raised to the trial at its next message
                 self._ended = ended
             self._answer()
 

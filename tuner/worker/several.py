@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 def train_on_several(trial: ImageClassifier, assignment: Assignment, worker: WorkerSession) -> None:
     """Train with a process for each device, and report as one process does.
 
-    Where one has too little memory, all go on from the last checkpoint with micro-batches half the size, or without a
-    passes over whole batches for batch norm's statistics if it was that which didn't fit. Whatever ends the trial ends
-    its processes.
+    If one has too little memory, all go on from the last checkpoint with micro-batches of half the size, or without
+    passes over whole batches for batch norm's statistics if those didn't fit. Whatever ends the trial ends its
+    processes.
 
-    Raises TrialLost if a process died, as when it is killed; else what a process raised.
+    Raises TrialLost if a process died, for instance because it was killed; otherwise what a process raised.
     """
     count = int(assignment.gpus or assignment.cpus)
     halvings, first_pass_fits = assignment.halvings, True
@@ -73,7 +73,7 @@ def train_on_several(trial: ImageClassifier, assignment: Assignment, worker: Wor
 
 @contextmanager
 def _started(task: Task, assignment: Assignment, count: int, output: Output) -> Iterator[Ranks]:
-    """The processes: on this machine, or each in its bundle."""
+    """The started processes: on this machine, or each in its bundle."""
     pipes = [output.pipe(f"rank {index}") for index in range(count)]
     if assignment.placement != "spread":
         places = [Here(f"cuda:{index}" if assignment.gpus else "cpu", pipes[index]) for index in range(count)]
@@ -85,7 +85,7 @@ def _started(task: Task, assignment: Assignment, count: int, output: Output) -> 
     bundles, store, meeting = in_bundles(count, cpus=assignment.cpus / count, gpus=bool(assignment.gpus), pipes=pipes)
     with Ranks(task, bundles, meeting) as ranks:
         yield ranks
-    del store  # it had to be there until now
+    del store  # it had to exist until now
 
 
 def _follow(ranks: Ranks, assignment: Assignment, worker: WorkerSession, policy: SavingPolicy) -> None:

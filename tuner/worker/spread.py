@@ -29,7 +29,7 @@ from tuner.worker.far_output import FarOutput
 
 SECONDS_TO_CONNECT = 120.0  # from the actor's start: Ray has to find a worker, which imports torch
 SECONDS_TO_AUTHENTICATE = 10
-KEPT_ALIVE = {  # silence of ten seconds is looked into, and after three more tries of a second is the end
+KEPT_ALIVE = {  # after 10 s of silence up to 3 probes, 1 s apart; without an answer the connection ends
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE): 1,
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE): 10,
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL): 1,
@@ -40,12 +40,12 @@ KEPT_ALIVE = {  # silence of ten seconds is looked into, and after three more tr
 def in_bundles(
     count: int, *, cpus: float, gpus: bool, pipes: Sequence[int | None]
 ) -> tuple[list[Place], TCPStore, str]:
-    """A place in each bundle of this trial, the first one on this machine; a store where they meet, and its address.
+    """A place in each bundle of this trial, the first one on this machine; the store where they meet, and its address.
 
-    What each process prints goes into its one of the `pipes`; None: to where its worker prints.
+    What each process prints goes into its pipe of `pipes`; None: to where its worker prints.
     """
     host = own_address()
-    listening = socket.create_server((host, 0))  # of its own choice the store would listen on every interface
+    listening = socket.create_server((host, 0))  # otherwise the store would listen on every interface
     port = listening.getsockname()[1]
     store = TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
     others = [Bundle(index, cpus=cpus, gpus=1 if gpus else 0, output=pipes[index]) for index in range(1, count)]
@@ -99,7 +99,7 @@ class Bundle(Place):
                 raise RankLost(f"process {self._index} could not be started: {reason}") from error
 
     def _accepted(self, server: socket.socket) -> Connection[Any, Any]:
-        """The connection of the process, unless it ends before it has connected; strangers are turned away."""
+        """The connection of the process, unless it ends before it has connected; unknown clients are refused."""
         ray.get(self._started, timeout=SECONDS_TO_CONNECT)
         server.settimeout(1)
         until = time.monotonic() + SECONDS_TO_CONNECT
@@ -130,14 +130,14 @@ class Bundle(Place):
 
 
 def _known(taken: socket.socket, key: bytes) -> Connection[Any, Any]:
-    """A connection to one who knows the key.
+    """A connection to a client that knows the key.
 
     Raises:
-        AuthenticationError, EOFError, OSError: it doesn't, or says nothing.
+        AuthenticationError, EOFError, OSError: it doesn't know the key, or sends nothing.
     """
     taken.setblocking(True)
     _limit_waiting(taken, SECONDS_TO_AUTHENTICATE)
-    for option, value in KEPT_ALIVE.items():  # a node that loses its power says no good-bye
+    for option, value in KEPT_ALIVE.items():  # a node that loses power doesn't close its connection
         taken.setsockopt(*option, value)
     connection: Connection[Any, Any] = Connection(taken.detach())
     try:
@@ -152,20 +152,20 @@ def _known(taken: socket.socket, key: bytes) -> Connection[Any, Any]:
 
 
 def _limit_waiting(taken: socket.socket, seconds: int) -> None:
-    """Let what is read from it fail after so long; 0 for never."""
+    """Let reading from the connection fail after so many seconds; 0 for never."""
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, 0))
 
 
 class Starter:
-    """Starts a process where it lives, as an actor."""
+    """An actor that starts a process on its own node."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, host: str, port: int, key: bytes, printed: tuple[int, bytes] | None = None) -> None:
-        """Start a process that connects to the address; what is `printed` goes to that port of the host, with its key.
+        """Start a process that connects to the address; `printed` is the port of the host for its output, with its key.
 
-        It goes to where this process prints if that can't be reached.
+        The output goes to where this process prints if that port can't be reached.
         """
         environment = rank_environment() | _interface()
         with _printing_to(host, printed) as output:
@@ -205,7 +205,7 @@ def _printing_to(host: str, printed: tuple[int, bytes] | None) -> Iterator[int |
 
 
 def own_address() -> str:
-    """By which the other nodes of the cluster reach this one."""
+    """The address by which the other nodes of the cluster reach this one."""
     return str(ray.util.get_node_ip_address())
 
 

@@ -1,7 +1,7 @@
-"""The worker's side: run one trial inside a Ray actor that was, and will be, used for others.
+"""The worker's side: run one trial inside a Ray actor that is also used for other trials.
 
-A worker imports torch once and then runs trial after trial. Nothing of one trial reaches the next: `clean_process` puts
-the process back, and a user's function is unpickled again for each trial, so that its module globals are fresh, too.
+A worker imports torch once and then runs trial after trial. Nothing of one trial reaches the next: `clean_process`
+restores the process, and a user's function is unpickled again for each trial, so that its module globals are new, too.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def finish_writing() -> None:
 
 
 def perform(pickled: bytes, assignment: Assignment) -> None:
-    """Run one trial; its failure is reported rather than raised, so that the worker can be used again.
+    """Run one trial; its failure is reported and not raised, so that the worker can be used again.
 
-    Not so where the process can't use its GPU any more: the exception then ends it, and Ray starts another.
+    But if the process can't use its GPU any more, the exception ends it, and Ray starts another.
     """
     with clean_process(seed=assignment.seed, threads=max(1, int(assignment.cpus)), gpu_share=assignment.gpus):
         placement = placement_here(assignment)
@@ -106,6 +106,6 @@ def _check_context() -> None:
 
 
 def _comes_from_ray(error: SystemExit) -> bool:
-    """Whether it was raised in Ray's own `report`, ours or one that the user's code called."""
+    """Whether it was raised in Ray's own `report`, called by us or by the user's code."""
     frames = list(traceback.walk_tb(error.__traceback__))
     return bool(frames) and frames[-1][0].f_globals is vars(ray_session)

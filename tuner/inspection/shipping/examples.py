@@ -25,9 +25,9 @@ class Examples:
     """Images [N, C, H, W] uint8, at the size that the model takes.
 
     Attributes:
-        images: spread over the test split; random ones where the data isn't here
-        labels: [N] int64; None of random ones
-        counts: class -> images of it, for each split; empty where the data isn't here
+        images: spread over the test split; random ones if the data isn't here
+        labels: [N] int64; None for random images
+        counts: number of images by class for each split; empty if the data isn't here
         missing: why the data isn't here; None if it is
     """
 

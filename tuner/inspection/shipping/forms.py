@@ -27,9 +27,9 @@ Form = Literal["onnx", "torch-export", "safetensors"]
 FORMS: tuple[str, ...] = get_args(Form)
 HALF = "model_fp16.onnx"
 BATCH = "batch"
-TRACED_IMAGES = 2  # a batch of one would be taken for a fixed size
+TRACED_IMAGES = 2  # a batch of one would become a fixed size
 LARGEST_BATCH = 4096
-METADATA = "tuner"  # its key in a file's own metadata
+METADATA = "tuner"  # key of tuner's facts in a file's own metadata
 
 # How `predict.py` of each form begins, see `Shipped.script`.
 ONNX_SCRIPT = '''\
@@ -99,7 +99,7 @@ Answers = Callable[[np.ndarray], np.ndarray]  # images [N, C, H, W] uint8 to pro
 
 
 def write_onnx(loaded: LoadedModel, file: Path, *, half: bool = False) -> int:
-    """Write an ONNX file; its opset. Raises RunFolderError if ONNX can't express the network."""
+    """Write an ONNX file; returns its opset. Raises RunFolderError if ONNX can't express the network."""
     module = WholeModel(loaded, half=half).eval()
     shapes = {"images": {0: torch.export.Dim(BATCH, min=1, max=LARGEST_BATCH)}}
     try:
@@ -117,17 +117,17 @@ def write_onnx(loaded: LoadedModel, file: Path, *, half: bool = False) -> int:
                 raise RuntimeError("torch wrote no program")
             program.model.metadata_props[METADATA] = json.dumps(facts_of(loaded))
             program.save(file)
-    except Exception as error:  # of any operator that has no counterpart
+    except Exception as error:  # any operator without a counterpart
         raise _cant_express("ONNX", loaded, error) from error
     return int(program.model.opset_imports[""])
 
 
 def onnx_answers(file: Path) -> Answers:
-    """What an ONNX file answers by onnxruntime on the CPU."""
+    """The probabilities of an ONNX file, by onnxruntime on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors alone
+    options.log_severity_level = 3  # only errors
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     return lambda images: np.asarray(session.run(None, {"images": images})[0])
@@ -145,7 +145,7 @@ def write_torch_export(loaded: LoadedModel, file: Path) -> None:
 
 
 def torch_export_answers(file: Path) -> Answers:
-    """What a program of torch.export answers."""
+    """The probabilities of a program of torch.export."""
     module = torch.export.load(file).module()
     return lambda images: np.asarray(module(torch.from_numpy(images)).detach().numpy())
 
@@ -157,7 +157,7 @@ def write_safetensors(loaded: LoadedModel, file: Path) -> None:
 
 
 def safetensors_answers(file: Path, loaded: LoadedModel) -> Answers:
-    """What torchvision's own model answers with the file's weights, or the loaded one where it isn't torchvision's."""
+    """The probabilities of torchvision's own model with the file's weights, or of the loaded model for others."""
     with safe_open(file, "pt") as opened:
         state: dict[str, Any] = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 -- no mapping
     module = torchvisions(loaded) or loaded.module
@@ -167,7 +167,7 @@ def safetensors_answers(file: Path, loaded: LoadedModel) -> Answers:
 
 
 def torchvisions(loaded: LoadedModel) -> nn.Module | None:
-    """Torchvision's model of that many classes where the winner's weights fit it as it is, as predict.py makes it."""
+    """Torchvision's model with so many classes, as in predict.py, if the winner's weights fit it unchanged."""
     if loaded.card.is_function:
         return None
     try:
@@ -181,7 +181,7 @@ def torchvisions(loaded: LoadedModel) -> nn.Module | None:
 
 
 def original_answers(loaded: LoadedModel) -> Answers:
-    """What the winner itself answers."""
+    """The probabilities of the winner itself."""
     whole = WholeModel(loaded).eval()
     return lambda images: np.asarray(_probabilities(whole, images))
 
@@ -220,16 +220,16 @@ def _write_safetensors(loaded: LoadedModel, file: Path) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Shipped:
-    """How a form is written and asked.
+    """How a form is written and used.
 
     Attributes:
         file: its name
         write: writes the file, and others beside it; facts for model.json
-        answers: of such a file
+        answers: gives the probabilities of such a file
         use: what the card says of it; facts of model.json, and `classes`, stand in braces
         script: how `predict.py` begins: `facts`, as in model.json, and `answer`, which gives an image's probabilities
-        others: files beside it, which answer like it, less exactly
-        libraries: without which it can't be written; the extra of the same name has them
+        others: further files with the same predictions, less exactly
+        libraries: needed to write it; the extra of the same name has them
     """
 
     file: str

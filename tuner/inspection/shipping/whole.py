@@ -16,7 +16,7 @@ class WholeModel(nn.Module):
     """Images [N, channels, size, size] uint8 to probabilities [N, classes] float32."""
 
     def __init__(self, loaded: LoadedModel, *, half: bool = False) -> None:
-        """With the network in float16 where `half`; normalisation and softmax stay in float32."""
+        """Take the network, in float16 if `half`; normalisation and softmax stay in float32."""
         super().__init__()
         normalisation = loaded.card.inputs.normalisation
         self.network = deepcopy(loaded.module).half() if half else loaded.module

@@ -24,8 +24,8 @@ from tuner.inspection.shipping.whole import facts_of
 from tuner.results.run import Run
 
 CARD, FACTS, SCRIPT = "README.md", "model.json", "predict.py"
-MOST_APART = 1e-4  # probabilities of an export and of the original
-RUNS = 20  # of one image; the median time is reported
+MOST_APART = 1e-4  # largest difference of probabilities between an export and the original
+RUNS = 20  # runs of one image; the median time is reported
 AT_ONCE = 32
 
 
@@ -35,7 +35,7 @@ class Checked:
 
     Attributes:
         file: its name
-        images: compared
+        images: number of compared images
         apart: largest difference of two probabilities
         bytes: of the file
         milliseconds: of one image, median, on this machine's CPU
@@ -53,17 +53,17 @@ class Checked:
 
 
 def ship(run: Run, form: Form, path: str | Path, *, trust: bool = False) -> list[Path]:
-    """Write a run's winner into the new folder `path`; the files, the card first.
+    """Write a run's winner into the new folder `path`; returns the files, the card first.
 
     Args:
         run: whose winner it is
         form: "onnx" (with a variant in float16), "torch-export" or "safetensors"
-        path: a folder that isn't there yet; nothing is left in it where the export fails
-        trust: run the run's study file although it is somebody else's
+        path: a folder that doesn't exist yet; nothing is left of it if the export fails
+        trust: run the run's study file even if it is another user's
 
     Raises:
-        RunFolderError: the run has no winner that can be loaded, the folder is there, the form can't express the
-            network, or a file answers otherwise than the original: by more than 1e-4 in a probability.
+        RunFolderError: the run has no winner that can be loaded, the folder exists, the form can't express the network,
+            or a file's probabilities differ from the original's by more than 1e-4.
         StudyError: a library is missing.
     """
     target = Path(path)
@@ -118,11 +118,11 @@ def _write(run: Run, loaded: LoadedModel, form: Form, folder: Path, shown: Examp
     card = model_card(run, loaded, form, facts, shown, scripted=script is not None)
     (folder / CARD).write_text(card, encoding="utf-8")
     for written in answers:
-        written.chmod((folder / CARD).stat().st_mode)  # safetensors makes a file that its user alone reads
+        written.chmod((folder / CARD).stat().st_mode)  # safetensors makes files that only their user can read
 
 
 def predict_script(form: Form, loaded: LoadedModel) -> str | None:
-    """`predict.py` of a form; None if image files don't fit the model, or it takes a function of the user's."""
+    """`predict.py` of a form; None if image files don't fit the model, or the model is a user's function."""
     if loaded.card.inputs.channels not in (1, 3) or (form == "safetensors" and forms.torchvisions(loaded) is None):
         return None
     assets = files("tuner.inspection.shipping") / "assets"

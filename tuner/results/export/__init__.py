@@ -20,11 +20,11 @@ EXPORTS: Mapping[Kind, Callable[[Run, Path], list[Path]]] = {
     "parquet": write_parquet,
     "optuna": write_storage,
     "tensorboard": write_event_files,
-}  # each writes new files at or below a path, and returns theirs; the choices of `tuner export --to` follow
+}  # each writes new files at or below a path, and returns their paths; these are the choices of `tuner export --to`
 
 
 def export(run: Run, kind: Kind, path: str | Path) -> list[Path]:
-    """Write the run's trials in another tool's form; the files written.
+    """Write the run's trials in another tool's form; returns the files written.
 
     "csv" and "parquet" write `trials` and `history` into the folder `path` (in CSV, text that a spreadsheet would take
     for a formula has an apostrophe before it, see `tuner.foreign_text.spreadsheet_cell`); "optuna"
@@ -33,7 +33,7 @@ def export(run: Run, kind: Kind, path: str | Path) -> list[Path]:
     "tensorboard" writes a folder of event files per trial into the folder `path`, for `tensorboard --logdir PATH`.
 
     Raises:
-        RunFolderError: there is no such kind, a file is there already or can't be written, or the optuna package is
+        RunFolderError: there is no such kind, a file exists already or can't be written, or the optuna package is
             missing.
     """
     if kind not in EXPORTS:

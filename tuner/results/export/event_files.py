@@ -15,8 +15,8 @@ from tuner.results.text import outcome
 def write_event_files(run: Run, path: Path) -> list[Path]:
     """A folder per trial with its metrics by epoch and, for the HParams tab, its configuration and best value.
 
-    A trial without any value, as one that failed before an epoch, is in the HParams tab without a value; its text says
-    how it ended.
+    A trial without any value, for instance because it failed before an epoch, is in the HParams tab without a value;
+    its text says how it ended.
     """
     new(path)
     return [_write_trial(run, trial, path / trial.trial) for trial in run.record.trials.values()]
@@ -57,7 +57,7 @@ def _hparams(trial: TrialRecord, best: str) -> tuple[Any, Any, Any]:
 
 
 def _plain(value: object) -> bool | int | float | str:
-    """What the HParams tab takes; anything else as text."""
+    """A value that the HParams tab accepts; anything else as text."""
     if isinstance(value, bool | str):
         return value
     return float(value) if isinstance(value, int | float) and finite(value) else str(value)

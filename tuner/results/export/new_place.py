@@ -1,4 +1,4 @@
-"""Exports write new files, and replace none."""
+"""Exports only write new files, and never replace files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tuner.errors import RunFolderError
 
 
 def new(path: Path) -> Path:
-    """The path; RunFolderError if something is there."""
+    """The path; raises RunFolderError if it exists."""
     if path.exists():
         raise RunFolderError(f"export writes new files, got {str(path)!r}, which exists; remove it or choose another")
     return path

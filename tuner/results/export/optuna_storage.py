@@ -27,9 +27,9 @@ def write_storage(run: Run, path: Path) -> list[Path]:
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()  # an OSError says why it can't be written, SQLite's error doesn't
+    path.touch()  # its OSError says why it can't be written, SQLite's error doesn't
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of ranges that are no multiple of their step
+        warnings.simplefilter("ignore")  # about ranges that aren't multiples of their step
         study = optuna.create_study(
             storage=f"sqlite:///{path}",
             study_name=run.name,
@@ -44,7 +44,7 @@ def write_storage(run: Run, path: Path) -> list[Path]:
 
 
 def _as_optuna(run: Run, trial: TrialRecord, distributions: dict[str, Any]) -> Any:
-    """A stopped trial is a pruned one, unless it is the best: Optuna's best trial is a completed one."""
+    """A stopped trial becomes a pruned one, unless it is the best: Optuna's best trial is a completed one."""
     from optuna.trial import TrialState, create_trial
 
     found = run.record.best_of(trial.trial)
@@ -81,12 +81,12 @@ def _as_optuna(run: Run, trial: TrialRecord, distributions: dict[str, Any]) -> A
 
 
 def _searched(run: Run, trial: TrialRecord) -> dict[str, Any]:
-    """The part of the configuration that lies in the space, under dotted names."""
+    """The part of the configuration that is in the space, under dotted names."""
     return run.space.flatten(run.space.project(trial.config))
 
 
 def _local(seconds: float) -> datetime:
-    """Optuna's times are local ones without a zone."""
+    """The time for Optuna: local, without a zone."""
     return datetime.fromtimestamp(seconds, UTC).astimezone().replace(tzinfo=None)
 
 

@@ -41,13 +41,13 @@ def _write_parquet(table: pd.DataFrame, file: Path) -> None:
     """What Parquet has no type for, such as lists of numbers and names, is written as text."""
     try:
         table.to_parquet(file, index=False)
-    except (ValueError, TypeError, NotImplementedError, OverflowError):  # what pyarrow's errors are
+    except (ValueError, TypeError, NotImplementedError, OverflowError):  # pyarrow's errors
         odd = [name for name in table.columns if table[name].dtype == object]
         table.assign(**{name: table[name].map(str, na_action="ignore") for name in odd}).to_parquet(file, index=False)
 
 
 def _without_mixtures(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with columns of different types as text, as Parquet's columns have one type."""
+    """The table with columns of mixed types as text, because Parquet's columns have one type."""
     types = {name: {*map(type, table[name].dropna())} for name in table.columns if table[name].dtype == object}
     mixed = [name for name, kinds in types.items() if len(kinds) > 1]
     return table.assign(**{name: table[name].map(str, na_action="ignore") for name in mixed})

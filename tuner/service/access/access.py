@@ -1,6 +1,4 @@
-"""Called by the routes: who sent a request, and is it allowed; and changes of users, tokens and sessions, with their
-author.
-"""
+"""For the routes: who sent a request, and is it allowed; changes of users, tokens and sessions, with their author."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ class Caller:
     """Who sent a request, and how that is known. The user's role is the token's role if that is lower."""
 
     user: User
-    key: str  # of this token or session, without its secret: requests are counted by it
+    key: str  # identifies this token or session without its secret, to count requests
     expires: float
     by_cookie: bool = False
 
@@ -44,7 +42,7 @@ class Access:
         self.requests = RequestLimit(most.requests_per_second, most.burst)
         self.logins = FailedLogins(most.failed_logins)
         self.streams = StreamLimit(most.streams, most.streams_per_user)
-        self._ended: dict[int, int] = {}  # by user's id: counts changes that may have ended their rights
+        self._ended: dict[int, int] = {}  # by user's id: how many changes may have ended the user's rights
         self._database, self._clock = database, clock
 
     def ended(self, user_id: int) -> int:
@@ -54,7 +52,7 @@ class Access:
     def _end(self, user_id: int) -> None:
         self._ended[user_id] = self.ended(user_id) + 1
 
-    # Who is it
+    # Who sent a request
 
     def by_token(self, secret: str) -> Caller:
         """The caller with a token. Raises ServiceError if the token isn't valid."""
@@ -103,7 +101,7 @@ class Access:
             self._end(found[0])
 
     def change_password(self, by: User, old: str, new: str, address: str) -> tuple[str, float]:
-        """Set your own password; all sessions and tokens end. The secret and the end of a new session."""
+        """Set your own password; all sessions and tokens end. Returns the secret and the end of a new session."""
         keys = (f"name {by.name.casefold()}", f"address {address}")
         self.logins.begin(*keys)
         with self._database.reading() as connection:
@@ -132,7 +130,7 @@ class Access:
     # Links that work once
 
     def first_secret(self) -> str | None:
-        """A new secret that makes the first admin; None if there is an admin."""
+        """A new secret for creating the first admin; None if there is an admin."""
         secret = new_secret()
         with self._database.changing() as connection:
             if accounts.admins(connection):
@@ -141,7 +139,7 @@ class Access:
         return secret
 
     def accept(self, secret: str, password: str, name: str | None, address: str) -> User:
-        """Set a user's password with their link; the first link makes the first admin, `name`. Raises ServiceError."""
+        """Set a user's password by their link; the first link creates the first admin, `name`. Raises ServiceError."""
         self.logins.begin(key := f"address {address}")
         stored, now = hashed(check_password(password)), self._clock()
         with self._database.changing() as connection:
@@ -179,7 +177,7 @@ class Access:
             return accounts.required(connection, name)
 
     def add_user(self, by: User, name: str, role: Role, weight: float = 1.0) -> tuple[User, str]:
-        """Add a user; the user, and the secret of the link by which they set their password."""
+        """Add a user; returns the user, and the secret of the link by which they set their password."""
         require(by, Role.ADMIN, "adding a user")
         now, secret = self._clock(), new_secret()
         with self._database.changing() as connection:
@@ -242,19 +240,19 @@ class Access:
             token_id = tokens.add(connection, by.id, name, role, secret, now, now + days * _SECONDS_A_DAY)
             audit.write(connection, now, by, "create a token", token=token_id, role=role, days=days)
             token = tokens.by_id(connection, token_id)
-        if token is None:  # which can't be, as it was just added
+        if token is None:  # impossible, because it was just added
             raise LookupError(token_id)
         return token, secret
 
     def tokens(self, by: User, *, everybodys: bool = False, after: int = 0, limit: int = 200) -> list[Token]:
-        """Your own tokens; everybody's for admins."""
+        """Your own tokens; for admins everybody's."""
         if everybodys:
             require(by, Role.ADMIN, "listing everybody's tokens")
         with self._database.reading() as connection:
             return tokens.of_users(connection, None if everybodys else by.id, after, limit)
 
     def revoke_token(self, by: User, token_id: int) -> None:
-        """End a token of your own; of anybody for admins. Raises ServiceError."""
+        """End a token of your own; admins can end anybody's. Raises ServiceError."""
         now = self._clock()
         with self._database.changing() as connection:
             token = tokens.by_id(connection, token_id)

@@ -31,7 +31,7 @@ def all_users(connection: sqlite3.Connection, after: int = 0, limit: int = 200) 
 
 
 def by_name(connection: sqlite3.Connection, name: str) -> User | None:
-    """The user of a name, however its letters are written."""
+    """The user of a name, ignoring upper and lower case."""
     row = connection.execute(f"SELECT {_COLUMNS} FROM users WHERE name = ?", (name,)).fetchone()
     return row and _user(row)
 

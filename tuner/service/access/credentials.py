@@ -1,4 +1,4 @@
-"""Secrets of 256 bits, and the hashes that are stored in their place."""
+"""Secrets of 256 bits, and the hashes that are stored instead."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import re
 import secrets
 
-PREFIX = "tuner_"  # so that people and scanners recognise one that has leaked
+PREFIX = "tuner_"  # so that people and scanners recognise a leaked secret
 _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
 
 
@@ -21,7 +21,7 @@ def digest(secret: str) -> str:
 
 
 def holds_secret(text: str) -> bool:
-    """Whether a text has a secret in it."""
+    """Whether a text contains a secret."""
     return _TOKEN.search(text) is not None
 
 

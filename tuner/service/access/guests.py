@@ -23,14 +23,14 @@ class Guests:
             self._user = accounts.add(connection, NAME, Role.VIEWER, time.time())
 
     def secret(self) -> str:
-        """The secret of a link, which replaces that of the link before."""
+        """The secret of a link, which replaces that of the previous link."""
         secret = new_secret()
         with self._database.changing() as connection:
             invitations.add(connection, self._user.id, secret, time.time())
         return secret
 
     def enter(self, secret: str) -> tuple[User, str, float]:
-        """Use a link up: the viewer, and a new session's secret and end. Raises ServiceError."""
+        """Use a link, which works once; returns the viewer, and a new session's secret and end. Raises ServiceError."""
         session, now = new_secret(), time.time()
         with self._database.changing() as connection:
             if invitations.used(connection, secret, now) != self._user.id:

@@ -7,11 +7,11 @@ import sqlite3
 from tuner.service.access.credentials import digest
 
 HOURS = 72.0
-FIRST_ADMIN = 0  # in place of a user's id
+FIRST_ADMIN = 0  # instead of a user's id
 
 
 def add(connection: sqlite3.Connection, user_id: int, secret: str, now: float) -> float:
-    """Keep an invitation in place of an earlier one of the user; when it ends."""
+    """Store an invitation, which replaces an earlier one of the user; returns when it ends."""
     expires = now + HOURS * 3600
     connection.execute("DELETE FROM invitations WHERE user_id = ? OR expires < ?", (user_id, now))
     connection.execute("INSERT INTO invitations VALUES (?, ?, ?)", (digest(secret), user_id, expires))
@@ -19,7 +19,7 @@ def add(connection: sqlite3.Connection, user_id: int, secret: str, now: float) -
 
 
 def used(connection: sqlite3.Connection, secret: str, now: float) -> int | None:
-    """Use an invitation up: whom it is for, or None if it is no good."""
+    """Use an invitation, which works once; returns the id of its user, or None if it isn't valid."""
     query = "DELETE FROM invitations WHERE hash = ? AND expires > ? RETURNING user_id"
     row = connection.execute(query, (digest(secret), now)).fetchone()
     return None if row is None else int(row["user_id"])

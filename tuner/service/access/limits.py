@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from tuner.service.errors import Code, ServiceError
 
-PER_SECONDS = 60.0  # failed logins are counted over
-_MOST_KEYS = 10_000  # of callers that are remembered
+PER_SECONDS = 60.0  # the time over which failed logins are counted
+_MOST_KEYS = 10_000  # callers that are remembered
 
 Clock = Callable[[], float]
 
@@ -22,7 +22,7 @@ class RequestLimit:
     def __init__(self, rate: float, burst: int, clock: Clock = time.monotonic) -> None:
         self.rate, self.burst = rate, burst
         self._clock = clock
-        self._left: dict[str, tuple[float, float]] = {}  # by caller: requests, and when that was true
+        self._left: dict[str, tuple[float, float]] = {}  # by caller: remaining requests, and the time of this number
         self._lock = threading.Lock()
 
     def take(self, caller: str) -> None:
@@ -46,7 +46,7 @@ class RequestLimit:
 
 
 class FailedLogins:
-    """Failed logins by name and by address: after some of them, also the right password has to wait."""
+    """Failed logins by name and by address: after some of them even the right password has to wait."""
 
     def __init__(self, most: int, seconds: float = PER_SECONDS, clock: Clock = time.monotonic) -> None:
         self.most, self.seconds = most, seconds
@@ -55,7 +55,7 @@ class FailedLogins:
         self._lock = threading.Lock()
 
     def begin(self, *keys: str) -> None:
-        """Count an attempt under each key, as a failed one until `succeeded`. Raises ServiceError."""
+        """Count an attempt under each key, as failed until `succeeded` is called. Raises ServiceError."""
         now = self._clock()
         with self._lock:
             waits = [wait for key in keys if (wait := self._wait(key, now)) > 0]
@@ -87,7 +87,7 @@ class FailedLogins:
 
 
 class StreamLimit:
-    """How many streams are open, in all and of each user."""
+    """How many streams are open, in total and for each user."""
 
     def __init__(self, most: int, of_a_user: int) -> None:
         self.most, self.of_a_user = most, of_a_user

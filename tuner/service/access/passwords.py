@@ -13,7 +13,7 @@ SHORTEST, LONGEST = 12, 1024  # characters
 # The second of OWASP's equal choices for argon2id, so that a login takes 19 MiB: the server's memory is small.
 _HASHER = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
 _ONE_AT_A_TIME = threading.Lock()  # a hundred logins at once must not take 2 GB
-# Of nobody's password: a login under an unknown name takes as long as one under a known name.
+# A hash of nobody's password, so that a login with an unknown name takes as long as with a known one.
 _DECOY = _HASHER.hash("nobody's")
 
 
@@ -36,7 +36,7 @@ def hashed(password: str) -> str:
 
 
 def fits(stored: str | None, password: str) -> bool:
-    """Whether it is the password; takes the same time if there is none."""
+    """Whether the password is right; takes the same time if there is no hash."""
     try:
         with _ONE_AT_A_TIME:
             return _HASHER.verify(stored or _DECOY, password[:LONGEST].encode("utf-8", "surrogatepass")) and bool(

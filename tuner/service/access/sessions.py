@@ -10,7 +10,7 @@ HOURS = 7 * 24.0
 
 
 def add(connection: sqlite3.Connection, user_id: int, secret: str, now: float) -> float:
-    """Keep a session's hash; when it ends."""
+    """Store a session's hash; returns when it ends."""
     connection.execute("DELETE FROM sessions WHERE expires < ?", (now,))
     expires = now + HOURS * 3600
     connection.execute("INSERT INTO sessions VALUES (?, ?, ?, ?)", (digest(secret), user_id, now, expires))
@@ -18,7 +18,7 @@ def add(connection: sqlite3.Connection, user_id: int, secret: str, now: float) -
 
 
 def shown(connection: sqlite3.Connection, secret: str, now: float) -> tuple[int, float] | None:
-    """The user's id and the end of a session that is still good."""
+    """The user's id and the end of a session that is still valid."""
     query = "SELECT user_id, expires FROM sessions WHERE hash = ? AND expires > ?"
     row = connection.execute(query, (digest(secret), now)).fetchone()
     return row and (int(row["user_id"]), float(row["expires"]))

@@ -32,7 +32,7 @@ class Token:
 def add(
     connection: sqlite3.Connection, user_id: int, name: str, role: Role, secret: str, now: float, ends: float
 ) -> int:
-    """Keep a token's hash; its id. Raises ServiceError if the user has too many."""
+    """Store a token's hash; returns its id. Raises ServiceError if the user has too many."""
     connection.execute("DELETE FROM tokens WHERE expires < ?", (now,))
     count = connection.execute("SELECT COUNT(*) FROM tokens WHERE user_id = ?", (user_id,)).fetchone()[0]
     if count >= MOST_OF_A_USER:
@@ -47,7 +47,7 @@ def add(
 
 
 def shown(connection: sqlite3.Connection, secret: str, now: float) -> Token | None:
-    """The token of a secret that is still good."""
+    """The token of a secret that is still valid."""
     row = connection.execute(f"{_FROM} WHERE hash = ? AND expires > ?", (digest(secret), now)).fetchone()
     return row and _token(row)
 

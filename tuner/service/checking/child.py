@@ -18,8 +18,8 @@ from tuner.orphans import end_with_the_input
 if TYPE_CHECKING:
     from tuner.study import Study
 
-LARGEST_FILE = 10_000_000  # bytes, that it may write
-SUBREAPER = 36  # of prctl(2): what is orphaned below it becomes its child, and is found there
+LARGEST_FILE = 10_000_000  # bytes that it may write
+SUBREAPER = 36  # for prctl(2): orphaned processes below it become its children, and are found there
 
 
 def main(descriptor: int) -> None:
@@ -68,7 +68,7 @@ def facts(file: str, options: Mapping[str, Any], cluster: bool) -> dict[str, Any
 
 
 def facts_of_json(file: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for a study in JSON; nothing in it is executed."""
+    """Like `facts`, for a study in JSON; nothing in it is executed."""
     from tuner.errors import StudyError
     from tuner.service.model import EXTERNAL
     from tuner.space import space_record
@@ -80,12 +80,12 @@ def facts_of_json(file: str, options: Mapping[str, Any]) -> dict[str, Any]:
             f"Resources.{study.resources.packed}='auto' needs trials that the service runs, got trials that workers "
             "ask for; leave it out, or say how many a trial holds"
         )
-    study_to_json(study)  # its run keeps it as JSON
+    study_to_json(study)  # because its run stores it as JSON
     return {**_common(study), "space": space_record(study.search_space), "kind": EXTERNAL, "each": 1.0, "missing": []}
 
 
 def _needs(study: Study) -> dict[str, Any]:
-    """Devices, data and weights."""
+    """What the study needs: devices, data and weights."""
     from tuner.machine import this_machine
 
     resources = study.resources.resolve(gpus_present=this_machine().gpus, uses_gpu=study.uses_gpu)
@@ -113,7 +113,7 @@ def _common(study: Study) -> dict[str, Any]:
 
 
 def refined(run: str, file: str, kind: Literal["grid", "narrowed"]) -> dict[str, str]:
-    """The good region of a run as a study file beside its own, both as texts; raises StudyError, RunFolderError."""
+    """The good region of a run as a study file, and the run's own file, as texts; raises StudyError, RunFolderError."""
     from tuner.results import load_run, refine
 
     found = refine(load_run(run), kind, trust=True)
@@ -122,7 +122,7 @@ def refined(run: str, file: str, kind: Literal["grid", "narrowed"]) -> dict[str,
 
 
 def _limit(seconds: float, size: int) -> None:
-    """Time of the processor, memory of its own, and size of files; the parent watches the clock and all memory."""
+    """Limit CPU time, its own memory, and size of files; the parent watches the clock and the total memory."""
     with_reserve = int(seconds) + 5
     resource.setrlimit(resource.RLIMIT_CPU, (with_reserve, with_reserve))
     resource.setrlimit(resource.RLIMIT_DATA, (size, size))

@@ -28,11 +28,11 @@ class Facts:
         budget: limits by their names
         space: each hyperparameter's domain or constant, as run.json records it
         search: its algorithm, as the study file has it
-        scheduler: likewise
+        scheduler: the early stopping, as the study file has it
         trial: what a trial is, in words
         kind: of the devices that a trial holds, "gpu" or "cpu"; EXTERNAL for trials that workers ask for
-        each: how many of them a trial holds; less than 1 for a share
-        packed: whether as many trials share a device as fit
+        each: how many of these devices a trial holds; less than 1 for a share
+        packed: whether as many trials as fit share a device
         missing: data and weights that it needs and the server lacks, by name
     """
 
@@ -57,8 +57,8 @@ class Facts:
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> Facts:
-        """The facts that the child wrote. Raises StudyError for anything else, because the study's own code may write
-        there, too.
+        """The facts that the child wrote. Raises StudyError for anything else: the study's own code may write there,
+        too.
         """
         try:
             facts = cls(**told)
@@ -114,7 +114,7 @@ def demand_of(facts: Facts, devices: Sequence[Device], wanted: int | None, concu
 
 
 def refuse_missing(facts: Facts) -> None:
-    """Raise ServiceError if the server lacks data or weights: nobody is there who could wait for a download."""
+    """Raise ServiceError if the server lacks data or weights: no driver would wait for a download."""
     if facts.missing:
         raise ServiceError(
             Code.REFUSED,

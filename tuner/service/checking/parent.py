@@ -23,14 +23,14 @@ from tuner.service.model import EXTERNAL, Limits
 
 LONGEST_ANSWER = 2_000_000  # bytes
 LONGEST_MESSAGE = 2_000  # characters
-LOOK_SECONDS = 0.1  # between looks at the memory
-# Threads that numerical libraries would start for nothing take memory
+LOOK_SECONDS = 0.1  # between checks of the memory
+# Needless threads of numerical libraries would take memory
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 @dataclass(frozen=True)
 class Refined:
-    """A study for the good region of another's run: its file's name, the other's text and its own, and why."""
+    """A study for the good region of another study's run: its file's name, the other's text and its own, and why."""
 
     main: str
     before: str
@@ -49,7 +49,7 @@ def check(
 ) -> Facts:
     """The facts of a study file, loaded in its own process whose working directory is `folder`.
 
-    An `external` one is JSON: its own process limits what reading it takes.
+    An `external` one is JSON: the process limits the time and memory of reading it.
 
     Raises ServiceError with `tuner check`'s own message, or for a file that takes too long or too much memory.
     """
@@ -69,9 +69,9 @@ def check(
 
 
 def refined(run: str, file: Path, kind: str, limits: Limits) -> Refined:
-    """The study `file`, which comes to lie beside that of the run, for the good region of the run.
+    """The study `file` for the good region of the run, in the folder of the run's own file.
 
-    It is written in a process with limits, as the run's own file is executed for it. Raises ServiceError.
+    It is written in a process with limits, because the run's own file is executed. Raises ServiceError.
     """
     task = {"run": run, "file": str(file), "kind": kind, "seconds": limits.check_seconds, "bytes": limits.check_bytes}
     told = _answer(task, limits, file.parent)
@@ -126,12 +126,12 @@ def _answer(task: Mapping[str, Any], limits: Limits, folder: Path | None) -> dic
 
 
 def _watched(child: subprocess.Popen[bytes], pipe: int, task: Mapping[str, Any], limits: Limits) -> bytes:
-    """Everything that it writes before it ends or has to be ended."""
+    """Everything that the child writes before it ends or has to be ended."""
     content = b""
     until = time.monotonic() + limits.check_seconds
     if child.stdin is not None:
         child.stdin.write(json.dumps(task).encode() + b"\n")
-        child.stdin.flush()  # and it stays open: when it closes, the child knows that nobody waits any more
+        child.stdin.flush()  # it stays open: when it closes, the child knows that nobody waits any more
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         while True:
@@ -140,7 +140,7 @@ def _watched(child: subprocess.Popen[bytes], pipe: int, task: Mapping[str, Any],
                 content += part
                 if not part or len(content) > LONGEST_ANSWER:
                     return content
-            elif _has_ended(child):  # and what it started keeps the pipe
+            elif _has_ended(child):  # while its own children keep the pipe open
                 return content
             if time.monotonic() > until:
                 raise _too_slow(limits)
@@ -149,7 +149,7 @@ def _watched(child: subprocess.Popen[bytes], pipe: int, task: Mapping[str, Any],
 
 
 def _has_ended(child: subprocess.Popen[bytes]) -> bool:
-    """Whether it has ended; its process id isn't reused before it is waited for."""
+    """Whether the child has ended; its process id isn't reused before it is waited for."""
     return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
@@ -172,5 +172,5 @@ def _too_much_memory(limits: Limits) -> ServiceError:
 
 
 def _without_folder(message: str, file: Path) -> str:
-    """Without the server's folders, which users needn't see."""
+    """The text without the server's folders, which users needn't see."""
     return message.replace(f"{file.parent}{os.sep}", "").replace(str(file.parent), ".")

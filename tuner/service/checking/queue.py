@@ -17,7 +17,7 @@ from tuner.service.errors import Code, ServiceError
 from tuner.service.model import Device, Limits, State, SubmittedStudy, of_study
 from tuner.service.troubles import Troubles
 
-LOOK_SECONDS = 1.0  # between looks at the queue where nobody says that a study has come
+LOOK_SECONDS = 1.0  # between checks of the queue if nothing announces a study
 AT_ONCE = 2
 _STEP = "check it"
 _log = logging.getLogger(__name__)
@@ -43,16 +43,16 @@ class Checks:
         ]
 
     def start(self) -> None:
-        """Begin with the studies that were submitted while no server checked."""
+        """Start, with the studies that were submitted while no server ran."""
         for thread in self._threads:
             thread.start()
 
     def come(self) -> None:
-        """A study was submitted."""
+        """Note that a study was submitted."""
         self._come.set()
 
     def close(self) -> None:
-        """Take no further study; one that is checked now is checked again by the next server.
+        """Take no more studies; one that is being checked now is checked again by the next server.
 
         Afterwards no thread reads the queue any more: the caller may close the database.
         """

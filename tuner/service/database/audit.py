@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.service.model import User
 
-ITSELF = "tuner"  # the name under which the service's own changes stand
+ITSELF = "tuner"  # the author of the service's own changes
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class StudyChange:
 def write(
     connection: sqlite3.Connection, now: float, by: User | None, action: str, study: int | None = None, **detail: Any
 ) -> None:
-    """Add an entry after what it is about; without a user it is the service's own change."""
+    """Add an entry after its change; without a user it is the service's own change."""
     connection.execute(
         "INSERT INTO audit (time, user_id, user, action, study, detail, state) "
         "VALUES (?, ?, ?, ?, ?, ?, (SELECT state FROM studies WHERE id = ?))",
@@ -47,12 +47,12 @@ def write(
 
 
 def newest(connection: sqlite3.Connection) -> int:
-    """The id of the newest entry, 0 where there is none."""
+    """The id of the newest entry, 0 if there is none."""
     return int(connection.execute("SELECT coalesce(max(id), 0) FROM audit").fetchone()[0])
 
 
 def changes(connection: sqlite3.Connection, after: int, until: int | None, limit: int) -> list[StudyChange]:
-    """The first changes of studies behind an id, up to another."""
+    """The first changes of studies after an id, up to another."""
     query = (
         "SELECT id, action, study, state FROM audit WHERE id > ? AND (? IS NULL OR id <= ?) AND study IS NOT NULL "
         "AND state IS NOT NULL ORDER BY id LIMIT ?"

@@ -14,7 +14,7 @@ from tuner.errors import StudyError
 from tuner.service.errors import Code, ServiceError
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-BUSY_SECONDS = 10.0  # that a command beside the server waits for its turn
+BUSY_SECONDS = 10.0  # that a command, while the server runs, waits for its turn
 _SCRIPT = re.compile(r"(\d{4})_\w+\.sql")
 
 
@@ -27,13 +27,13 @@ class Database:
         self._writer = _connected(file)
         self._readers: deque[sqlite3.Connection] = deque()
         self._closed = False
-        self.commits = 0  # of this process: as long as it doesn't change, nothing in the database has changed
+        self.commits = 0  # of this process: if the number is the same, nothing in the database has changed
         _migrate(self._writer, file)
         file.chmod(0o600)
 
     @contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it or, after an exception, none. Raises ServiceError if the disk is full."""
+        """One transaction: complete or, after an exception, not at all. Raises ServiceError if the disk is full."""
         with self._writing:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
@@ -64,7 +64,7 @@ class Database:
                 self._readers.append(connection)
 
     def backup(self, file: Path) -> None:
-        """Copy the database, as it is at one moment, while it is in use. Raises StudyError for a file that is there."""
+        """Copy the database's state at one moment, while it is in use. Raises StudyError if the file exists."""
         if file.exists():
             raise StudyError(f"a backup needs a new file, got {str(file)!r}, which is there; choose another name")
         try:
@@ -116,7 +116,7 @@ def _connected(file: Path) -> sqlite3.Connection:
 
 
 def _migrate(connection: sqlite3.Connection, file: Path) -> None:
-    """Run the scripts that this file hasn't had, each completely or not at all."""
+    """Run the scripts that this file hasn't run yet, each completely or not at all."""
     scripts = {int(match[1]): path for path in MIGRATIONS.iterdir() if (match := _SCRIPT.fullmatch(path.name))}
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > max(scripts):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-FIRST_SECONDS = 5.0  # after a study's start; then at each doubling
+FIRST_SECONDS = 5.0  # until the first prediction after a study's start; then at each doubling
 MOST = 10  # studies of the record
 
 
@@ -21,7 +21,7 @@ class LeftRecord:
 
 
 def note(connection: sqlite3.Connection, study: int, now: float, low: float, high: float) -> None:
-    """Keep the interval, in seconds since 1970, in which the study is now predicted to end."""
+    """Store the interval, in seconds since 1970, in which the study is now predicted to end."""
     connection.execute("INSERT OR REPLACE INTO foretold VALUES (?, ?, ?, ?)", (study, now, low, high))
 
 

@@ -1,4 +1,4 @@
-"""Submissions that are sent again with the same key: a client that got no answer may repeat itself."""
+"""Submissions that are sent again with the same key: a client that got no answer may repeat a request."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def known(connection: sqlite3.Connection, user_id: int, key: str, digest: str) -
 
 
 def remember(connection: sqlite3.Connection, user_id: int, key: str, digest: str, study: int, now: float) -> None:
-    """Keep the key for two days."""
+    """Store the key for two days."""
     connection.execute("DELETE FROM idempotency_keys WHERE time < ?", (now - KEPT_SECONDS,))
     connection.execute("INSERT INTO idempotency_keys VALUES (?, ?, ?, ?, ?)", (user_id, key, digest, study, now))

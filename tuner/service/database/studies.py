@@ -17,7 +17,7 @@ _LISTS = ("after", "devices", "options", "facts", "limits", "progress")
 _LIGHT = (
     "id, name, user_id, user, state, priority, preemptible, kind, count, least, after, submitted, changed, started, "
     "ended, run, reason, devices, deaths, external, limits, not_before, attempt, main, room_for, progress"
-)  # without what only one study's own page shows
+)  # without columns that only a study's own page shows
 _ALL = f"{_LIGHT}, options, facts"
 _NAMES = frozenset(name.strip() for name in _ALL.split(",")) - {"id", "state", "changed"} | {"deleted", "wanted"}
 
@@ -110,7 +110,7 @@ def change(
 
 
 def update(connection: sqlite3.Connection, study: int, **columns: Any) -> None:
-    """Change what is no state."""
+    """Change columns other than the state."""
     written = _written(columns)
     if not written.keys() <= _NAMES:
         raise ValueError(f"no such columns: {', '.join(written.keys() - _NAMES)}")
@@ -138,13 +138,13 @@ def count(connection: sqlite3.Connection, states: Collection[State], user_id: in
 
 
 def wanted_devices(connection: sqlite3.Connection, study: int) -> int | None:
-    """How many devices were asked for at its submission."""
+    """How many devices its submission asked for."""
     found: int | None = connection.execute("SELECT wanted FROM studies WHERE id = ?", (study,)).fetchone()[0]
     return found
 
 
 def _written(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as the table has them."""
+    """Values in the form of the table."""
     written = dict(columns)
     demand = written.pop("demand", None)
     if demand is not None:

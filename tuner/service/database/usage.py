@@ -9,7 +9,7 @@ from tuner.budget import SECONDS_PER_HOUR
 from tuner.service.model import EXTERNAL, Device, State, UsedDevices
 
 HALF_LIFE_SECONDS = 24 * 3600.0
-FORGOTTEN_SECONDS = 14 * HALF_LIFE_SECONDS  # after which what counts is less than a ten-thousandth
+FORGOTTEN_SECONDS = 14 * HALF_LIFE_SECONDS  # after which use counts less than a ten-thousandth
 
 
 def begin(connection: sqlite3.Connection, study: int, user_id: int, devices: tuple[Device, ...], now: float) -> None:
@@ -22,7 +22,7 @@ def begin(connection: sqlite3.Connection, study: int, user_id: int, devices: tup
 
 
 def end(connection: sqlite3.Connection, study: int, now: float) -> None:
-    """Its devices are free."""
+    """Note that its devices are free."""
     connection.execute("UPDATE usage SET ended = max(?, started) WHERE study = ? AND ended IS NULL", (now, study))
 
 
@@ -37,7 +37,7 @@ def decayed(connection: sqlite3.Connection, now: float) -> dict[int, float]:
 
 
 def since(connection: sqlite3.Connection, start: float, now: float) -> list[UsedDevices]:
-    """Device-hours of each study from `start` until now, those with most first."""
+    """Device-hours of each study from `start` until now, the largest first."""
     query = (
         "SELECT studies.id, studies.name, studies.user, usage.kind, studies.state, "
         "sum(usage.devices * (coalesce(usage.ended, :now) - max(usage.started, :start))) AS seconds "
@@ -52,6 +52,6 @@ def since(connection: sqlite3.Connection, start: float, now: float) -> list[Used
 
 
 def _worth(oldest: float, newest: float) -> float:
-    """Seconds between two ages, weighed: the integral of a decay by half in HALF_LIFE_SECONDS."""
+    """Weighted seconds between two ages: the integral of a decay by half in HALF_LIFE_SECONDS."""
     scale = HALF_LIFE_SECONDS / math.log(2)
     return scale * (math.exp(-max(0.0, newest) / scale) - math.exp(-max(0.0, oldest) / scale))

@@ -14,8 +14,8 @@ from tuner.service.model import Progress, Role, SubmittedStudy
 
 EVENTS = ("finished", "failed", "new_best", "paused")
 KEPT_SECONDS = 30 * 86_400.0  # that a delivery stays visible
-BEST_SECONDS = 2.0  # between two best values of a study that a webhook is told
-MOST_WAITING = 1000  # deliveries of one webhook; beyond, the newest are given up at once
+BEST_SECONDS = 2.0  # between two messages to a webhook about best values of a study
+MOST_WAITING = 1000  # deliveries of one webhook; if there are more, the newest are given up at once
 _HOOK = "webhooks.id, webhooks.user_id, users.name AS user, url, events, everybodys, webhooks.created"
 _FROM = f"SELECT {_HOOK} FROM webhooks JOIN users ON users.id = webhooks.user_id"
 _DELIVERY = "id, webhook, event, study, body, created, state, tries, next_try, tried, status, problem"
@@ -99,7 +99,7 @@ def remove(connection: sqlite3.Connection, hook: int) -> None:
 
 
 def tell(connection: sqlite3.Connection, study: SubmittedStudy, event: str, best: Progress | None, now: float) -> None:
-    """Write a delivery for each webhook that wants to know: its user's own studies, or an admin's all."""
+    """Write a delivery for each webhook concerned: the study's user's, or an admin's for all studies."""
     query = (
         "SELECT webhooks.id, events FROM webhooks JOIN users ON users.id = webhooks.user_id WHERE NOT users.disabled "
         "AND (webhooks.user_id = ? OR (everybodys AND users.role = ?))"
@@ -119,7 +119,7 @@ def tell(connection: sqlite3.Connection, study: SubmittedStudy, event: str, best
 
 
 def tell_best(connection: sqlite3.Connection, study: SubmittedStudy, best: Progress, now: float) -> None:
-    """The same for a value that is better than the last one that was sent."""
+    """Like `tell`, for a value that is better than the last one that was sent."""
     if best.best is None:
         return
     row = connection.execute("SELECT value FROM told_best WHERE study = ?", (study.id,)).fetchone()
@@ -155,7 +155,7 @@ def put(
     *,
     dead: str | None = None,
 ) -> int:
-    """One delivery, to be tried from `first` on, which is now, or `dead` for a reason; its id."""
+    """Add a delivery, to be tried from `first` on, by default now, or `dead` for a reason; returns its id."""
     query = "SELECT count(*) FROM deliveries WHERE webhook = ? AND state = 'waiting'"
     if dead is None and connection.execute(query, (hook,)).fetchone()[0] >= MOST_WAITING:
         dead = f"{MOST_WAITING} others waited"
@@ -202,7 +202,7 @@ def tried(
     status: int | None,
     problem: str | None,
 ) -> None:
-    """What became of a try."""
+    """Record the result of a try."""
     query = (
         "UPDATE deliveries SET state = ?, tries = tries + 1, tried = ?, next_try = ?, status = ?, problem = ? "
         "WHERE id = ?"
@@ -211,7 +211,7 @@ def tried(
 
 
 def _replaced(connection: sqlite3.Connection, hook: int, study: int, body: str, now: float) -> bool:
-    """Whether a best value that isn't due yet was replaced by the newer one: a search may find many."""
+    """Replace a best value that isn't due yet by the newer one (a search may find many); whether there was one."""
     query = (
         "UPDATE deliveries SET body = ? WHERE webhook = ? AND study = ? AND event = 'new_best' AND tries = 0 "
         "AND state = 'waiting' AND next_try > ?"

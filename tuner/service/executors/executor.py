@@ -16,15 +16,15 @@ class Task:
     """The task of one driver: search the study of a file, or go on with a run.
 
     Attributes:
-        study: path of the study file; of a run that goes on, None
-        run: of a run that goes on, its folder
-        storage: where new run folders lie
+        study: path of the study file; None for a run that goes on
+        run: the folder of a run that goes on
+        storage: where new run folders are created
         options: that change the study, as `Study.with_options` takes them
-        limits: of a run that goes on, those that were changed since
-        driving: how it is run, as `tuner.driver.Driving` takes it
-        retry: whether failed trials of a run that goes on are run again
-        devices: that it gets
-        each: how many of them a trial holds; less than 1 for a share
+        limits: for a run that goes on, the changed limits
+        driving: how it is run, as fields of `tuner.driver.Driving`
+        retry: whether failed trials of a run that goes on run again
+        devices: the devices that it gets
+        each: how many devices a trial holds; less than 1 for a share
     """
 
     study: str | None
@@ -38,7 +38,7 @@ class Task:
     each: float = 1.0
 
     def as_json(self) -> str:
-        """As `tuner.cli.detached` reads it."""
+        """The task in the form that `tuner.cli.detached` reads."""
         told = {name: value for name, value in vars(self).items() if name not in ("devices", "each")}
         cpus = [device.index for device in self.devices if device.kind == "cpu"]
         return json.dumps({**told, "cpus": cpus or None}, indent=2)
@@ -46,7 +46,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a driver ended by its own account: its run's status, or an error with its kind and message."""
+    """How a driver says that it ended: its run's status, or an error with its kind and message."""
 
     status: str | None = None
     error: tuple[str, str] | None = None
@@ -55,7 +55,7 @@ class Ended:
 @dataclass(frozen=True)
 class Look:
     """A driver at one moment. `run` is its run folder, when it has one; `ended` is its last report; `rebooted`: whether
-    it ended with the machine; `problem`: a sentence that says why nothing newer is known.
+    a reboot ended it; `problem`: a sentence about why nothing newer is known.
     """
 
     state: Literal["starting", "running", "gone"]
@@ -66,22 +66,22 @@ class Look:
 
 
 class Executor(Protocol):
-    """Starts drivers and finds them again; `folder` is the one of a driver's start, which lasts.
+    """Starts drivers and finds them again; `folder` belongs to one start of a driver, and is kept.
 
-    Every method but `start` may be asked about a driver that another server started, and is asked by one thread.
+    Every method except `start` may be called for a driver that another server started; one thread calls them.
     """
 
     def start(self, task: Task, folder: Path) -> None:
         """Start a driver; raises OSError if that can't be done."""
 
     def look(self, folder: Path) -> Look:
-        """Its state; a driver of an earlier boot, or one that was never started, counts as gone."""
+        """The driver's state; a driver of an earlier boot, or one that was never started, counts as gone."""
 
     def interrupt(self, folder: Path) -> None:
         """Ask it to save and end within its grace period."""
 
     def kill(self, folder: Path) -> None:
-        """End it and what belongs to it at once."""
+        """End the driver and its processes at once."""
 
     def log(self, folder: Path, most: int) -> bytes:
-        """The end of what it printed, at most this many bytes."""
+        """The end of its output, at most this many bytes."""

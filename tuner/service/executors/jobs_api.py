@@ -1,4 +1,4 @@
-"""The few calls of Ray's Jobs API that drivers need, by the standard library alone.
+"""The few calls of Ray's Jobs API that drivers need, only with the standard library.
 
 https://docs.ray.io/en/latest/cluster/running-applications/job-submission/rest.html
 """
@@ -19,14 +19,14 @@ from tuner.errors import StudyError, one_line, shown
 from tuner.foreign_text import printable
 from tuner.service.connection import NoRedirects, is_loopback, request_for
 
-SECONDS = 5.0  # that an answer may take: other studies wait meanwhile
+SECONDS = 5.0  # timeout of an answer: other studies wait meanwhile
 LARGEST_ANSWER = 20_000_000
 LONGEST_REASON = 300
 _JOBS = "/api/jobs/"
 
 
 class ClusterAwayError(OSError):
-    """The cluster gives no answer that says anything about a job."""
+    """The cluster doesn't answer about a job."""
 
 
 class JobRefusedError(OSError):
@@ -34,7 +34,7 @@ class JobRefusedError(OSError):
 
 
 class JobsApi:
-    """The Jobs API of one cluster, with its token where it asks for one. Raises StudyError for what is no address."""
+    """The Jobs API of one cluster, with its token if it needs one. Raises StudyError for an invalid address."""
 
     def __init__(self, url: str, token: str | None = None, seconds: float = SECONDS) -> None:
         self.url = _checked(url)
@@ -43,29 +43,29 @@ class JobsApi:
         self._opener = urllib.request.build_opener(NoRedirects, *proxies)
 
     def submit(self, job: str, command: str, environment: Mapping[str, str]) -> None:
-        """Start a job, of which there is only one by this name. Raises JobRefusedError or ClusterAwayError."""
+        """Start a job; its name is unique. Raises JobRefusedError or ClusterAwayError."""
         body = {"entrypoint": command, "submission_id": job, "runtime_env": {"env_vars": dict(environment)}}
         self._ask("POST", _JOBS, body)
 
     def status(self, job: str) -> str | None:
-        """Ray's name of its state; None for a job that the cluster doesn't know. Raises ClusterAwayError."""
+        """Ray's name of the job's state; None for a job that the cluster doesn't know. Raises ClusterAwayError."""
         try:
             told = self._ask("GET", _JOBS + quote(job, safe=""))
         except JobRefusedError as error:
             if error.errno == http.HTTPStatus.NOT_FOUND:
                 return None
-            raise ClusterAwayError(str(error)) from error  # a token that no longer holds says nothing of the job
+            raise ClusterAwayError(str(error)) from error  # an expired token says nothing about the job
         status = told.get("status") if isinstance(told, dict) else None
         if not isinstance(status, str):
             raise ClusterAwayError(f"{self.url} answers, but not as Ray's Jobs API does; check --ray-jobs")
         return status
 
     def stop(self, job: str) -> None:
-        """Have it end. Raises JobRefusedError or ClusterAwayError."""
+        """Ask the job to end. Raises JobRefusedError or ClusterAwayError."""
         self._ask("POST", f"{_JOBS}{quote(job, safe='')}/stop")
 
     def logs(self, job: str) -> str:
-        """What it printed. Raises JobRefusedError or ClusterAwayError."""
+        """The job's output. Raises JobRefusedError or ClusterAwayError."""
         told = self._ask("GET", f"{_JOBS}{quote(job, safe='')}/logs")
         logs = told.get("logs") if isinstance(told, dict) else None
         return logs if isinstance(logs, str) else ""
@@ -93,7 +93,7 @@ class JobsApi:
         if status in (401, 403):
             fix = "set $RAY_AUTH_TOKEN to the cluster's token, and serve again"
             return JobRefusedError(status, f"the cluster at {self.url} doesn't take the token ({status}); {fix}")
-        if status > 500:  # a proxy before a cluster that is away
+        if status > 500:  # a proxy whose cluster is unreachable
             return ClusterAwayError(f"the cluster at {self.url} doesn't answer ({status})")
         return JobRefusedError(status, f"the cluster at {self.url} answers {status}: {words}")
 

@@ -31,7 +31,7 @@ from tuner.service.model import Device
 from tuner.storage.folder import LocalFolder
 from tuner.storage.identity import ProcessIdentity
 
-START_SECONDS = 30.0  # until a driver that nobody saw start has said which process it is
+START_SECONDS = 30.0  # until a driver without a known process must have written its process.json
 COMMAND = (sys.executable, "-m", "tuner.cli.detached")
 OF_SEARCHES = (sys.executable, "-m", "tuner.ask_tell.detached")  # whose trials workers ask for
 
@@ -54,7 +54,7 @@ class LocalProcesses:
         (folder / "task.json").write_text(task.as_json(), encoding="utf-8")
         try:
             child = self._started(task, folder)
-        except OSError as error:  # there is nobody whom to wait for
+        except OSError as error:  # there is no process to wait for
             note_end(folder, f"it could not be started: {describe_error(error)}")
             LocalFolder(folder).create("process.json", b"{}")
             raise
@@ -75,7 +75,7 @@ class LocalProcesses:
 
     def look(self, folder: Path) -> Look:
         """See `Executor`."""
-        alive = self._lives(folder)  # asked before its last words are read
+        alive = self._lives(folder)  # checked before its last reports are read
         run, ended = run_of(folder), ended_of(folder)
         if alive:
             return Look("running" if run else "starting", run)
@@ -83,14 +83,14 @@ class LocalProcesses:
         return Look("gone", run, ended, identity is not None and identity.boot != ProcessIdentity.current().boot)
 
     def interrupt(self, folder: Path) -> None:
-        """See `Executor`: SIGTERM to the driver alone, which ends its workers itself."""
+        """See `Executor`: SIGTERM only to the driver, which ends its workers itself."""
         identity = self._identity(folder)
         if identity is not None and identity.lives():
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(identity.pid, signal.SIGTERM)
 
     def kill(self, folder: Path) -> None:
-        """See `Executor`: its session; Ray's processes have their own, and a guard that ends them."""
+        """See `Executor`: kills its session; Ray's processes have their own sessions, and a guard that ends them."""
         identity = self._identity(folder)
         if identity is not None and identity.lives():
             kill_session(identity.pid)
@@ -101,16 +101,16 @@ class LocalProcesses:
 
     def _lives(self, folder: Path) -> bool:
         child = self._children.get(folder)
-        if child is not None and child.poll() is not None:  # which also takes note of its end
+        if child is not None and child.poll() is not None:  # `poll` also reaps the process
             del self._children[folder]
             return False
         identity = self._identity(folder)
         if identity is not None:
-            return bool(identity.lives())  # None: of another boot or container
+            return bool(identity.lives())  # None: another boot or container
         return (folder / "task.json").exists() and not self._void(folder)
 
     def _void(self, folder: Path) -> bool:
-        """Whether the driver will never run: nobody saw it start, and its time to do so is over."""
+        """Whether the driver will never run: it has no process, and its time to start is over."""
         if (folder / "process.json").exists():
             return True
         if self._clock() - (folder / "task.json").stat().st_mtime < START_SECONDS:

@@ -1,11 +1,11 @@
-"""Drivers as jobs of a Ray cluster that is reached through its dashboard alone; Ray itself isn't imported here.
+"""Drivers as jobs of a Ray cluster, only through its dashboard; Ray itself isn't imported here.
 
-The cluster's machines see the storage folder under the same path, and have tuner installed. A driver's folder holds
-what it does for a local one (see `local.py`), and `job.json`: which job it is, written before the job is submitted, so
-that a server finds it though the one before was killed in between; and `seen.json` once the cluster knew the job.
+The cluster's machines see the storage folder under the same path, and have tuner installed. A driver's folder has the
+files of a local one (see `local.py`), and `job.json`: which job it is, written before the job is submitted, so that the
+next server finds it even if this one is killed in between; and `seen.json` once the cluster knew the job.
 
-What the cluster answers is asked at most every `ASK_SECONDS` a job. One that doesn't answer is left alone for
-`REST_SECONDS`: until then, and as long as it stays away, every driver stands where it stood last.
+The cluster is asked at most every `ASK_SECONDS` about a job. If it doesn't answer, it isn't asked for `REST_SECONDS`:
+until it answers, every driver keeps its last known state.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tuner.service.executors.told import LOG, ended_of, log_end, read, run_of
 from tuner.storage.folder import LocalFolder
 
 COMMAND = ("python", "-m", "tuner.cli.detached")  # by the cluster's own interpreter
-STOP_SECONDS = 60  # that a job gets to save and to end in, before it is killed
+STOP_SECONDS = 60  # for a job to save and end, before it is killed
 ASK_SECONDS = 1.5
 REST_SECONDS = 5.0  # after a cluster didn't answer
-STOP_AGAIN_SECONDS = 5.0  # a job that is still pending skips an order to stop
-SURE_SECONDS = 60.0  # after which a job that the cluster doesn't know isn't on its way there any more
+STOP_AGAIN_SECONDS = 5.0  # a job that is still pending ignores an order to stop
+SURE_SECONDS = 60.0  # after which a submission can't reach the cluster any more
 _OVER = ("STOPPED", "SUCCEEDED", "FAILED")
 
 
@@ -79,7 +79,7 @@ class RayJobs:
     def look(self, folder: Path) -> Look:
         """See `Executor`; `problem` says why its state may be an old one."""
         seen = self._ask(folder)
-        run = run_of(folder)  # after its state: what it wrote last is there
+        run = run_of(folder)  # read after the state, so that its last reports are there
         if self._away is not None and (seen.status not in _OVER):
             return Look("running" if run else "starting", run, problem=self._away)
         if seen.status is None:
@@ -91,9 +91,9 @@ class RayJobs:
     def _unknown(self, folder: Path, run: str | None) -> Look:
         """A job that the cluster doesn't know: the cluster was restarted, or never got the job, or hasn't got it yet.
 
-        A submission whose answer was lost may still arrive, and a cluster may take a moment to tell of a job whose
-        driver runs already. So a job that was never seen is waited for, and given up in the end: where its driver
-        hasn't come, only if that agrees, see `process.json` in `local.py`. Else a study could get two drivers.
+        A submission whose answer was lost may still arrive, and a cluster may take a moment to report a job whose
+        driver runs already. So an unseen job is waited for, and only given up if its driver hasn't started and then
+        never will, see `process.json` in `local.py`. Otherwise a study could get two drivers.
         """
         process, ended = read(folder, "process.json"), ended_of(folder)
         is_given_up = process == {} or not (folder / "job.json").exists()
@@ -118,15 +118,15 @@ class RayJobs:
             self._api.stop(job)
         except ClusterAwayError as error:
             self._rest(error)
-        except JobRefusedError:  # it is over, or unknown: the next look says so
+        except JobRefusedError:  # it is over, or unknown: the next look shows that
             seen.asked = float("-inf")
 
     def kill(self, folder: Path) -> None:
-        """See `Executor`; a cluster has no harder way than `interrupt`."""
+        """See `Executor`; for a cluster there is no harder way than `interrupt`."""
         self.interrupt(folder)
 
     def log(self, folder: Path, most: int) -> bytes:
-        """See `Executor`: what it wrote to the storage, or else what the cluster has of a job that came to nothing."""
+        """See `Executor`: the log in the storage, or else what the cluster has of a job that failed to start."""
         stored = log_end(folder, most)
         if stored is not None:
             return stored
@@ -139,7 +139,7 @@ class RayJobs:
             return b""
 
     def _ask(self, folder: Path) -> _Seen:
-        """What the cluster says of a job, now or a moment ago."""
+        """What the cluster says about a job, now or a moment ago."""
         seen = self._seen.setdefault(folder, _Seen())
         now, job = self._clock(), _job(folder)
         if job is None or seen.status in _OVER or now < max(seen.asked + ASK_SECONDS, self._rest_until):
@@ -163,12 +163,12 @@ class RayJobs:
 
 
 def _give_up(folder: Path) -> bool:
-    """Make a driver that starts after all do nothing; False if it has already started."""
+    """Make the driver do nothing if it still starts; False if it has already started."""
     return LocalFolder(folder).create("process.json", b"{}")
 
 
 def at_once(task: Task, wanted: int | None) -> int:
-    """Trials at once that fit on what the study was given: a driver sees the whole cluster."""
+    """Trials at once that fit on the study's devices: the driver itself sees the whole cluster."""
     fit = max(1, int(len(task.devices) / task.each + 1e-9))
     return fit if wanted is None else min(wanted, fit)
 

@@ -13,19 +13,19 @@ from tuner.service.executors.executor import Ended
 from tuner.service.inside import opened_file
 from tuner.storage.folder import LocalFolder
 
-LARGEST_FILE = 1_000_000  # bytes that are read of what a driver wrote
+LARGEST_FILE = 1_000_000  # bytes of a driver's file that are read
 LOG = "log"
 
 
 def run_of(folder: Path) -> str | None:
-    """Its run folder, once it has one."""
+    """The driver's run folder, once it has one."""
     begun = read(folder, "begun.json")
     run = begun.get("run") if begun else None
     return run if isinstance(run, str) and _has_utf8(run) else None
 
 
 def ended_of(folder: Path) -> Ended | None:
-    """How it ended, by its own account; None if it gave none."""
+    """How the driver says that it ended; None if it said nothing."""
     told = read(folder, "ended.json")
     if told is None:
         return None
@@ -44,17 +44,17 @@ def read(folder: Path, name: str) -> dict[str, Any] | None:
 
 
 def log_end(folder: Path, most: int) -> bytes | None:
-    """The last bytes of what it printed, at most this many; None if there is no such file."""
+    """The last bytes of a driver's output, at most this many; None if there is no such file."""
     return _log_from(folder, lambda size: max(0, size - most), most)
 
 
 def log_part(folder: Path, start: int, most: int) -> bytes:
-    """Up to `most` bytes of what it printed, after the first `start`."""
+    """Up to `most` bytes of a driver's output, after the first `start`."""
     return _log_from(folder, lambda _: max(0, start), most) or b""
 
 
 def note_end(folder: Path, words: str) -> None:
-    """Write why a driver could not be started where its log would be, as far as the disk lets us."""
+    """Write into its log why a driver could not be started, if the disk allows it."""
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / LOG).open("a", encoding="utf-8", errors="backslashreplace") as file:
@@ -72,7 +72,7 @@ def _log_from(folder: Path, start: Callable[[int], int], most: int) -> bytes | N
 
 
 def _has_utf8(text: str) -> bool:
-    """Whether a database takes it: lone surrogates have no encoding."""
+    """Whether a database can store the text: lone surrogates have no encoding."""
     try:
         text.encode()
     except UnicodeEncodeError:

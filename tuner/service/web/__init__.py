@@ -1,4 +1,4 @@
-"""The service over HTTP: knows `Service` and `Access`, and nothing of how a study comes to its devices.
+"""The service over HTTP: knows `Service` and `Access`, but not how a study gets its devices.
 
 server        a process that listens, and how it ends
 application   routes, guards and answers put together

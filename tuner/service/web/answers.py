@@ -20,8 +20,8 @@ from tuner.service.web.runs import Runs
 
 T = TypeVar("T")
 WORTH_SECONDS = 0.05  # of CPU time: cheaper answers are computed again
-MOST_ANSWERS = 200  # those used last
-REST, LONGEST_REST = 10.0, 60.0  # times as long as it took, and seconds: how old a heavy answer on a search may be
+MOST_ANSWERS = 200  # the last used ones
+REST, LONGEST_REST = 10.0, 60.0  # how old a heavy answer on a search may be: times the time it took; seconds
 
 
 class Answers:
@@ -36,12 +36,12 @@ class Answers:
     def get(self, study: int, question: str, kind: TypeAdapter[T], work: Callable[[], T], *, rests: bool = False) -> T:
         """The answer: computed by `work` now, or stored for the same run before.
 
-        While a search runs, every question is answered again each time. A heavy one (`rests`) is not answered again
-        before ten times as long as the answer took has passed, a minute at most.
+        While a search runs, every question is answered anew each time. A heavy answer (`rests`) is reused for ten times
+        as long as it took, at most a minute.
         """
         with self._making:
             lock = self._locks.setdefault((study, question), threading.Lock())
-        with lock:  # others who ask the same wait for this answer
+        with lock:  # others with the same question wait for this answer
             stamp = self._runs.stamp(study)
             if stamp is None:
                 return self._lately_found(study, question, work) if rests else work()

@@ -108,7 +108,7 @@ async def _lifespan(web: Web) -> AsyncIterator[None]:
     loop, lines = asyncio.get_running_loop(), web.workers.lines
 
     def told(change: Change) -> None:
-        with suppress(RuntimeError):  # the loop has ended, and with it all viewers
+        with suppress(RuntimeError):  # the event loop has ended, and with it all viewers
             loop.call_soon_threadsafe(event_stream.tell, web.feeds, web.journal, change)
             if change.kind == "state" and change.state is State.RUNNING:
                 loop.call_soon_threadsafe(lines.watch, change.study)
@@ -116,7 +116,7 @@ async def _lifespan(web: Web) -> AsyncIterator[None]:
     web.feeds.told = web.journal.newest
     leave = web.service.subscribe(told)
     web.webhooks.sender.start()
-    for study in await asyncio.to_thread(lines.running):  # as an earlier server left them
+    for study in await asyncio.to_thread(lines.running):  # searches of an earlier server
         lines.watch(study)
     try:
         yield
@@ -128,7 +128,7 @@ async def _lifespan(web: Web) -> AsyncIterator[None]:
 
 
 def _folder(service: Service, study: int) -> Folder | None:
-    """Where a study's run lies; None while it has none."""
+    """The folder of a study's run; None while it has none."""
     try:
         path = service.study(study).run
     except ServiceError:

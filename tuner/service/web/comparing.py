@@ -14,7 +14,7 @@ from tuner.results import Run, compare
 from tuner.results.comparison import course
 from tuner.service.errors import Code, ServiceError
 
-PLACES = 200  # of a course
+PLACES = 200  # points of a course
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class Web:
     journal: Journal
     workers: Workers
     answers: Answers
-    guests: Guests | None = None  # where the page of one run is all that is served
+    guests: Guests | None = None  # if only the page of one run is served
     heavy: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
     checks: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
     uploads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
@@ -56,27 +56,27 @@ class Web:
         return "__Host-tuner" if self.settings.secure else f"tuner_session_{self.settings.port}"
 
     async def heavily(self, work: Callable[[], Any]) -> Any:
-        """Do what takes long in a thread, a few at once."""
+        """Do long work in a thread, only a few at once."""
         return await anyio.to_thread.run_sync(work, limiter=self.heavy)
 
     async def checking(self, work: Callable[[], Any]) -> Any:
-        """The same for checks, which take up to a minute: they hold up one another, and no figure."""
+        """Like `heavily`, for checks, which take up to a minute: they only delay one another, and no figures."""
         return await anyio.to_thread.run_sync(work, limiter=self.checks)
 
 
 def web_of(request: Request) -> Web:
-    """What `application` was made with."""
+    """The `Web` with which `application` was made."""
     found: Web = request.app.state.web
     return found
 
 
 def address_of(request: Request) -> str:
-    """Where a request comes from, as far as is known."""
+    """The address from which a request comes, as far as it is known."""
     return request.client.host if request.client else "unknown"
 
 
 def check_origin(request: Request) -> None:
-    """Raise ServiceError unless a request comes from a page of this server, or from no page where none is needed."""
+    """Raise ServiceError unless a request comes from a page of this server, or needs no page and comes from none."""
     if not same_origin(request.headers, web_of(request).settings, request.url.scheme):
         raise ServiceError(
             Code.FORBIDDEN,
@@ -87,7 +87,7 @@ def check_origin(request: Request) -> None:
 
 
 def caller_of(request: Request) -> Caller:
-    """Who asks, by a token or by a cookie. Raises ServiceError."""
+    """The caller, by a token or a cookie. Raises ServiceError."""
     web = web_of(request)
     try:
         caller = _known(request, web)
@@ -113,7 +113,7 @@ def _known(request: Request, web: Web) -> Caller:
 
 
 def role(least: Role) -> Callable[..., User]:
-    """A dependency: the user who asks, who has at least this role."""
+    """A dependency that gives the caller's user, who must have at least this role."""
 
     def user(caller: Annotated[Caller, Depends(caller_of)]) -> User:
         require(caller.user, least, "this")

@@ -1,4 +1,4 @@
-"""Files in base64: what isn't is refused by its field, rather than read as something else."""
+"""Files in base64: anything else is refused with its field, and not read as something different."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SPACE = b" \t\r\n"  # `base64` breaks lines
 
 
 class _Base64(Base64Encoder):
-    """Pydantic's own ignores whatever is not base64, so that `****` is an empty file."""
+    """Pydantic's own decoder ignores what isn't base64, so that `****` would be an empty file."""
 
     @classmethod
     def decode(cls, data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""A run's events from any place of its log on: what streams send, and where they go on."""
+"""A run's events from any place in its log: what streams send, and where they go on."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tuner.history.event_lines import EVENTS, DamagedLineError, Event, parsed
 from tuner.service.inside import opened_file, opened_folder
 from tuner.storage.folder import Folder, LocalFolder
 
-READ_BYTES = 262_144  # at once, so that a long log takes no more memory than a short one
-LONGEST_LINE = 8_000_000  # bytes; more is no event
+READ_BYTES = 262_144  # read at once, so that a long log takes no more memory than a short one
+LONGEST_LINE = 8_000_000  # bytes; a longer line isn't an event
 _SEGMENT = re.compile(r"([0-9]{6,12})\.jsonl")
 _POSITION = re.compile(r"([0-9]{1,12}):([0-9]{1,15})")
 
@@ -33,7 +33,7 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """What `str` made of one; raises ValueError."""
+        """The position from its text; raises ValueError."""
         found = _POSITION.fullmatch(text)
         if found is None:
             raise ValueError(f"a place in a run's events is SEGMENT:BYTES, got {text[:80]!r}")
@@ -42,25 +42,25 @@ class Position:
 
 @dataclass(frozen=True)
 class Passage:
-    """Events that follow each other, each with the place after it, and the place after all that was read."""
+    """Consecutive events, each with the place after it, and the place after everything that was read."""
 
     events: list[tuple[Position, Event]]
     end: Position
 
     def written(self) -> bytes:
-        """As server-sent events. They are written anew: a line of the log may hold what would end a field."""
+        """The events as server-sent events, encoded again: a line of the log may contain what would end a field."""
         return b"".join(sent(str(place), event) for place, event in self.events)
 
 
 def sent(place: str | None, event: Event) -> bytes:
-    """One server-sent event, whose name is the event's kind."""
+    """One server-sent event, named by the event's kind."""
     name = re.sub(r"[^\w.-]", "_", str(event.get("event", "message")), flags=re.ASCII)
     first = f"id: {place}\n" if place is not None else ""
     return f"{first}event: {name}\ndata: {json.dumps(event, separators=(',', ':'))}\n\n".encode()
 
 
 class EventReader:
-    """Reads the log of one run from any place on; keeps nothing, so that many may use it at once."""
+    """Reads the log of one run from any place on; has no state, so that many may use it at once."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -68,8 +68,7 @@ class EventReader:
     def after(self, position: Position, until: Position | None = None) -> Passage:
         """The next events after a place, at most READ_BYTES of them unless one is longer; up to `until`.
 
-        A last line that isn't whole comes later. Lines that are damaged, and a place that is in the midst of a line,
-        cost that line alone.
+        An incomplete last line comes later. A damaged line is skipped, and so is a line if a place is in its middle.
         """
         for number, name in self._segments():
             if number < position.segment or (until is not None and number > until.segment):
@@ -132,7 +131,7 @@ class EventReader:
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[IO[bytes]]:
-        """A segment; an empty one where it can't be read."""
+        """A segment; an empty one if it can't be read."""
         name = f"{EVENTS}/{name}"
         try:
             if isinstance(self._folder, LocalFolder):

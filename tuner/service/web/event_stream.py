@@ -14,8 +14,8 @@ from tuner.service.model import Change, State
 from tuner.service.web.event_reader import Position, sent
 from tuner.service.web.feeds import Feed, Feeds
 
-PING_SECONDS = 15.0  # after which proxies and clients would take a silent stream for a dead one
-MOST_MISSED = 1000  # changes that a viewer is sent; if there are more, reading the lists again is quicker
+PING_SECONDS = 15.0  # before proxies and clients would take a silent stream for a dead one
+MOST_MISSED = 1000  # changes that are sent to a viewer; if there are more, reading the lists again is faster
 _KINDS = {"priority": "priority", "delete": "deleted"}  # by the audit's action; all others are states
 _AGAIN = b"retry: 1000\n\n"  # milliseconds until a browser connects again
 _PING = b": still here\n\n"
@@ -25,7 +25,7 @@ Allowed = Callable[[], bool]
 
 
 class EventStream(Response):
-    """Sends chunks as they come; `place` is held meanwhile, and refuses where there are too many streams."""
+    """Sends chunks as they come; `place` is held meanwhile, and raises if there are too many streams."""
 
     media_type = "text/event-stream"
 
@@ -35,7 +35,7 @@ class EventStream(Response):
         self._chunks, self._place = chunks, place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the chunks end or the viewer is gone, which only `receive` tells."""
+        """Send until the chunks end or the viewer is gone, which only `receive` shows."""
         with self._place:
             sending = asyncio.create_task(self._send(send))
             gone = asyncio.create_task(_gone(receive))
@@ -76,7 +76,7 @@ async def of_changes(feeds: Feeds, journal: Journal, last: str | None, allowed: 
 
     `reset` asks the viewer to read the lists again: if it has no id, or one that is too old or unknown here.
     """
-    number, told = feeds.changes.next, feeds.told  # nothing comes between the two
+    number, told = feeds.changes.next, feeds.told  # no change can come in between
     yield _AGAIN
     missed = None if last is None else await asyncio.to_thread(journal.missed, last, told)
     if missed is None:
@@ -105,7 +105,7 @@ class Journal:
             return audit.changes(connection, after, None, MOST_MISSED)
 
     def missed(self, last: str, until: int) -> list[audit.StudyChange] | None:
-        """What came behind the id that a viewer saw last; None if that is no id, or too much came since."""
+        """The changes after the last id that a viewer saw; None if that isn't an id, or there are too many."""
         if not (last.isascii() and last.isdecimal() and len(last) < 16) or int(last) > until:
             return None
         with self._database.reading() as connection:
@@ -116,7 +116,7 @@ class Journal:
 def tell(feeds: Feeds, journal: Journal, change: Change) -> None:
     """Send a change to all viewers; called in the event loop.
 
-    Stored changes have an id. Progress of a search, and why one waits, have none: they are read again each time.
+    Stored changes have an id. Progress of a search, and the reason for waiting, don't: they are read again each time.
     """
     stored = [] if change.kind == "progress" else journal.since(feeds.told)
     for each in stored:
@@ -125,7 +125,7 @@ def tell(feeds: Feeds, journal: Journal, change: Change) -> None:
     if not any(each.study == change.study for each in stored):
         feeds.changes.push(_told(change))
     feed = feeds.of(change.study)
-    if feed is not None and change.kind != "progress":  # of which the run's own events tell
+    if feed is not None and change.kind != "progress":  # the run's own events show that
         feed.push(_told(change))
 
 

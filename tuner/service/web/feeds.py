@@ -1,8 +1,7 @@
-"""Feeds: events of one source for many viewers. They are read once, kept for a while, and each viewer takes them at its
-own pace.
+"""Feeds: events of one source for many viewers, read once, kept for a while; each viewer takes them at its own pace.
 
-A viewer holds no queue, only the number of the chunk that comes next. A viewer that is so slow that this chunk is gone
-is disconnected, and goes on from the log by its last id. So neither memory nor other viewers suffer.
+A viewer has no queue, only the number of the next chunk. If it is so slow that this chunk is gone, it is disconnected,
+and goes on from the log by its last id. So a slow viewer costs no memory, and doesn't affect others.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from contextlib import asynccontextmanager
 from tuner.service.web.event_reader import EventReader, Passage, Position
 from tuner.storage.folder import Folder
 
-KEPT_BYTES = 1_000_000  # of what was sent last
-POLL_SECONDS = 0.15  # between two looks at a run's log: half of what a viewer may notice
+KEPT_BYTES = 1_000_000  # of the newest chunks
+POLL_SECONDS = 0.15  # between two reads of a run's log: half of what a viewer may notice
 
 
 class Feed:
-    """Chunks in the order in which they came; used in the event loop alone."""
+    """Chunks in the order in which they came; only used in the event loop."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self.next = 0  # the number of the chunk that comes next
@@ -41,7 +40,7 @@ class Feed:
         self.wake()
 
     def wake(self) -> None:
-        """Let all viewers look."""
+        """Let all viewers check for something new."""
         news, self._news = self._news, asyncio.Event()
         news.set()
 
@@ -58,7 +57,7 @@ class Feed:
         return b"".join(self._chunks[-one] for one in range(behind, 0, -1))
 
     async def changed(self, seconds: float) -> bool:
-        """Wait for a chunk or the end, `seconds` at most; whether there was one."""
+        """Wait for a chunk or the end, at most `seconds`; returns whether one came."""
         try:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -70,7 +69,7 @@ class Feed:
 class RunFeed(Feed):
     """The events of one run while it is watched, read every POLL_SECONDS by one reader.
 
-    `find` says where the run lies, None while the study has none.
+    `find` gives the run's folder, None while the study has no run.
     """
 
     def __init__(self, find: Callable[[], Folder | None], kept_bytes: int = KEPT_BYTES) -> None:
@@ -79,12 +78,12 @@ class RunFeed(Feed):
         self._reader: EventReader | None = None
         self._task: asyncio.Task[None] | None = None
         self._looking = asyncio.Lock()
-        self.end = Position()  # of what was read for all
+        self.end = Position()  # of what was read for all viewers
 
     async def begin(self) -> None:
-        """Read from the end of the log on; what lies before is for each viewer to catch up with.
+        """Read from the end of the log on; each viewer reads earlier events itself.
 
-        Of a feed that goes on, what has come until now is read: a viewer's first look is never behind the log.
+        If the feed goes on, read what has come until now, so that a viewer's first read isn't behind the log.
         """
         if self._task is not None:
             await self.look()
@@ -95,12 +94,12 @@ class RunFeed(Feed):
         self._task = asyncio.create_task(self._follow())
 
     def stop(self) -> None:
-        """Nobody watches any more."""
+        """Stop: nobody watches any more."""
         if self._task is not None:
             self._task.cancel()
 
     async def before(self, position: Position) -> Passage | None:
-        """What comes after a place and was read for all before; None if a viewer has caught up."""
+        """The events after a place, up to where the feed began; None if a viewer has caught up."""
         if self._reader is None or position >= self.end:
             return None
         return await asyncio.to_thread(self._reader.after, position, self.end)
@@ -111,7 +110,7 @@ class RunFeed(Feed):
             await self.look()
 
     async def look(self) -> None:
-        """Read what has come."""
+        """Read new events."""
         async with self._looking:
             await self._look()
 
@@ -136,7 +135,7 @@ class Feeds:
 
     def __init__(self, find: Callable[[int], Folder | None], kept_bytes: int = KEPT_BYTES) -> None:
         self.changes = Feed(kept_bytes)
-        self.told = 0  # the id of the newest stored change that `changes` has
+        self.told = 0  # the id of the newest stored change in `changes`
         self.closed = False
         self._find, self._kept_bytes = find, kept_bytes
         self._runs: dict[int, RunFeed] = {}
@@ -144,7 +143,7 @@ class Feeds:
 
     @asynccontextmanager
     async def watched(self, study: int) -> AsyncIterator[RunFeed]:
-        """The feed of a study's run, which goes on for as long as anybody is in such a block."""
+        """The feed of a study's run, which goes on as long as any viewer is in such a block."""
         feed = self._runs.get(study)
         if feed is None:
             feed = self._runs[study] = RunFeed(lambda: self._find(study), self._kept_bytes)
@@ -165,7 +164,7 @@ class Feeds:
         return self._runs.get(study)
 
     def close(self) -> None:
-        """End all streams properly, as the server ends."""
+        """End all streams properly, because the server ends."""
         self.closed = True
         for feed in (self.changes, *self._runs.values()):
             feed.close()

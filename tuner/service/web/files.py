@@ -1,4 +1,4 @@
-"""Files of a run as answers. Code of the study wrote them, so none of it may act in the name of this server."""
+"""Files of a run as answers. The study's code wrote them, so they must not act in the name of this server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.storage.folder import Folder, LocalFolder
 
 CHUNK = 262_144
 SANDBOX = "sandbox; default-src 'none'; frame-ancestors 'none'"
-# The report's scripts and styles stand in it; as it runs in an opaque origin it can neither ask nor read this server.
+# The report contains its scripts and styles; its opaque origin keeps it from sending requests to this server.
 OF_REPORTS = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src data:; frame-ancestors 'self'; base-uri 'none'; form-action 'none'"
@@ -37,7 +37,7 @@ def file_response(folder: Folder, name: str) -> Response:
 
 
 def part_of(folder: Folder, name: str, start: int, most: int) -> bytes:
-    """Up to `most` bytes of a file after the first `start`; empty where there is no such file."""
+    """Up to `most` bytes of a file after the first `start`; empty if there is no such file."""
     try:
         if not isinstance(folder, LocalFolder):
             return folder.read_from(name, start)[:most]
@@ -50,7 +50,7 @@ def part_of(folder: Folder, name: str, start: int, most: int) -> bytes:
 
 
 def is_odd(folder: Folder, name: str) -> bool:
-    """Whether there is something at a place where a file should be that is none: a pipe would hold its reader."""
+    """Whether there is something other than a file where a file should be: a pipe would block its reader."""
     if not isinstance(folder, LocalFolder):
         return False
     try:
@@ -61,7 +61,7 @@ def is_odd(folder: Folder, name: str) -> bool:
 
 
 def archive(folder: Folder, name: str) -> StreamingResponse:
-    """All files of a run as a tar archive named `name`: regular files alone, no links. Raises ServiceError."""
+    """All files of a run as a tar archive named `name`: only regular files, no links. Raises ServiceError."""
     if not isinstance(folder, LocalFolder):
         raise ServiceError(
             Code.CONFLICT,
@@ -98,7 +98,7 @@ def _content(file: IO[bytes], size: int) -> Iterator[bytes]:
 
 
 class _Exactly:
-    """As many bytes of a file as it had when it was opened, whatever happens to it: answers and archives say so."""
+    """Exactly as many bytes of a file as it had when it was opened: answers and archives have announced that number."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file, self._left = file, size

@@ -16,7 +16,7 @@ from tuner.service.model import Limits
 from tuner.service.web.problems import problem
 from tuner.service.web.settings import WebSettings
 
-BODY_SECONDS = 30.0  # that a client may be silent in the midst of a body
+BODY_SECONDS = 30.0  # that a client may be silent within a body
 PROBES = ("/healthz", "/readyz")
 _BUNDLES = ("/api/v1/studies", "/api/v1/studies:check")
 _HEADERS: Mapping[str, str] = {
@@ -27,7 +27,7 @@ _HEADERS: Mapping[str, str] = {
     "cross-origin-resource-policy": "same-origin",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "cache-control": "no-store",
-}  # where a route says nothing else
+}  # unless a route says something else
 
 
 class Guards:
@@ -51,7 +51,7 @@ class Guards:
     def _refusal(self, scope: Scope) -> ASGIApp | None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        probe = scope["path"] in PROBES  # which call a server by any address, and learn nothing
+        probe = scope["path"] in PROBES  # may use any address: they reveal nothing
         if headers.getlist("host") != [host] or not (probe or self._settings.serves(host)):
             fix = "use one of them; `tuner serve --name NAME` adds another"
             return problem(421, f"this server answers for {self._settings.shown_names}", f"Host {host[:100]!r}", fix)
@@ -68,7 +68,7 @@ class Guards:
 
 
 def limit_of(path: str, limits: Limits) -> int:
-    """Bytes that the body of a request to this address may have; of a submission, its files are in base64."""
+    """Bytes that the body of a request to this address may have; a submission has its files in base64."""
     in_base64 = 4 * math.ceil(limits.bundle_bytes / 3) if path in _BUNDLES else 0
     return in_base64 + limits.body_bytes
 
@@ -84,14 +84,14 @@ def same_origin(headers: Headers, settings: WebSettings, scheme: str) -> bool:
 
 
 class _Body:
-    """A body as it comes, which ends with an error where it is too long or too slow."""
+    """A body as it arrives, which ends with an error if it is too long or too slow."""
 
     def __init__(self, receive: Receive, most: int) -> None:
         self._receive, self._most, self._left = receive, most, most
         self._ended = False
 
     async def receive(self) -> Message:
-        if self._ended:  # what comes now is that the client goes
+        if self._ended:  # now it can only be that the client leaves
             return await self._receive()
         try:
             async with asyncio.timeout(BODY_SECONDS):

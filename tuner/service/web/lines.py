@@ -1,4 +1,4 @@
-"""Lines to the processes of external studies: one connection each, over which requests go and answers come in turn."""
+"""Lines to the processes of external studies: one connection each, for requests and their answers in the same order."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tuner.service.model import State, SubmittedStudy
 from tuner.service.service import Service
 
 SOCKET = "socket"  # in the folder of a study's driver, see `tuner.ask_tell.detached`
-SECONDS = 20.0  # that an answer may take: a suggestion after many trials takes a part of one
+SECONDS = 20.0  # for an answer: a suggestion after many trials takes a fraction of a second
 CONNECT_SECONDS = 5.0
-MOST_WAITING = 1000  # requests of one study
+MOST_WAITING = 1000  # waiting requests of one study
 LONGEST_ANSWER = 4_000_000  # bytes
 _AWAY = "the search of a study answers within a moment"
-Key = tuple[int, int]  # a study, and which of its drivers
+Key = tuple[int, int]  # a study, and the number of its driver
 
 
 class Lines:
-    """The lines of one server, used in its event loop alone; `running` may be called from any thread."""
+    """The lines of one server, only used in its event loop; `running` may be called from any thread."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -46,7 +46,7 @@ class Lines:
                 return await line.ask(request)
         except TimeoutError as error:
             raise _away("nothing", 5.0) from error
-        except OSError as error:  # it ends, or was killed: the supervisor sees that within a moment
+        except OSError as error:  # it is ending, or was killed: the supervisor notices that soon
             raise _away(error.strerror or "a line that was cut", 1.0) from error
 
     def watch(self, study: int) -> None:
@@ -56,7 +56,7 @@ class Lines:
         task.add_done_callback(self._watching.discard)
 
     async def close(self) -> None:
-        """Cut all lines; the processes go on, and wait for the next server."""
+        """Close all lines; the processes go on, and wait for the next server."""
         for task in (*self._watching, *self._lines.values()):
             task.cancel()
             with suppress(asyncio.CancelledError, OSError):
@@ -66,7 +66,7 @@ class Lines:
         self._lines.clear()
 
     async def _watch(self, study: int) -> None:
-        with suppress(ServiceError, OSError):  # it ended since; the next request tries again
+        with suppress(ServiceError, OSError):  # it has ended meanwhile; the next request tries again
             found = await asyncio.to_thread(self._service.study, study)
             if found.external and found.state is State.RUNNING:
                 await self._line(found)
@@ -102,7 +102,7 @@ class _Line:
         if len(self._waiting) >= MOST_WAITING:
             raise _away(f"{MOST_WAITING} requests that wait", 2.0)
         answer = asyncio.get_running_loop().create_future()
-        self._waiting.append(answer)  # in the moment in which it is sent
+        self._waiting.append(answer)  # at the same moment as sending
         self._writer.write(json.dumps(request).encode() + b"\n")
         found: dict[str, Any] = await answer
         return found
@@ -115,7 +115,7 @@ class _Line:
         with suppress(OSError, ValueError):
             while line := await reader.readline():
                 answer = self._waiting.popleft()
-                if not answer.done():  # nobody waited so long
+                if not answer.done():  # the request wasn't given up
                     answer.set_result(json.loads(line))
         self.close()
         while self._waiting:
@@ -125,7 +125,7 @@ class _Line:
 
 
 async def _connected(path: Path) -> _Line:
-    """A line to a socket at a path of any length; raises OSError."""
+    """A connection to a socket at a path of any length; raises OSError."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         async with asyncio.timeout(CONNECT_SECONDS):

@@ -69,7 +69,7 @@ def overview(service: Service, user: User) -> Overview:
 
 
 def row(service: Service, study: SubmittedStudy, user: User, place: Position | None = None) -> StudyRow:
-    """A study as who asks sees it."""
+    """The row of a study, for the present user."""
     followed = service.followed(study.id)
     progress = service.progress(study.id)
     return StudyRow(

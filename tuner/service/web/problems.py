@@ -67,7 +67,7 @@ def problem(
     field: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """The answer that says what is wrong; what is None is left out."""
+    """The answer that says what is wrong; parts that are None are left out."""
     detail = rule + (f", got {got}" if got else "") + (f"; {fix}" if fix else "")
     told = {
         "type": f"urn:tuner:problem:{code or _CODES.get(status, 'refused')}",
@@ -84,7 +84,7 @@ def problem(
 
 
 def of_service(error: ServiceError) -> Response:
-    """The answer to what a user did wrong."""
+    """The answer to a user's mistake."""
     headers = {}
     if error.retry_after is not None:
         headers["retry-after"] = str(math.ceil(error.retry_after))
@@ -95,7 +95,7 @@ def of_service(error: ServiceError) -> Response:
 
 
 def of_validation(errors: Sequence[Mapping[str, Any]]) -> Response:
-    """The answer to a request whose parts aren't as the description of the API has them: the first that is wrong."""
+    """The answer to a request that doesn't match the API's description, about its first wrong part."""
     first = errors[0]
     place = [str(part) for part in first.get("loc", ())]
     field = ".".join(place[1:]) or (place[0] if place else "body")
@@ -126,7 +126,7 @@ async def _on_validation_error(_: Request, error: Exception) -> Response:
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         return _failed()
-    if error.status_code == 400:  # of a body that is no JSON at all, as one that is nested too deeply
+    if error.status_code == 400:  # a body that can't be read as JSON, for instance nested too deeply
         return problem(
             422, "a request's body is JSON that can be read", "another", "check it", field="body", code="refused"
         )

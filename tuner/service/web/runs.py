@@ -27,7 +27,7 @@ from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.locations import open_folder
 
 KEPT = 4
-BESIDE_THE_LOG = (RUN_FILE, f"{BEST}/{METRICS}", REPORT, WANDB_STATE)  # what answers on a run are made of
+BESIDE_THE_LOG = (RUN_FILE, f"{BEST}/{METRICS}", REPORT, WANDB_STATE)  # further files of answers about a run
 
 
 class Runs:
@@ -40,7 +40,7 @@ class Runs:
         self._lock = threading.Lock()
 
     def get(self, study: int) -> Run:
-        """The study's run as it is now, which stays so. Raises ServiceError if it has none yet."""
+        """The study's run in its present state, which doesn't change later. Raises ServiceError if it has none yet."""
         run = self._service.run(study)
         if run is None:
             raise _without_run(self._service.study(study))
@@ -60,7 +60,7 @@ class Runs:
 
     @contextmanager
     def looking(self, study: int) -> Iterator[Run]:
-        """The study's run as it is now, at the cost of what came since the last look; nothing long belongs there.
+        """The study's present run, updated by new events only; use it for short work.
 
         Its record is shared: it changes after the block. Raises ServiceError if the study has no run yet.
         """
@@ -83,9 +83,7 @@ class Runs:
         raise _without_run(found)
 
     def stamp(self, study: int) -> str | None:
-        """A stamp for all answers about a study's run: equal as long as they stay valid; None while the run may
-        change.
-        """
+        """A stamp for answers about a study's run: equal while they are valid; None while the run may change."""
         found = self._service.study(study).run
         if found is None or self._service.followed(study) is not None or self._service.ended(study) is not None:
             return None
@@ -119,7 +117,7 @@ def trial_of(run: Run, trial: str) -> TrialRecord:
 
 
 class _ReadOnce(Run):
-    """A run that is over, whose record is the one that pages look at; it is read where somebody asks for it."""
+    """A run that is over, with the record that pages use; it is read when it is first needed."""
 
     def __init__(self, folder: Folder, grown: _Growing) -> None:
         super().__init__(folder)
@@ -127,13 +125,13 @@ class _ReadOnce(Run):
 
     @cached_property
     def record(self) -> RunRecord:
-        """The trials, folded from the events."""
+        """The trials, computed from the events."""
         with self._grown.looking() as run:
             return run.record
 
 
 class _Growing:
-    """A run whose events are read once, however often it is looked at; of one that is over maybe not even once."""
+    """A run whose events are only read once for all uses; if it is over, perhaps not at all."""
 
     def __init__(self, folder: Folder, records: Records) -> None:
         self.folder = folder
@@ -141,7 +139,7 @@ class _Growing:
         self._using = threading.Lock()
         self._follower: EventFollower | None = None
         self._record: RunRecord | None = None
-        self._over = False  # the record is whole and stays as it is
+        self._over = False  # the record is complete and doesn't change
 
     @contextmanager
     def looking(self) -> Iterator[Run]:
@@ -151,7 +149,7 @@ class _Growing:
             yield run
 
     def digest(self) -> str | None:
-        """Of the log of a run that is over, for which it need not be folded; None if it runs, or has damages."""
+        """The digest of an ended run's log, without computing its record; None if it runs, or has damage."""
         with self._using:
             run = Run(self.folder)
             if run.alive:
@@ -194,7 +192,7 @@ class _Growing:
         return EventFollower(self.folder), RunRecord(run.metric, run.mode)
 
     def _keep(self, record: RunRecord, follower: EventFollower) -> None:
-        """Beside the answer that somebody waits for."""
+        """Store the record in another thread, so that no answer waits for it."""
         if not follower.damages:
             digest = follower.digest
             threading.Thread(

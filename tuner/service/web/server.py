@@ -18,17 +18,17 @@ from tuner.service.service import Service
 from tuner.service.web.application import application
 from tuner.service.web.settings import WebSettings
 
-END_SECONDS = 5  # that requests get to end in once the server was told to
-STUCK_SECONDS = 30  # that a viewer may take nothing of what it was sent
+END_SECONDS = 5  # for requests to end, once the server is asked to end
+STUCK_SECONDS = 30  # that a viewer may leave sent data unread
 BACKLOG = 512
 
 
 class Server(uvicorn.Server):
-    """Ends streams when it is asked to end; uvicorn alone would wait for them until its timeout."""
+    """Ends streams when it is asked to end; uvicorn itself would wait for them until its timeout."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End on a signal, and then go back to the caller, who closes the service: uvicorn would send it once more."""
+        """End on a signal, then return to the caller, who closes the service: uvicorn would raise the signal again."""
         with super().capture_signals():
             yield
             self._captured_signals.clear()
@@ -43,7 +43,7 @@ class Server(uvicorn.Server):
 
 @dataclass(frozen=True)
 class Opened:
-    """A server that listens: at `url`, and the `link` that makes the first admin where there is none."""
+    """A server that listens: at `url`; and the `link` that creates the first admin if there is none."""
 
     storage: str
     url: str
@@ -100,7 +100,7 @@ def server(
         uvicorn.Config(
             application(service, settings, access, guests),
             log_level="warning",
-            access_log=False,  # addresses of users belong in no log
+            access_log=False,  # users' addresses don't belong in a log
             server_header=False,
             proxy_headers=settings.behind_proxy,
             ssl_certfile=settings.tls_cert and str(settings.tls_cert),
@@ -126,8 +126,8 @@ def listening(settings: WebSettings) -> socket.socket:
             f"tuner serve needs an address that is free, got {settings.host}:{settings.port} ({why}); "
             "end what listens there, or choose another --port"
         ) from error
-    # asyncio sets this only where a socket says that it is TCP; without it each answer takes 40 ms longer
+    # asyncio only sets this if a socket says that it is TCP; without it each answer takes 40 ms longer
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # or a viewer that takes nothing would be waited for without end
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # or the server would wait forever for a viewer that reads nothing
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STUCK_SECONDS * 1000)
     return found

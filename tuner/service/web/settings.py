@@ -1,4 +1,4 @@
-"""Where a server listens, by which names it is reached, and how the way to it is protected."""
+"""Where a server listens, by which names it is reached, and how connections are protected."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 class WebSettings:
     """How the service is reached.
 
-    Another address than this machine's own needs TLS, or a proxy that has it: `behind_proxy`. `names` are the hosts
-    that browsers may call the server by beside its address; any other is refused, so that no foreign page reaches the
+    Any address other than the loopback one needs TLS, or a proxy with TLS: `behind_proxy`. `names` are the host names,
+    besides its address, by which browsers may call the server; others are refused, so that no foreign page reaches the
     server under its own name (DNS rebinding).
     """
 
@@ -30,7 +30,7 @@ class WebSettings:
     reach: Reach = field(default_factory=Reach)  # of webhooks
 
     def check(self) -> None:
-        """Raise StudyError for settings that can't work or would show secrets to a network."""
+        """Raise StudyError for settings that can't work or would expose secrets to a network."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise StudyError("TLS needs --tls-cert and --tls-key, got one of them; give both")
         for option, file in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
@@ -66,7 +66,7 @@ class WebSettings:
 
     @property
     def secure(self) -> bool:
-        """Whether browsers reach it by HTTPS."""
+        """Whether browsers use HTTPS."""
         return self.tls_cert is not None or self.behind_proxy
 
     @property
@@ -84,7 +84,7 @@ class WebSettings:
 
     @property
     def shown_names(self) -> str:
-        """The names that it answers for."""
+        """The names by which it can be called."""
         return ", ".join(self._names)
 
     @property

@@ -21,9 +21,9 @@ from tuner.results.winner_metrics import test_metrics
 from tuner.service.errors import ServiceError
 from tuner.service.web.files import is_odd, part_of
 
-ALIKE = 5  # trials that failed with the same error, after which pausing is proposed
-NAMED = 50  # trials of a failure that are named
-FEWEST = 3  # trials with a value, before anything is said of the next ones
+ALIKE = 5  # after so many trials with the same error pausing is proposed
+NAMED = 50  # the most trials of a failure that are named
+FEWEST = 3  # trials with a value before anything is said about the next ones
 MOST_CURVES = 60
 WANDB_STATE = "wandb/mirror.json"
 LONGEST_STATE = 10_000  # bytes
@@ -172,7 +172,7 @@ def curves(run: Run, metric: str, most: int = MOST_CURVES) -> Curves:
 
 
 def _wandb_url(run: Run) -> str | None:
-    """What the mirror wrote down; the folder is its user's, so that anything may stand there."""
+    """The address that the mirror wrote; the folder is its user's, so that the file may contain anything."""
     try:
         told = json.loads(part_of(run.folder, WANDB_STATE, 0, LONGEST_STATE))
         url = urlsplit(told["url"])

@@ -18,15 +18,15 @@ from tuner.service.model import OVER, State, SubmittedStudy, User
 from tuner.service.service import Service
 from tuner.service.web.lines import Lines
 
-LARGEST_METRICS = 100_000  # characters of one epoch's, as JSON
+LARGEST_METRICS = 100_000  # characters of one epoch's metrics, as JSON
 AGAIN_SECONDS = {State.STARTING: 2.0, State.CHECKING: 2.0}
-LATER_SECONDS = 10.0  # until a worker should ask again a study that waits or is paused
-MOST_KNOWN = 10_000  # workers that are remembered as noted
+LATER_SECONDS = 10.0  # until a worker should ask again if a study waits or is paused
+MOST_KNOWN = 10_000  # workers that are remembered as recorded
 _Noted = tuple[int, int, str]  # a study, a user, and the user's worker
 
 
 class Workers:
-    """Answers workers of one server; in its event loop."""
+    """Answers workers of one server, in its event loop."""
 
     def __init__(self, service: Service, lines: Lines) -> None:
         self._service, self.lines = service, lines
@@ -47,14 +47,14 @@ class Workers:
         return _answer(reply)
 
     async def close(self) -> None:
-        """Write down what is not written yet, then cut the lines."""
+        """Record what isn't recorded yet, then close the lines."""
         await asyncio.gather(*self._writing, return_exceptions=True)
         await self.lines.close()
 
     def _note(self, study: SubmittedStudy, by: User, worker: str) -> None:
-        """Write down, once, who works on a study; who had which trial is told by the run's events.
+        """Record, once, who works on a study; the run's events say who had which trial.
 
-        Nobody waits for it: dozens of workers that begin at once would wait for each other's writes.
+        No request waits for it: dozens of workers that begin at once would wait for each other's writes.
         """
         key = (study.id, by.id, worker)
         if key in self._noted:
@@ -70,7 +70,7 @@ class Workers:
         try:
             await run_in_threadpool(self._write, key[0], by, key[2])
         except (OSError, sqlite3.Error):
-            self._noted.pop(key, None)  # with the worker's next request it is tried again
+            self._noted.pop(key, None)  # the worker's next request tries again
 
     def _write(self, study: int, by: User, worker: str) -> None:
         with self._service.database.changing() as connection:
@@ -78,7 +78,7 @@ class Workers:
 
 
 def check_metrics(metrics: object) -> None:
-    """Raise ServiceError for metrics that no run could keep."""
+    """Raise ServiceError for metrics that a run can't store."""
     if nested_deeper(metrics, DEEPEST - 2):
         raise ServiceError(
             Code.REFUSED, "metrics are numbers by name", "values nested too deeply", "flatten them", field="metrics"

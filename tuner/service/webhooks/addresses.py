@@ -34,14 +34,14 @@ class Target:
 
 @dataclass(frozen=True)
 class Reach:
-    """What webhooks may reach beyond public addresses, and who vouches for servers there (certificates, PEM)."""
+    """What webhooks may reach besides public addresses, and the certificates (PEM) that are trusted there."""
 
     allowed: tuple[Network, ...] = ()
     ca: Path | None = None
 
     @classmethod
     def of(cls, allowed: tuple[str, ...] = (), ca: Path | None = None) -> Reach:
-        """From what `tuner serve` was given. Raises StudyError."""
+        """The reach from options of `tuner serve`. Raises StudyError."""
         networks = []
         for one in allowed:
             try:
@@ -55,7 +55,7 @@ class Reach:
         return cls(tuple(networks), ca)
 
     def reaches(self, address: str) -> bool:
-        """Whether an address is public or allowed; one that carries an IPv4 address counts as that one, too."""
+        """Whether an address is public or allowed; if it embeds an IPv4 address, that is checked, too."""
         try:
             found = ipaddress.ip_address(address.partition("%")[0])
         except ValueError:
@@ -103,7 +103,7 @@ def target_of(url: str, reach: Reach) -> Target:
 
 
 def _carried(address: Address) -> Address | None:
-    """The IPv4 address inside an IPv6 one: a way around the check otherwise."""
+    """The IPv4 address inside an IPv6 one, which could otherwise bypass the check."""
     if isinstance(address, ipaddress.IPv4Address):
         return None
     if address in _NAT64:

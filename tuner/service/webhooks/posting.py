@@ -1,4 +1,4 @@
-"""One signed message to one address, whose answer is its status alone."""
+"""One signed message to one address; of the answer only the status is read."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from tuner import __version__
 from tuner.service.webhooks.addresses import Reach, RefusedAddressError, Target
 
-SECONDS = 10.0  # that a try takes at most, from the connection on
+SECONDS = 10.0  # the longest that a try takes, from the connection on
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a try: the status of an answer, or the problem; `final` where another try would not help."""
+    """The result of a try: the status of an answer, or the problem; `final` if another try would not help."""
 
     status: int | None = None
     problem: str | None = None
@@ -29,7 +29,7 @@ class Outcome:
 
     @property
     def delivered(self) -> bool:
-        """Whether the other side took it."""
+        """Whether the other side accepted it."""
         return self.problem is None
 
 
@@ -68,9 +68,9 @@ def post(target: Target, reach: Reach, headers: dict[str, str], body: bytes, sec
 def _connected(
     addresses: list[str], target: Target, reach: Reach, seconds: float
 ) -> Iterator[http.client.HTTPSConnection]:
-    """A connection to one of these addresses, to which the host's name is shown and whose certificate is for it.
+    """A connection to one of these addresses, which gets the host's name and needs a certificate for it.
 
-    No second look-up: what was checked is what is connected to. Ends after `seconds`, however slowly the other side is.
+    Without a second look-up, it connects to the checked address. Ends after `seconds`, however slow the other side is.
     """
     context = ssl.create_default_context()
     if reach.ca is not None:
@@ -92,7 +92,7 @@ def _connected(
 
 
 def _first(addresses: list[str], port: int, seconds: float) -> socket.socket:
-    """Connected to the first address that answers. Raises OSError if none does."""
+    """A connection to the first address that answers. Raises OSError if none does."""
     problem: OSError = OSError("no address")
     for address in addresses[:4]:
         try:

@@ -16,15 +16,15 @@ from tuner.service.webhooks.posting import Outcome, post, signature
 
 WAITS = (10.0, 60.0, 300.0, 1800.0)  # seconds between two tries; after the last one a delivery is dead
 AT_ONCE = 4
-LOOK_SECONDS = 0.25  # between two looks whether anything was written
-DUE_SECONDS = 1.0  # between two looks at what has become due
+LOOK_SECONDS = 0.25  # between two checks for new deliveries
+DUE_SECONDS = 1.0  # between two checks for due deliveries
 _log = logging.getLogger(__name__)
 
 
 class Sender:
-    """Sends from threads of its own, one delivery of a webhook at a time: a slow one holds up itself alone.
+    """Sends from its own threads, one delivery of a webhook at a time: a slow webhook only delays itself.
 
-    A delivery is sent at least once: one whose answer was lost with the server is sent again, with the same id.
+    A delivery is sent at least once: if its answer was lost with the server, it is sent again, with the same id.
     """
 
     def __init__(
@@ -42,16 +42,16 @@ class Sender:
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="tuner-webhook")
 
     def start(self) -> None:
-        """Begin, with what an earlier server left."""
+        """Start, with the deliveries of an earlier server."""
         self._thread.start()
 
     def close(self) -> None:
-        """End after the tries that are under way; the rest waits for the next server."""
+        """End after the present tries; the rest waits for the next server."""
         self._thread.end()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def send(self, delivery: Delivery, *, once: bool = False) -> None:
-        """Try one delivery now, and write what became of it; `once`: there is no other try."""
+        """Try one delivery now, and record the result; `once`: without another try."""
         with self._database.reading() as connection:
             hook = webhooks.by_id(connection, delivery.webhook)
             secret = webhooks.secret_of(connection, delivery.webhook)
@@ -65,7 +65,7 @@ class Sender:
         }
         try:
             outcome = post(target_of(hook.url, self.reach), self.reach, headers, body)
-        except ServiceError as error:  # allowed when it was added, and no longer
+        except ServiceError as error:  # the address was allowed when it was added, but no longer is
             outcome = Outcome(problem=error.rule, final=True)
         dead = once or outcome.final or delivery.tries >= len(self._waits)
         state = "delivered" if outcome.delivered else "dead" if dead else "waiting"
@@ -83,7 +83,7 @@ class Sender:
             try:
                 with self._database.reading() as connection:
                     found = webhooks.due(connection, self._clock())
-            except Exception:  # a disk that is gone for a while
+            except Exception:  # the disk is temporarily gone
                 _log.exception("webhooks could not be looked at")
                 continue
             for delivery in found:
@@ -93,12 +93,12 @@ class Sender:
 
     def _try(self, delivery: Delivery) -> None:
         try:
-            with self._database.reading() as connection:  # the try before this one may have ended since it was found
+            with self._database.reading() as connection:  # another try may have ended since this delivery was found
                 now = webhooks.delivery(connection, delivery.id)
             if now is not None and now.state == "waiting" and now.next_try <= self._clock():
                 self.send(now)
         except Exception:
             _log.exception("delivery %d to webhook %d failed", delivery.id, delivery.webhook)
-            self._thread.rest(DUE_SECONDS)  # a full disk, most likely
+            self._thread.rest(DUE_SECONDS)  # most likely a full disk
         finally:
             self._busy.discard(delivery.webhook)

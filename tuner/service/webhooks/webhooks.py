@@ -1,4 +1,4 @@
-"""What the routes call: webhooks added, shown, tried and removed, each change with its author."""
+"""For the routes: webhooks are added, shown, tried and removed, each change with its author."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ class Webhooks:
                     Code.CONFLICT, f"a user has at most {MOST_OF_A_USER} webhooks", str(count), "remove one"
                 )
             hook = webhooks.add(connection, by.id, url, tuple(dict.fromkeys(events)), everybodys, secret, now)
-            # the host alone: a path may be secret
+            # only the host: a path may be secret
             audit.write(connection, now, by, "add a webhook", webhook=hook, host=target.host, everybodys=everybodys)
         return self.get(by, hook), secret
 
     def all(self, by: User, *, everybodys: bool = False, after: int = 0, limit: int = 200) -> list[Webhook]:
-        """Your own webhooks; everybody's for admins."""
+        """Your own webhooks; for admins everybody's."""
         require(by, Role.ADMIN if everybodys else Role.SUBMITTER, "listing webhooks")
         with self._database.reading() as connection:
             return webhooks.of_users(connection, None if everybodys else by.id, after, limit)
 
     def get(self, by: User, hook: int) -> Webhook:
-        """A webhook of your own; of anybody for admins."""
+        """A webhook of your own; for admins anybody's."""
         require(by, Role.SUBMITTER, "a webhook")
         with self._database.reading() as connection:
             found = webhooks.by_id(connection, hook)
@@ -89,7 +89,7 @@ class Webhooks:
             return webhooks.deliveries_of(connection, found.id, before, limit)
 
     def test(self, by: User, hook: int) -> Delivery:
-        """Send a message at once, one time; what became of it."""
+        """Send a message at once, only once; returns the result."""
         found, now = self.get(by, hook), self._clock()
         if not self._testing.acquire(blocking=False):
             raise ServiceError(

@@ -1,4 +1,4 @@
-"""Ways to take a step: eagerly, through a compiled network, or replayed from one CUDA graph of the whole of it."""
+"""Ways to take a step: eagerly, through a compiled network, or replayed from one CUDA graph of the whole step."""
 
 from tuner.train.capture.choice import COMPILED, EAGER, GRAPH, PathChoice, Way
 from tuner.train.capture.recording import CudaGraphRecorder, Recorder

@@ -20,9 +20,9 @@ class Way:
     """A way of taking steps.
 
     Attributes:
-        name: as records have it
-        words: as sentences have it, after "a step takes 2.00 ms"
-        pays_after: seconds of eager training ahead that it is worth starting for
+        name: as in records
+        words: as in sentences, after "a step takes 2.00 ms"
+        pays_after: it is worth starting if more than these seconds of eager training are left
     """
 
     name: str
@@ -44,7 +44,7 @@ class PathChoice:
     def __init__(
         self, ways: Sequence[Way], now: Callable[[], float], remembered: RememberedSeconds | None = None
     ) -> None:
-        """Without `ways` beside the eager one nothing is measured. `now` waits for the device, and gives seconds."""
+        """If `ways` has only the eager one, nothing is measured. `now` waits for the device, and returns seconds."""
         self.path = EAGER
         self.notes: list[str] = []
         self._ways, self._now, self._remembered = {EAGER: EAGERLY} | {way.name: way for way in ways}, now, remembered
@@ -52,10 +52,10 @@ class PathChoice:
         self._settled = not ways
         self._steps, self._begun, self._ahead = 0, 0.0, 0
         self._unlucky: set[str] = set()  # given up for reasons that only concern this trial
-        self._new = False  # whether anything was found that isn't remembered yet
+        self._new = False  # whether a result isn't stored yet
 
     def begin_step(self, steps_ahead: int) -> str:
-        """How to take the step that comes, with this many steps of the trial still ahead."""
+        """How to take the next step, with this many steps of the trial still ahead."""
         if not self._settled:
             self._ahead = steps_ahead
             self._look()
@@ -63,13 +63,11 @@ class PathChoice:
         return self.path
 
     def settle(self, path: str) -> None:
-        """Take steps this way from now on, without measuring; eagerly where it isn't there."""
+        """Take steps this way from now on, without measuring; eagerly if it isn't available."""
         self.path, self._settled = path if path in self._ways else EAGER, True
 
     def give_up(self, path: str, reason: str, *, for_others: bool = True) -> None:
-        """Never take steps this way again, also in other trials, unless what was missing here may be available
-        there.
-        """
+        """Never take steps this way again, nor in other trials, unless what was missing may be available there."""
         self.notes.append(f"steps are no longer taken {self._ways[path].words}: {reason}")
         self._seconds[path], self._new = math.inf, True
         self._unlucky |= set() if for_others else {path}
@@ -79,7 +77,7 @@ class PathChoice:
             self._try_next()
 
     def _look(self) -> None:
-        """A measurement waits for the device twice."""
+        """Measure; this waits for the device twice."""
         if self._steps < WARM_UP_STEPS:
             return
         if self._steps == WARM_UP_STEPS and self.path in self._seconds:
@@ -91,7 +89,7 @@ class PathChoice:
             self._try_next()
 
     def _try_next(self) -> None:
-        """Go on with the next way that isn't known yet and pays, or settle."""
+        """Go on with the next way that wasn't measured yet and pays, or settle."""
         left = self._seconds.get(EAGER, 0.0) * self._ahead
         paying = [way for way in self._ways.values() if left >= way.pays_after]
         for way in paying:

@@ -1,4 +1,4 @@
-"""Work on tensors that stay where they are: recorded once as a CUDA graph, then launched as one."""
+"""Work on tensors at fixed addresses: recorded once as a CUDA graph, then launched as one."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Recorder(Protocol):
     """Records some work, and repeats it."""
 
     def warming_up(self) -> AbstractContextManager[None]:
-        """Within it work runs as it will be recorded, so that what libraries do once is done before."""
+        """Within it work runs as it will be recorded, so that libraries do their one-time work before."""
 
     def record(self, work: Work) -> None:
-        """Record the work, in place of what was recorded; nothing of it is computed."""
+        """Record the work, which replaces an earlier recording; nothing is computed."""
 
     def replay(self, work: Work) -> None:
         """Compute the work that was recorded."""
@@ -30,10 +30,10 @@ class Recorder(Protocol):
 class CudaGraphRecorder:
     """Records by `torch.cuda.CUDAGraph`, on its own stream, with memory that nothing else uses.
 
-    As torch's notes on CUDA graphs have it (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs): the
-    warm-up runs on the stream of the recording; tensors that are made within the work belong to the graph; the GPU's
-    default generator is part of every graph, which draws from the seed that the generator has when it is replayed.
-    Other threads, such as one that pins memory for a loader, may call CUDA meanwhile.
+    As torch's notes on CUDA graphs say (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs): the warm-up
+    runs on the stream of the recording; tensors that are made within the work belong to the graph; the GPU's default
+    generator is part of every graph, which draws from the seed that the generator has when it is replayed. Other
+    threads, such as one that pins memory for a loader, may call CUDA meanwhile.
 
     Only a GPU shows whether a step can be recorded, whether cuDNN and cuBLAS were warm enough for it, how much faster
     replays are, and that memory comes back.
@@ -54,7 +54,7 @@ class CudaGraphRecorder:
         usual.wait_stream(side)
 
     def record(self, work: Work) -> None:
-        """See `Recorder.record`; raises whatever CUDA does where the work can't be recorded."""
+        """See `Recorder.record`; raises CUDA's exception if the work can't be recorded."""
         self.release()
         graph, side = torch.cuda.CUDAGraph(), self._side_stream()
         usual = torch.cuda.current_stream(self._device)
@@ -65,7 +65,7 @@ class CudaGraphRecorder:
             ):
                 work()
         finally:
-            torch.cuda.set_stream(usual)  # torch stays on the other one where the end of a recording fails
+            torch.cuda.set_stream(usual)  # torch stays on the other stream if ending a recording fails
         self._graph = graph
 
     def replay(self, work: Work) -> None:
@@ -76,7 +76,7 @@ class CudaGraphRecorder:
     def release(self) -> None:
         """See `Recorder.release`."""
         if self._graph is not None:
-            torch.cuda.synchronize(self._device)  # it may still be at work
+            torch.cuda.synchronize(self._device)  # it may still be running
             self._graph.reset()
             self._graph = None
 

@@ -17,16 +17,16 @@ from tuner.train.data.cache import cache_key
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES, is_on
 
 FILE = "steps.json"  # in tuner's cache folder
-MOST_ENTRIES = 1000  # the oldest go first
+MOST_ENTRIES = 1000  # the oldest are deleted first
 # Hyperparameters whose values a step's time depends on
 SIZES = ("batch_size", "optimizer", "precision", "finetune", "auto_augment")
-ADDED = ("ema_decay", "clip_norm", "dropout", "freeze_batch_norm", *CHANGES_IMAGES)  # that add work unless they are off
+ADDED = ("ema_decay", "clip_norm", "dropout", "freeze_batch_norm", *CHANGES_IMAGES)  # unless off, these add work
 
 
 class RememberedSeconds:
-    """One entry of a JSON file that all trials of this machine share; what can't be read or written is as if unknown.
+    """One entry of a JSON file that all trials of this machine share; if it can't be read or written, it is unknown.
 
-    Two that write at the same time may lose the entry of one of them, which is then measured again.
+    If two processes write at the same time, one entry may be lost, and is then measured again.
     """
 
     def __init__(self, path: Path, key: str) -> None:
@@ -42,11 +42,11 @@ class RememberedSeconds:
         return seconds if fit else {}
 
     def write(self, seconds: dict[str, float]) -> None:
-        """Put the entry in place of the one that is there."""
+        """Replace the entry."""
         entries = {key: value for key, value in self._entries().items() if key != self._key}
         entries[self._key] = {name: value if math.isfinite(value) else None for name, value in seconds.items()}
         newest = dict(list(entries.items())[-MOST_ENTRIES:])
-        with suppress(OSError):  # a full disk, a folder of somebody else's
+        with suppress(OSError):  # a full disk, another user's folder
             self._path.parent.mkdir(parents=True, exist_ok=True)
             beside = self._path.with_name(f".{self._path.name}-{os.getpid()}")
             beside.write_text(json.dumps(newest, indent=1, allow_nan=False), encoding="utf-8")
@@ -63,14 +63,14 @@ class RememberedSeconds:
 def remembered_steps(
     device: torch.device, model: str, sizes: Sequence[int], chosen: Mapping[str, Any], *, whole: bool
 ) -> RememberedSeconds:
-    """What is known of steps like a trial's: on the same kind of GPU, by the same torch.
+    """Stored times of steps like a trial's: on the same kind of GPU, with the same torch.
 
     Args:
         device: a GPU
         model: name of its architecture
         sizes: channels, pixels and classes
         chosen: hyperparameters
-        whole: whether all of the network is trained rather than its head on features
+        whole: whether the whole network is trained, and not its head on features
     """
     software = torch.cuda.get_device_name(device), torch.__version__, str(torch.version.cuda)
     work = [chosen[name] for name in SIZES], [is_on(chosen, name) for name in ADDED]

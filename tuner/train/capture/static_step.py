@@ -1,4 +1,4 @@
-"""One step over buffers that stay where they are, so that it can be recorded once and replayed for every batch."""
+"""One step over buffers at fixed addresses, so that it can be recorded once and replayed for every batch."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tuner.train.step import TrainingStep
 
 
 class StaticStep:
-    """Augmentation, forward and backward pass, clipping, optimizer and averaged weights, of batches of one size.
+    """Augmentation, forward and backward pass, clipping, optimizer and averaged weights, for batches of one size.
 
     Everything that changes from step to step is in its buffers, not in Python numbers: images and labels as they are
     stored, learning rates, the weight of the averaged weights' update, how the batch is mixed. Images are gathered
     outside, for many steps at once. `work` computes what `TrainingStep` and `AveragedWeights.update` would, bit for bit
-    on the CPU; it makes the optimizer's state in no step, so it has to be there.
+    on the CPU; it never creates the optimizer's state, which has to exist already.
     """
 
     def __init__(
@@ -38,19 +38,19 @@ class StaticStep:
         """Allocate the buffers.
 
         Args:
-            step: whose `forward` is what images go through
+            step: its `forward` is applied to the images
             optimizer: over the parameters that learn
             average: of the weights
             feed: prepares images
             loss: [] float64, to which the sum of the images' losses is added
-            images: [B, ...] an example of what will be given, as it is stored
-            labels: [B] int64, likewise
+            images: [B, ...] an example of the batches, as they are stored
+            labels: [B] int64, an example, too
         """
         self._step, self._optimizer, self._average, self._feed, self._loss = step, optimizer, average, feed, loss
         self._images, self._labels = torch.empty_like(images), torch.empty_like(labels)
         device, count = images.device, len(images)
         self._count, self._counted = count, torch.tensor(float(count), dtype=torch.float64, device=device)
-        kind = torch.float64 if device.type == "cpu" else torch.float32  # CUDA's fused optimizers take no other
+        kind = torch.float64 if device.type == "cpu" else torch.float32  # CUDA's fused optimizers accept no other
         self._scalars = torch.zeros(len(optimizer.param_groups) + 1 + NUMBERS, dtype=kind, device=device)
         numbers = self._scalars.unbind()
         self._mixed, self._weight, self._rates = numbers[:NUMBERS], numbers[NUMBERS], numbers[NUMBERS + 1 :]
@@ -61,7 +61,7 @@ class StaticStep:
         return self._images, self._labels, self._scalars
 
     def fill(self, images: Tensor, labels: Tensor) -> None:
-        """Take the next batch, with what the optimizer's groups, the averaged weights and mixup or CutMix have for it.
+        """Take the next batch, with present values of optimizer groups, averaged weights and mixup or CutMix.
 
         To be called once for each step, after the generators were seeded for it; the host doesn't wait for the device.
         """
@@ -69,13 +69,13 @@ class StaticStep:
         mixed = [0.0] * NUMBERS if mixing is None else mixing.draw(*self._images.shape[2:])
         weight = 0.0 if self._average is None else self._average.next_weight()
         values = [*mixed, weight, *(group["lr"] for group in self._optimizer.param_groups)]
-        pinned = self._scalars.device.type == "cuda"  # and kept by torch until it was copied
+        pinned = self._scalars.device.type == "cuda"  # torch keeps it until it was copied
         self._scalars.copy_(torch.tensor(values, dtype=self._scalars.dtype, pin_memory=pinned), non_blocking=True)
         self._images.copy_(images, non_blocking=True)
         self._labels.copy_(labels, non_blocking=True)
 
     def work(self) -> None:
-        """The step on what the buffers hold."""
+        """The step on the buffers' content."""
         mixed = None if self._feed.mixing is None else self._mixed
         images, targets = self._feed.prepare(self._images, self._labels, mixed)
         with self._rates_from_buffer():

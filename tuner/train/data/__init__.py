@@ -1,4 +1,4 @@
-"""A trial's images: where they are read, how they are cut into splits, and how they reach the device."""
+"""A trial's images: how they are read, cut into splits, and brought to the device."""
 
 from tuner.train.data.loading import load_splits
 from tuner.train.data.normalisation import Normalisation

@@ -20,18 +20,18 @@ ERASED_ASPECT = (0.3, 3.3)  # height over width
 class Augmentation:
     """Random crops, mirror images, policies, colours and erased rectangles, in this order.
 
-    The draws come from torch's global generator of the images' device; their number and order depend on the batch's
-    size and on what is switched on, never on the images.
+    Random numbers come from torch's global generator of the images' device; their number and order depend on the
+    batch's size and on what is switched on, never on the images.
 
     Attributes:
         crop_padding: pixels of zeros around the stored image, from which a window of the old size is cut
         flip: probability of a mirror image, left to right
-        color_jitter: s where brightness, contrast and saturation (of 3 channels), in this order, are each scaled by
-            U(1 - s, 1 + s) as torchvision's ColorJitter does; hue stays, as it would cost a change of colour space
+        color_jitter: s: brightness, contrast and saturation (of 3 channels), in this order, are each scaled by U(1 - s,
+            1 + s) as torchvision's ColorJitter does; hue stays, because it would need a change of colour space
         random_erasing: probability that a rectangle is set to the mean: 2 to 33% of the image, height over width
             log-uniform from 0.3 to 3.3 (Zhong et al. 2017, https://arxiv.org/abs/1708.04896)
-        random_resized_crop: smallest share of the stored image that is cut out and resized to the whole; 0: none is
-        policy: TrivialAugment or RandAugment; float images are brought to the 256 levels that these know
+        random_resized_crop: smallest share of the stored image that is cut out and resized to the whole; 0 for off
+        policy: TrivialAugment or RandAugment; float images are rounded to the 256 levels that these use
     """
 
     crop_padding: int = 0
@@ -55,7 +55,7 @@ class Augmentation:
 
         Returns:
             [B, C, H, W] float32 on the device of `images`, contiguous if pixels moved, otherwise in the memory format
-            that `normalise` returns; exactly `normalise(images)` where nothing is switched on
+            that `normalise` returns; exactly `normalise(images)` if nothing is switched on
         """
         if self.crop_padding or self.flip:
             images = self._cropped_and_flipped(images)
@@ -107,7 +107,7 @@ class Augmentation:
 
 
 def _pixels_at(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Each image [C, h, w] at rows [B, H] and columns [B, W] of its own: [B, C, H, W], contiguous."""
+    """Each image [C, h, w] at its own rows [B, H] and columns [B, W]: [B, C, H, W], contiguous."""
     count, channels = images.shape[:2]
     height, width = rows.shape[1], columns.shape[1]
     places = (rows * images.shape[-1]).unsqueeze(2) + columns.unsqueeze(1)
@@ -124,8 +124,8 @@ def _through(policy: Policy, images: Tensor) -> Tensor:
 def _rectangle(area: Tensor, aspect: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
     """Height and width [B, 1] in pixels, whole numbers as floats, from draws of U(0, 1).
 
-    The aspect is drawn from the part of its range that fits into the image, in place of the paper's drawing again
-    until a rectangle fits; where none of that part fits (a very long image), the rectangle spans the short side.
+    The aspect is drawn from the part of its range that fits into the image; the paper draws again until a rectangle
+    fits. If no aspect fits (a very long image), the rectangle spans the short side.
     """
     pixels = (area * (ERASED_AREA[1] - ERASED_AREA[0]) + ERASED_AREA[0]) * (height * width)
     as_wide, as_tall = pixels / width**2, height**2 / pixels  # aspects that span the image

@@ -1,4 +1,4 @@
-"""Data sets by name: how the images of each come into memory, and how its files come onto this machine."""
+"""Data sets by name: how the images of each are read, and how its files are downloaded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Arrays:
         images: [N, C, H, W] uint8
         labels: [N] int64
         classes: their names, in the order of the labels
-        parts: [N] int8, index into PARTS; None where all are training images, of which tuner then cuts the others
+        parts: [N] int8, index into PARTS; None if all are training images, from which tuner cuts the other splits
     """
 
     images: np.ndarray
@@ -34,12 +34,12 @@ class Arrays:
 
 @dataclass(frozen=True)
 class DataSet:
-    """What is done with the files of a data set.
+    """How a data set's files are read and downloaded.
 
     Attributes:
-        read: the files below a folder, which must be there; raises DataError where they can't be read
+        read: reads the files below a folder, which must exist; raises DataError if they can't be read
         download: writes the files below a folder, as `Source.files` names them; None for a data set that is always
-            there, or that users have to bring. May raise OSError, RuntimeError or ValueError
+            there, or that users have to provide. May raise OSError, RuntimeError or ValueError
     """
 
     read: Callable[[Source, Path], Arrays]

@@ -1,8 +1,9 @@
 """Arrays on disk that all processes of a machine share through memory mapping, built once.
 
 An entry is a folder: `NAME.npy` for each array, and `entry.json` with their sizes and checksums, written last. It is
-built beside and moved into place, under a lock that the kernel gives back when a process dies. What is in it is read
-whole and compared with the checksums once per boot of each machine: `verified-BOOT` then names the files that fitted.
+built under another name and then renamed, under a lock that the kernel releases when a process dies. Its content is
+read completely and compared with the checksums once per boot of each machine: `verified-BOOT` then names the files that
+were correct.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ SECONDS_PER_DAY = 86_400.0
 
 
 class CacheUnavailable(Exception):  # noqa: N818 -- it names a state, which the caller deals with
-    """There is no room for an entry, or no folder that can be written to."""
+    """There is no room for an entry, or no writable folder."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a key stands for.
+    """The content stored under a key.
 
     Attributes:
         arrays: by name, mapped copy-on-write: writing to one changes neither the file nor what others see
@@ -78,17 +79,17 @@ class Builder:
         self._names.append(name)
         path = self._folder / f"{name}.npy"
         array = np.asarray(open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape))
-        if hasattr(os, "posix_fallocate"):  # else a full disk kills the process when the mapped array is filled
+        if hasattr(os, "posix_fallocate"):  # otherwise a full disk kills the process when the mapped array is filled
             with path.open("r+b") as file:
                 os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
         return array
 
     def put(self, name: str, array: np.ndarray) -> None:
-        """A whole array."""
+        """Store a whole array."""
         self.array(name, array.shape, array.dtype)[...] = array
 
     def finish(self) -> None:
-        """Write the index, with what the files must be."""
+        """Write the index, with the files' sizes and checksums."""
         paths = {name: self._folder / f"{name}.npy" for name in self._names}
         index = {
             "bytes": {name: path.stat().st_size for name, path in paths.items()},
@@ -124,7 +125,7 @@ class ArrayCache:
         try:
             return self._read(key)
         except _Unfit:
-            pass  # looked at again under the lock: another process may be at it
+            pass  # checked again under the lock: another process may be building it
         with self._problems(), self._exclusive(key) as writable:
             notes: tuple[str, ...] = ()
             try:
@@ -147,9 +148,9 @@ class ArrayCache:
         )
 
     def prune(self, max_age_days: float = DAYS_KEPT, keep: str | None = None) -> None:
-        """Delete what nobody used for this long, and what builders left that died more than a day ago.
+        """Delete what nobody used for this long, and remains of builders that died more than a day ago.
 
-        A process that has an entry mapped keeps it: the kernel frees the files when it lets go.
+        A process that has mapped an entry keeps it: the kernel frees the files when the mapping ends.
         """
         now = time.time()
         for path in self.folder.iterdir():
@@ -161,7 +162,7 @@ class ArrayCache:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _read(self, key: str) -> Entry:
-        """The entry. Raises _Unfit if it isn't there whole, or wasn't looked through since the machine was started."""
+        """The entry. Raises _Unfit if it isn't complete, or wasn't checked since the machine was started."""
         folder = self.folder / key
         index = _read_index(folder)
         files = _identities(folder, index)
@@ -171,7 +172,7 @@ class ArrayCache:
         return _mapped(folder, index)
 
     def _verified(self, key: str) -> Entry:
-        """The entry, every byte compared with the checksums unless that was done. Raises _Unfit if it isn't whole."""
+        """The entry, with all bytes compared with the checksums, once per boot. Raises _Unfit if it isn't whole."""
         try:
             return self._read(key)
         except _Unfit as unfit:
@@ -179,7 +180,7 @@ class ArrayCache:
                 raise
         folder = self.folder / key
         index = _read_index(folder)
-        files = _identities(folder, index)  # before the content: what changes meanwhile is looked through again
+        files = _identities(folder, index)  # before the content: files that change meanwhile are checked again
         _look_through(folder, index)
         _FITTED[folder] = files
         _write_marker(folder, files)
@@ -200,12 +201,12 @@ class ArrayCache:
             builder = Builder(inside)
             build(builder)
             builder.finish()
-            shutil.rmtree(self.folder / key, ignore_errors=True)  # a damaged one
+            shutil.rmtree(self.folder / key, ignore_errors=True)  # a damaged entry
             inside.rename(self.folder / key)
 
     @contextmanager
     def _exclusive(self, key: str) -> Iterator[bool]:
-        """Alone with the entry, among processes of all machines that share the folder; False if it is read-only."""
+        """Lock the entry, among processes of all machines that share the folder; yields False if it is read-only."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             file = (self.folder / f"{key}.lock").open("w")
@@ -220,12 +221,12 @@ class ArrayCache:
 
     @contextmanager
     def _problems(self) -> Iterator[None]:
-        """Raise CacheUnavailable in place of what the disk says."""
+        """Raise CacheUnavailable instead of the disk's errors."""
         try:
             yield
         except OSError as error:
             inside = error.filename is None or str(error.filename).startswith(str(self.folder))
-            if not inside:  # of the data's own files
+            if not inside:  # an error of the data's own files
                 raise
             raise CacheUnavailable(
                 f"decoded images need a folder to be kept in, got {self.folder}: {error.strerror}; "
@@ -233,12 +234,12 @@ class ArrayCache:
             ) from error
 
 
-# What this process knows to fit, for folders that can't be written to and systems without a boot id.
+# What this process has checked, for read-only folders and systems without a boot id.
 _FITTED: dict[Path, dict[str, Any]] = {}
 
 
 def _read_index(folder: Path) -> dict[str, Any]:
-    """The index of an entry. Raises _Unfit if there is none that fits together."""
+    """The index of an entry. Raises _Unfit if there is none that is consistent."""
     try:
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
         if "check" not in index:
@@ -252,9 +253,7 @@ def _read_index(folder: Path) -> dict[str, Any]:
 
 
 def _identities(folder: Path, index: dict[str, Any]) -> dict[str, Any]:
-    """Values that change with the files: inodes, sizes, times; and the index's sum. Raises _Unfit if a file is
-    missing.
-    """
+    """Values that change with the files: inodes, sizes, times, the index's sum. Raises _Unfit if a file is missing."""
     found: dict[str, Any] = {INDEX: index["check"]}
     for name, size in index["bytes"].items():
         try:
@@ -272,7 +271,7 @@ def _mapped(folder: Path, index: dict[str, Any]) -> Entry:
         arrays = {name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="c")) for name in index["sha256"]}
     except (OSError, ValueError) as error:
         raise _Unfit(str(error)) from error
-    with suppress(OSError):  # read-only: somebody else's to prune
+    with suppress(OSError):  # read-only: others have to prune it
         os.utime(folder / INDEX)
     return Entry(arrays, index["facts"])
 
@@ -283,7 +282,7 @@ def _checksum(path: Path) -> str:
 
 
 def _look_through(folder: Path, index: dict[str, Any]) -> None:
-    """Read all arrays. Raises _Unfit if one isn't what was written."""
+    """Read all arrays. Raises _Unfit if one isn't as it was written."""
     for name, checksum in index["sha256"].items():
         try:
             fits = _checksum(folder / f"{name}.npy") == checksum
@@ -310,11 +309,11 @@ def _read_marker(folder: Path) -> object:
 
 
 def _write_marker(folder: Path, files: dict[str, Any]) -> None:
-    """Beside and renamed, as others may read it; without it the next process looks through the entry again."""
+    """Write it next to its place and rename it, for readers; without it the next process checks the entry again."""
     path = _marker(folder)
     with suppress(OSError):
         for old in folder.glob(f"{VERIFIED}*"):
-            if time.time() - old.stat().st_mtime > DAYS_KEPT * SECONDS_PER_DAY:  # of a boot long ago, or none to come
+            if time.time() - old.stat().st_mtime > DAYS_KEPT * SECONDS_PER_DAY:  # of an old boot
                 old.unlink()
         if path is not None:
             beside = path.with_name(f".{path.name}-{os.getpid()}")

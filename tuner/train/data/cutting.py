@@ -1,4 +1,4 @@
-"""Which images are for training, validation and test: as the files are split, else cut from training."""
+"""Which images are for training, validation and test: as the files are split, otherwise cut from training."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Cut:
 
     Attributes:
         seed: decides which images are held out
-        validation: share of the training images, "folder" for the data's own split, None for that or a tenth; of
-            `Folds` one part, or all of them, whose images are then for training and for validation; `Joined`: as that
-            says, and then all for training
+        validation: share of the training images, "folder" for the data's own split, None for that or a tenth; `Folds`:
+            one part, or all parts, whose images are then for training and for validation; `Joined`: as its `cut` says,
+            and then all for training
         group: pattern of names of files that stay on one side; None for none
     """
 
@@ -45,7 +45,7 @@ class Cut:
 
     @property
     def apart(self) -> Cut:
-        """The same with images for validation, where it has none."""
+        """The same cut, but with images for validation if it has none."""
         return replace(self, validation=self.validation.cut) if isinstance(self.validation, Joined) else self
 
     @property
@@ -56,12 +56,12 @@ class Cut:
 
     @property
     def whole_key(self) -> tuple[object, ...]:
-        """The key of all images that are cross-validated, independent of their parts."""
+        """The key of all cross-validated images, independent of their parts."""
         return self.seed, "cross-validated", self.group
 
 
 def cut(pool: Pool, scheme: Cut, name: str) -> dict[str, Rows]:
-    """Rows of training, validation and test; those that the data lacks are cut from training.
+    """Rows of training, validation and test; splits that the data lacks are cut from training.
 
     Args:
         pool: all images
@@ -69,7 +69,7 @@ def cut(pool: Pool, scheme: Cut, name: str) -> dict[str, Rows]:
         name: of the data, for messages
 
     Raises:
-        DataError: a split would be empty, or the data has another one than the scheme asks for.
+        DataError: a split would be empty, or the data has other splits than the scheme requires.
     """
     if isinstance(scheme.validation, Joined):
         return _together(cut(pool, scheme.apart, name))
@@ -103,7 +103,7 @@ def cut(pool: Pool, scheme: Cut, name: str) -> dict[str, Rows]:
 
 
 def _together(rows: dict[str, Rows]) -> dict[str, Rows]:
-    """Those of validation behind those of training, each once: in a cross-validation all images are both."""
+    """Training rows, then validation rows, each once: in a cross-validation all images are both."""
     more = np.setdiff1d(rows["validation"], rows["train"])
     return {**rows, "train": np.concatenate([rows["train"], more]), "validation": more[:0]}
 
@@ -111,7 +111,7 @@ def _together(rows: dict[str, Rows]) -> dict[str, Rows]:
 def _folded(
     pool: Pool, rest: Rows, groups: Groups | None, folds: Folds, generator: np.random.Generator
 ) -> dict[str, Rows]:
-    """Training and validation of one part, or all images as both."""
+    """Training and validation rows of one part, or all images as both."""
     labels, keys = pool.labels[rest], pool.keys[rest]
     parts = spread(labels, keys, np.arange(len(rest)) if groups is None else groups[rest], folds.count, generator)
     empty = np.setdiff1d(np.arange(folds.count), parts)

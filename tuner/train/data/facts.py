@@ -19,7 +19,7 @@ from tuner.trial.image_folder import LeftOut
 from tuner.trial.splitting import OWN
 
 MOST_LISTED = 10_000  # files that are left out
-FEW = 50  # images of a split, below which its figures are coarse
+FEW = 50  # with fewer images a split's figures are coarse
 NAMED = 3  # examples in a sentence
 TOLD = {"train": "training", "validation": "validation", "test": "test"}
 FOLDERS = {"train": "train/", "validation": "val/", "test": "test/"}
@@ -31,7 +31,7 @@ class DataFacts:
 
     Attributes:
         counts: images by class and split
-        left_out: files that it is read without
+        left_out: files that are left out
         files: images and files left out
         notices: sentences
     """
@@ -42,7 +42,7 @@ class DataFacts:
     notices: tuple[str, ...]
 
     def record(self) -> dict[str, Any]:
-        """The same as plain data: data.json in a run's folder."""
+        """The facts as plain data: data.json in a run's folder."""
         return {
             "classes": self.counts,
             "images": {part: sum(each[part] for each in self.counts.values()) for part in PARTS},
@@ -59,8 +59,8 @@ def data_facts(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, root: Path, *,
         pool: all images
         rows: of each split, as `cut` found them
         scheme: how they were cut
-        root: the folder, which paths are told from
-        known: whether it is a data set by name, whose splits are as everybody expects
+        root: the folder to which paths are relative
+        known: whether it is a data set by name, whose splits are well known
     """
     counts = {part: np.bincount(pool.labels[rows[part]], minlength=len(pool.classes)) for part in PARTS}
     by_class = {name: {part: int(counts[part][label]) for part in PARTS} for label, name in enumerate(pool.classes)}
@@ -88,7 +88,7 @@ def _left_out(pool: Pool, files: int) -> list[str]:
 
 
 def _cut_from_training(pool: Pool, rows: Mapping[str, Rows], scheme: Cut) -> list[str]:
-    """Of data that brings some of its splits: the others come out of its training images."""
+    """For data with only some of the splits: a notice that the others are cut from its training images."""
     given = {part for index, part in enumerate(PARTS) if (pool.parts == index).any()}
     whole = int((pool.parts == 0).sum())
     if given == {"train"}:
@@ -105,7 +105,7 @@ def _in_two_classes(pool: Pool, root: Path) -> list[str]:
     used = np.flatnonzero(pool.parts != LEFT_OUT)
     groups = _sharing(pool.keys[used])
     mixed = [
-        used[group][np.unique(pool.labels[used[group]], return_index=True)[1]]  # one of each class
+        used[group][np.unique(pool.labels[used[group]], return_index=True)[1]]  # one image of each class
         for group in groups
         if len(set(pool.labels[used[group]].tolist())) > 1
     ]
@@ -138,7 +138,7 @@ def _on_two_sides(pool: Pool, root: Path) -> list[str]:
 
 
 def _sharing(keys: np.ndarray) -> list[np.ndarray]:
-    """Places of each group of two or more that share a key."""
+    """Indices of each group of two or more images that share a key."""
     order = np.argsort(keys, kind="stable")
     starts = np.flatnonzero(np.diff(keys[order])) + 1
     return [group for group in np.split(order, starts) if len(group) > 1]

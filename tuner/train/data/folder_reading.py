@@ -1,4 +1,4 @@
-"""A folder of images, decoded once per machine: what can't be read is left out, all of it found before any training."""
+"""A folder of images, decoded once per machine: unreadable files are found before any training and left out."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tuner.train.data.pool import IMAGES, KEYS, LABELS, LEFT_OUT, PART, PARTS, U
 from tuner.trial.framing import Framing
 from tuner.trial.image_folder import Folder, Found, LeftOut
 
-MOST_LEFT_OUT = 0.5  # of a class's images in a split: with more, something else is wrong than single files
+MOST_LEFT_OUT = 0.5  # of a class's images in a split: if more are unreadable, not only single files are wrong
 NAMED = 3  # files in a message
 
 
 class ImageFiles(Dataset[tuple[Tensor, int]]):
-    """Image files as RGB of the size that `framing` says, decoded when asked for."""
+    """Image files as RGB, brought to a size by `framing`, decoded when requested."""
 
     def __init__(self, files: Sequence[Path], labels: Labels, framing: Framing) -> None:
         self._files, self._labels, self._framing = files, labels, framing
@@ -39,7 +39,7 @@ class ImageFiles(Dataset[tuple[Tensor, int]]):
 
 @dataclass(frozen=True)
 class _Rows:
-    """Where every image file stands: class and split by their places in `classes` and PARTS."""
+    """Class and split of every image file, as indices into `classes` and PARTS."""
 
     files: list[Path]
     labels: Labels
@@ -60,7 +60,7 @@ class _Rows:
 
 
 def read_folder(folder: Folder, framing: Framing, memory_bytes: float) -> Pool:
-    """Image files of any size and mode, as RGB: decoded once if they fit into memory, else only looked through.
+    """Image files of any size and mode, as RGB: decoded once if they fit into memory, otherwise only checked.
 
     Raises:
         DataError: the folder isn't laid out as a class per subfolder, most of a class's images can't be read, or the
@@ -117,7 +117,7 @@ def listed(left_out: Sequence[LeftOut]) -> str:
 
 
 def _for_each(files: Sequence[Path], work: Callable[[int, Path], None]) -> dict[int, str]:
-    """Run `work` on all files, on as many threads as there are CPUs: decoders let go of Python's lock.
+    """Run `work` on all files, on as many threads as there are CPUs: decoders release Python's lock.
 
     Returns:
         by index, why a file can't be read.

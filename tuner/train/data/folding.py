@@ -1,4 +1,4 @@
-"""The parts of a cross-validation: classes spread evenly, images that belong together in one."""
+"""The parts of a cross-validation: classes spread evenly, images that belong together in the same part."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tuner.train.data.holding_out import Keys, Labels
 
 
 def spread(labels: Labels, keys: Keys, groups: Groups, count: int, generator: np.random.Generator) -> Groups:
-    """The part that each image is validated in.
+    """The part in which each image is used for validation.
 
-    Groups of several images come first, the largest before the others: each goes where it keeps the classes most even.
-    Single images follow class by class, each where the part has least of its class, and of parts with as many where
-    there are fewest images. Groups that have an image in common, or the same one twice, are one group.
+    Groups of several images come first, the largest before the others: each goes to the part where it keeps the classes
+    most even. Single images follow class by class: each goes to the part with the fewest images of its class, or of
+    these to the smallest. Groups that have an image in common, or the same one twice, are one group.
 
     Args:
         labels: [N] int64
@@ -23,7 +23,7 @@ def spread(labels: Labels, keys: Keys, groups: Groups, count: int, generator: np
         generator: decides the order
 
     Returns:
-        [N] int64, from 0 to count - 1; a part may be empty where there are too few groups
+        [N] int64, from 0 to count - 1; a part may be empty if there are too few groups
     """
     together = joined(groups, keys)
     classes = int(labels.max(initial=0)) + 1
@@ -35,7 +35,7 @@ def spread(labels: Labels, keys: Keys, groups: Groups, count: int, generator: np
     several = order[sizes[order] > 1]
     for group in several[np.argsort(-sizes[several], kind="stable")]:
         inside = np.bincount(labels[together == group], minlength=classes)
-        uneven = ((2 * has + inside) * inside / of_class).sum(1)  # what the sum of squared shares grows by
+        uneven = ((2 * has + inside) * inside / of_class).sum(1)  # the increase of the sum of squared shares
         part_of[group] = part = _least(uneven, has.sum(1))
         has[part] += inside
     label_of = np.zeros(len(sizes), dtype=np.int64)

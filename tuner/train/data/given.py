@@ -1,4 +1,4 @@
-"""Data that a function of the user's returns: three splits, each a pair of tensors or a torch `Dataset`."""
+"""Data that a user's function returns: three splits, each a pair of tensors or a torch `Dataset`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def given_splits(
 
     Args:
         function: the user's
-        framing: how images come to one size; None for as they come
-        seed: what the function draws from the global generators, such as a cut, is the same with the same one
+        framing: how images are brought to one size; None to leave them
+        seed: with the same seed the function's draws from the global generators, such as a split, are the same
         joined: whether images for validation are for training, too
 
     Raises:
-        DataError: what it returns is no such thing.
+        DataError: the function returns anything else.
     """
     with generators_kept():
         reseed_all(seed)
@@ -103,7 +103,7 @@ def _labels_of(dataset: Any) -> Tensor:
 
 
 def _classes(part: Any, splits: tuple[Split, ...]) -> tuple[str, ...]:
-    """The names that a data set gives its classes, or their numbers."""
+    """The names of a data set's classes, or their numbers."""
     count = 1 + max(int(split.labels.max()) for split in splits)
     names = getattr(part, "classes", None)
     if names is not None and len(names) >= count:

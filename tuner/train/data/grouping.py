@@ -15,7 +15,7 @@ Groups = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def group_of(name: str, pattern: str) -> str | None:
-    """The part of a file's name that its group shares: the pattern's first group, else its match; None without one."""
+    """The part of a file's name that its group shares: the pattern's first group, else its match; None if neither."""
     match = re.search(pattern, name)
     if match is None:
         return None
@@ -23,10 +23,10 @@ def group_of(name: str, pattern: str) -> str | None:
 
 
 def name_groups(files: Sequence[Path], pattern: str) -> Groups:
-    """A number for each file that those of its group share; a file whose name doesn't fit is its own group.
+    """A number for each file, shared within its group; a file whose name doesn't match is its own group.
 
     Raises:
-        DataError: no file's name fits, or all are one group.
+        DataError: no file's name matches, or all are one group.
     """
     names = [group_of(path.name, pattern) for path in files]
     if not any(name is not None for name in names):
@@ -48,7 +48,7 @@ def name_groups(files: Sequence[Path], pattern: str) -> Groups:
 
 
 def joined(groups: Groups, keys: Keys) -> Groups:
-    """Groups that also hold identical images together: two that share a key are one.
+    """Groups that also keep identical images together: two groups that share a key become one.
 
     Args:
         groups: [N] int64
@@ -57,7 +57,7 @@ def joined(groups: Groups, keys: Keys) -> Groups:
     Returns:
         [N] int64, numbers from 0
     """
-    parents = np.arange(2 * len(groups))  # of images' groups, then of their keys
+    parents = np.arange(2 * len(groups))  # first of images' groups, then of their keys
     _, by_group = np.unique(groups, return_inverse=True)
     _, by_key = np.unique(keys, return_inverse=True)
 
@@ -78,8 +78,8 @@ def hold_out_groups(
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which images to hold out, whole groups at a time, so that the classes' numbers come close to the quota.
 
-    A group with the same image under two labels stays. Where all groups of a class are larger than its quota, the one
-    that fits best is taken, unless it is the class's only one.
+    A group with the same image under two labels isn't held out. If all groups of a class are larger than its quota, the
+    best fitting one is held out, unless it is the class's only one.
 
     Args:
         labels: [N] int64
@@ -105,7 +105,7 @@ def hold_out_groups(
             room -= counts[group]
     for label in np.flatnonzero(wanted):
         if room[label] < wanted[label]:
-            continue  # some are held out
+            continue  # some images of the class are held out already
         fitting = [g for g in order if counts[g, label] and not taken[g] and _leaves_some(counts, taken, g)]
         if fitting:
             best = min(fitting, key=lambda group: _far(room - counts[group]))
@@ -115,18 +115,18 @@ def hold_out_groups(
 
 
 def _far(room: np.ndarray) -> int:
-    """How far the classes' numbers are from the quota: one that is far off weighs more than several that are near."""
+    """How far the classes' numbers are from the quota: one that is far off counts more than several that are near."""
     return int((room**2).sum())
 
 
 def _in_two_classes(labels: Labels, keys: Keys) -> np.ndarray:
-    """Which images [N] bool have the same one under another label."""
+    """Which images [N] bool have an identical one under another label."""
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     differs = labels != labels[first][inverse]
     return np.isin(inverse, inverse[differs])
 
 
 def _leaves_some(counts: np.ndarray, taken: np.ndarray, group: int) -> bool:
-    """Whether every class of the group has images outside of it that aren't taken."""
+    """Whether every class of the group has images outside of it that aren't held out."""
     left = counts[~taken].sum(0) - counts[group]
     return bool((left[counts[group] > 0] > 0).all())

@@ -1,4 +1,4 @@
-"""Holding images out for validation and test: stratified, seeded, identical images never on two sides."""
+"""Holding images out for validation and test: stratified, seeded, identical images never in two splits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Keys = np.ndarray[tuple[int], np.dtype[np.uint64]]
 def quotas(labels: Labels, at_least: int, share: float = SHARE) -> dict[int, int]:
     """How many images of every class to hold out: `share`, at least one, none of a class below `at_least` images.
 
-    Of a class of two images or more one at least stays.
+    Of a class of two or more images at least one stays.
     """
     classes, counts = np.unique(labels, return_counts=True)
     return {
@@ -27,7 +27,7 @@ def hold_out(
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which images to hold out.
 
-    Images that share a key are held out together or not at all; those that also differ in their label never are.
+    Images that share a key are held out together or not at all; if their labels differ, never.
 
     Args:
         labels: [N] int64
@@ -40,7 +40,7 @@ def hold_out(
     """
     _, first, group, sizes = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     group_labels = labels[first].copy()
-    group_labels[group[labels != group_labels[group]]] = -1  # the same image under two labels stays in training
+    group_labels[group[labels != group_labels[group]]] = -1  # an image with two labels stays in training
     taken = np.zeros(len(sizes), dtype=np.bool_)
     for label in sorted(quota):
         candidates = generator.permutation(np.flatnonzero(group_labels == label))
@@ -49,7 +49,7 @@ def hold_out(
 
 
 def _fill(candidates: np.ndarray, sizes: np.ndarray, room: int) -> list[int]:
-    """Candidates in their order, each if it still fits."""
+    """Take candidates in their order, each if it still fits."""
     chosen: list[int] = []
     for candidate in candidates:
         if room == 0:

@@ -21,13 +21,13 @@ from tuner.trial import HYPERPARAMETERS
 from tuner.trial.framing import Framing, Interpolation
 from tuner.trial.image_limits import FORMATS, MAX_PIXELS_VARIABLE, most_pixels, too_large, what_is_wrong
 
-LARGE_PIXELS = 2**25  # from here on an image is decoded by itself, and at a reduced size
-LARGEST_EDGE = int(HYPERPARAMETERS["image_size"].high or 0)  # that any model asks for
+LARGE_PIXELS = 2**25  # larger images are decoded one at a time, and at a reduced size
+LARGEST_EDGE = int(HYPERPARAMETERS["image_size"].high or 0)  # that any model needs
 LONGEST_SIDE = 8  # of an image as a multiple of its shorter side, before it is resized and cut
-ROWS = 256  # of a large image are converted at once
+ROWS = 256  # rows of a large image that are converted at once
 
 _ONE_LARGE = threading.Lock()
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # such images are refused here
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # tuner refuses such images itself
 
 
 class UnreadableImage(DataError):  # noqa: N818 -- it names a thing
@@ -41,14 +41,14 @@ class UnreadableImage(DataError):  # noqa: N818 -- it names a thing
 def read_image(path: Path, channels: int = 3) -> Tensor:
     """The image of a file, upright as its EXIF data says, of any mode (grey, 16 bit, palette, RGBA, CMYK).
 
-    Of an image of more than 2**25 pixels it is the central square, reduced to an edge of 1024 to 2047 pixels where it
-    has more.
+    For an image of more than 2**25 pixels it is the central square, reduced to an edge of 1024 to 2047 pixels if it is
+    larger.
 
     Returns:
         [channels, H, W] uint8; channels is 3 (RGB) or 1 (grey).
 
     Raises:
-        UnreadableImage: the file is no image, is cut off, or has more pixels than $TUNER_MAX_IMAGE_PIXELS.
+        UnreadableImage: the file isn't an image, is cut off, or has more pixels than $TUNER_MAX_IMAGE_PIXELS.
         DataError: the file is gone, or the disk fails.
     """
     limit = max_pixels()
@@ -61,7 +61,7 @@ def read_image(path: Path, channels: int = 3) -> Tensor:
         raise
     except Image.DecompressionBombError as error:
         raise _too_large(path, int(re.findall(r"\d+", str(error))[0]), limit) from error
-    except Exception as error:  # decoders raise whatever a damaged file leads them to
+    except Exception as error:  # decoders may raise anything for a damaged file
         if isinstance(error, OSError) and error.errno is not None:
             raise DataError(
                 f"an image must be readable, got {path}: {error.strerror}; check the path and the disk"
@@ -74,13 +74,13 @@ def read_image(path: Path, channels: int = 3) -> Tensor:
 
 
 def max_pixels() -> int:
-    """Most pixels of an image that is read: $TUNER_MAX_IMAGE_PIXELS, else 120 million.
+    """The most pixels that an image may have: $TUNER_MAX_IMAGE_PIXELS, else 120 million.
 
     Raises:
-        DataError: the variable is no whole number from 1.
+        DataError: the variable isn't a whole number from 1.
     """
     limit = most_pixels()
-    if Image.MAX_IMAGE_PIXELS is not None:  # Pillow's own limit, which it takes from there alone
+    if Image.MAX_IMAGE_PIXELS is not None:  # Pillow's own limit, which it only reads there
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, limit)
     return limit
 
@@ -94,7 +94,7 @@ def _too_large(path: Path, pixels: int, limit: int) -> UnreadableImage:
 
 
 def _pixels(image: Image.Image, mode: str) -> Tensor:
-    """[H, W] or [H, W, 3] uint8, of an image as it was opened."""
+    """[H, W] or [H, W, 3] uint8 from an opened image."""
     large = image.width * image.height > LARGE_PIXELS
     with _ONE_LARGE if large else nullcontext():
         if large:
@@ -109,7 +109,7 @@ def _pixels(image: Image.Image, mode: str) -> Tensor:
 def _reduced(image: Image.Image, mode: str) -> Image.Image:
     """The central square, upright, decoded at a fraction of its size where the format can (JPEG), then reduced.
 
-    The fraction depends on the image alone: what a model trains on and what it predicts on are the same.
+    The fraction depends only on the image, so that training and prediction get the same pixels.
     """
     orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
     image.draft(None, (LARGEST_EDGE, LARGEST_EDGE))
@@ -124,7 +124,7 @@ def _reduced(image: Image.Image, mode: str) -> Image.Image:
 
 
 def _strips(image: Image.Image, edge: int, rows: int) -> Iterator[tuple[int, Image.Image]]:
-    """The central square in strips, each with its first row; in 8 bits a channel."""
+    """The central square in strips, each with the number of its first row; 8 bits per channel."""
     left, above = (image.width - edge) // 2, (image.height - edge) // 2
     highest = float(np.max(image.getextrema())) if image.mode in ("I", "F") else None
     for top in range(0, edge, rows):
@@ -133,11 +133,11 @@ def _strips(image: Image.Image, edge: int, rows: int) -> Iterator[tuple[int, Ima
 
 
 def _eight_bit(image: Image.Image, highest: float | None = None) -> Image.Image:
-    """The image in a mode of 8 bits a channel; what is transparent becomes white.
+    """The image in a mode with 8 bits per channel; transparent parts become white.
 
     Args:
         image: any
-        highest: value of the image that this is a part of
+        highest: greatest value of the whole image
     """
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image, dtype=np.uint16) >> 8).astype(np.uint8))
@@ -150,17 +150,17 @@ def _eight_bit(image: Image.Image, highest: float | None = None) -> Image.Image:
 
 
 def _stretched(values: np.ndarray, highest: float | None) -> np.ndarray:
-    """Numbers that were meant as [0, 1], 8 or 16 bits, as 8 bits; the least range that holds them is taken."""
+    """Numbers in [0, 1], 8 or 16 bits as 8 bits; the smallest range that contains them is assumed."""
     top = values.max(initial=0.0) if highest is None else highest
     whole_range = next((limit for limit in (1.0, 255.0, 65535.0) if top <= limit), top)
     return np.clip(np.rint(values * (255.0 / whole_range)), 0, 255).astype(np.uint8)
 
 
 def resize(images: Tensor, framing: Framing | int) -> Tensor:
-    """The images as `framing` has it: their central square resized, or their shorter side, then the centre cut out.
+    """The images resized by `framing`: their central square, or their shorter side and then the centre cut out.
 
-    The second is what torchvision's `ImageClassification` does, to the pixel where it cuts; its values, from Pillow,
-    are others by a level or two.
+    The second is what torchvision's `ImageClassification` does, with the same cut to the pixel; its values, from
+    Pillow, differ by a level or two.
 
     Args:
         images: [N, C, H, W] uint8
@@ -177,7 +177,7 @@ def resize(images: Tensor, framing: Framing | int) -> Tensor:
         square = images[..., top : top + edge, left : left + edge]
         return _scaled(square, framing.pixels, framing.pixels, framing.interpolation)
     shorter = min(images.shape[-2:])
-    images = _centre(images, LONGEST_SIDE * shorter)  # of a strip, whose whole length would take all memory
+    images = _centre(images, LONGEST_SIDE * shorter)  # of a very long image, which would take all memory
     height, width = (framing.resize * side // shorter for side in images.shape[-2:])
     return _centre(_scaled(images, height, width, framing.interpolation), framing.pixels).contiguous()
 
@@ -189,7 +189,7 @@ def _scaled(images: Tensor, height: int, width: int, interpolation: Interpolatio
 
 
 def _centre(images: Tensor, edge: int) -> Tensor:
-    """The central square of that edge, rounded as torchvision rounds; of a shorter side all of it."""
+    """The central square of that edge, rounded as torchvision rounds; a shorter side is kept whole."""
     rows, columns = min(edge, images.shape[-2]), min(edge, images.shape[-1])
     top, left = round((images.shape[-2] - rows) / 2), round((images.shape[-1] - columns) / 2)
     return images[..., top : top + rows, left : left + columns]

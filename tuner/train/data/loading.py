@@ -28,14 +28,14 @@ from tuner.trial.splitting import Folds, Joined
 
 
 def load_splits(trial: ImageClassifier, *, seed: int, image_size: int | None = None) -> Splits:
-    """The trial's data, downloaded if need be, cut with `seed`; kept in the process for the next trial.
+    """The trial's data, downloaded if necessary, cut with `seed`; kept in the process for the next trial.
 
     The tensors are shared between callers, and with the other processes of this machine: read, never written.
 
     Args:
         trial: names the data, and the weights whose preprocessing it gets
         seed: decides the cut
-        image_size: edge in pixels that the configuration asks for; None for the trial's default
+        image_size: the configuration's edge in pixels; None for the trial's default
 
     Raises:
         DataError: the data is missing, damaged, or too little to cut.
@@ -62,7 +62,7 @@ def _splits(trial: ImageClassifier, framing: Framing | None, seed: int) -> Split
 
 
 def load_pool(trial: ImageClassifier, framing: Framing) -> Pool:
-    """All images of a data set by name, downloaded if need be; raises DataError as `load_splits` does."""
+    """All images of a data set by name, downloaded if necessary; raises DataError as `load_splits` does."""
     folder = trial.data_folder.absolute()
     source = fetch_data(trial.source, folder)
     source.check(folder)
@@ -77,14 +77,14 @@ def memory_for_images(trial: ImageClassifier) -> float:
 
 
 class _Loaded:
-    """The images of a data set, and the ways in which they were cut."""
+    """The images of a data set, and the splits made so far."""
 
     def __init__(self, pool: Pool, name: str, framing: Framing) -> None:
         self._pool, self._name, self._framing = pool, name, framing
         self._cut: dict[Cut, Splits] = {}
 
     def splits(self, scheme: Cut) -> Splits:
-        """Cut so, the same ones each time; raises DataError as `cut` does, or where too many processes would read."""
+        """The splits of this cut, each time the same; raises DataError as `cut` does, and for too many processes."""
         if scheme not in self._cut:
             self._cut[scheme] = self._made(scheme)
         return self._cut[scheme]
@@ -112,7 +112,7 @@ def _load(source: Source, folder: Path, signature: object, framing: Framing, mem
 
 
 def _whole(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, framing: Framing) -> Whole:
-    """All images of a cross-validation, which its parts divide."""
+    """All images of a cross-validation, which are divided into parts."""
     together = np.union1d(rows["train"], rows["validation"])
     places = {part: torch.from_numpy(np.searchsorted(together, rows[part])) for part in ("train", "validation")}
     return Whole(_split(pool, together, framing), cache_key(pool.key, *scheme.whole_key, framing.key), places)
@@ -123,5 +123,5 @@ def _split(pool: Pool, rows: Rows, framing: Framing) -> Split:
     if pool.images is None:
         files = [pool.files[row] for row in rows.tolist()]
         return StreamedSplit(ImageFiles(files, pool.labels[rows], framing), labels, deterministic=True)
-    as_it_is = pool.images.shape[-2:] == (framing.pixels, framing.pixels)  # or framed as it was decoded
+    as_it_is = pool.images.shape[-2:] == (framing.pixels, framing.pixels)  # or framed when it was decoded
     return HeldSplit(pool.images, labels, torch.from_numpy(rows), None if as_it_is else framing)

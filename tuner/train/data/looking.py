@@ -1,7 +1,7 @@
 """A look at a folder of images before a search: `python -m tuner.train.data.looking`, its own process.
 
-It decodes the images into the machine's cache, as the first trial would, and reports its findings. The process takes a
-task as one line of JSON, answers by one line, and ends when its standard input does: with who asked.
+It decodes the images into the machine's cache, as the first trial would, and reports its findings. The process reads a
+task as one line of JSON, answers by one line, and ends when its standard input ends: with its parent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def look(trial: ImageClassifier, *, seed: int, framing: Framing) -> DataFacts | 
     Args:
         trial: names the data and its cut
         seed: decides the cut
-        framing: what the images are brought to as they are decoded
+        framing: how the images are resized when they are decoded
 
     Raises:
         DataError: the data is missing, damaged, or too little to cut.
@@ -42,7 +42,7 @@ def look(trial: ImageClassifier, *, seed: int, framing: Framing) -> DataFacts | 
 
 
 def main() -> None:
-    """Do what the line of standard input says."""
+    """Do the task in the line on standard input."""
     task = json.loads(sys.stdin.readline())
     end_with_the_input()
     try:

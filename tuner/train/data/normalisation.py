@@ -1,4 +1,4 @@
-"""Mean and standard deviation of the channels, and images brought to 0 and 1."""
+"""Mean and standard deviation of the channels, and images normalised to mean 0 and deviation 1."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ LEVELS = 255.0  # of an image stored as uint8
 
 @dataclass(frozen=True)
 class Normalisation:
-    """Mean and standard deviation of every channel, of pixels in [0, 1] (of float images: of their own values)."""
+    """Mean and standard deviation of every channel, for pixels in [0, 1] (float images: for their own values)."""
 
     mean: tuple[float, ...]
     sd: tuple[float, ...]
 
     @classmethod
     def of(cls, batches: Iterable[Tensor] | Tensor) -> Normalisation:
-        """The statistics of images [N, C, H, W], whole or in batches; of uint8 exact, from counts of the 256 values."""
+        """Statistics of images [N, C, H, W], whole or in batches; exact for uint8, from counts of the 256 values."""
         parts = [batches] if isinstance(batches, Tensor) else batches
         count, total, squares = torch.stack([_moments(part).cpu() for part in parts]).sum(0)
         mean = total / count

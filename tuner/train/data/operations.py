@@ -1,7 +1,7 @@
 """The operations of TrivialAugment and RandAugment on whole batches, each image with its own operation and magnitude.
 
 They are those of `torchvision.transforms.v2` on tensors of uint8, with its formulas and its rounding: nearest pixels,
-black where the image has none. What takes one strength there takes one for each image here.
+black where the image has none. An operation's strength there is a number, here one number for each image.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Operation = Callable[[Tensor, Tensor, Tensor], Tensor]
 def operate(images: Tensor, chosen: Tensor, magnitudes: Tensor) -> Tensor:
     """Images changed, each by its own operation, without waiting for the device.
 
-    On a CPU each operation sees the images that it is for. Elsewhere the host doesn't know which these are: each sees
-    all, and what isn't for it is dropped.
+    On a CPU each operation only gets its own images. Elsewhere the host doesn't know which these are: each operation
+    gets all images, and the results for others are dropped.
 
     Args:
         images: [B, C, H, W] uint8; not changed
         chosen: [B] int64, places in `NAMES`
         magnitudes: [B] float32, with signs: pixels of a translation, degrees of a rotation, bits that a posterised
-            image keeps, the share of white from which on pixels are inverted; of a shear its slope; of the rest what
-            the factor differs from 1 by
+            image keeps, the share of white from which on pixels are inverted, the slope of a shear; for others the
+            factor minus 1
 
     Returns:
         [B, C, H, W] uint8, contiguous
@@ -56,7 +56,7 @@ def _on_host(images: Tensor, chosen: Tensor, magnitudes: Tensor) -> Tensor:
     at_once = max(1, VALUES_AT_ONCE // max(1, images.shape[1:].numel()))
     for first, last, operation in OPERATIONS:
         for part in torch.split(((chosen >= first) & (chosen <= last)).nonzero().flatten(), at_once):
-            if len(part) == 1:  # a view, as gathering a large image takes as long as changing it
+            if len(part) == 1:  # a view, because gathering a large image takes as long as changing it
                 one = slice(int(part), int(part) + 1)
                 result[one] = operation(images[one], magnitudes[one], chosen[one])
             elif len(part):
@@ -79,7 +79,7 @@ def _of_images(values: Tensor) -> Tensor:
 
 
 def _stored(values: Tensor) -> Tensor:
-    """Float levels as they are stored: what is between two becomes the lower."""
+    """Float levels as they are stored: rounded down."""
     return values.clamp_(0, LEVELS).to(torch.uint8)
 
 
@@ -99,7 +99,7 @@ def _warped(images: Tensor, magnitudes: Tensor, chosen: Tensor) -> Tensor:
 
 
 def _matrices(magnitudes: Tensor, chosen: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
-    """From places in the result, in pixels from its middle, to those in the image, in halves of its edges.
+    """Maps places in the result, in pixels from its middle, to places in the image, in halves of its edges.
 
     For columns and for rows, each [3, B, 1, 1]: what a column adds, what a row adds, and what the middle has. Shears
     leave the upper left corner where it is, rotations the middle.
@@ -124,7 +124,7 @@ def _brightened(images: Tensor, magnitudes: Tensor, _: Tensor) -> Tensor:
 
 
 def _blended(images: Tensor, others: Tensor, magnitudes: Tensor) -> Tensor:
-    """Away from others by the magnitudes, or towards them where these are negative."""
+    """Images moved away from others by the magnitudes, or towards them if these are negative."""
     return _stored(images.float().sub_(others).mul_(_of_images(1 + magnitudes)).add_(others))
 
 
@@ -137,7 +137,7 @@ def _contrasted(images: Tensor, magnitudes: Tensor, _: Tensor) -> Tensor:
 
 
 def _sharpened(images: Tensor, magnitudes: Tensor, _: Tensor) -> Tensor:
-    """Against the mean of a pixel, five times, and its eight neighbours; pixels of the edges stay."""
+    """Sharpened against the mean of a pixel, counted five times, and its eight neighbours; edge pixels stay."""
     if min(images.shape[2:]) <= 2:
         return images
     result = images.float()
@@ -160,7 +160,7 @@ def _solarised(images: Tensor, magnitudes: Tensor, _: Tensor) -> Tensor:
 
 
 def _autocontrasted(images: Tensor, _: Tensor, __: Tensor) -> Tensor:
-    """Each channel from black to white; one of a single level stays."""
+    """Each channel stretched from black to white; a channel of a single level stays."""
     values = images.float()
     lowest, highest = values.amin((2, 3), True), values.amax((2, 3), True)
     flat = lowest == highest
@@ -169,13 +169,13 @@ def _autocontrasted(images: Tensor, _: Tensor, __: Tensor) -> Tensor:
 
 
 def _equalised(images: Tensor, _: Tensor, __: Tensor) -> Tensor:
-    from torchvision.transforms.v2.functional import equalize_image  # of each image and channel by itself
+    from torchvision.transforms.v2.functional import equalize_image  # for each image and channel separately
 
     result: Tensor = equalize_image(images)
     return result
 
 
-OPERATIONS: tuple[tuple[int, int, Operation], ...] = (  # first and last place in `NAMES` of what each one does
+OPERATIONS: tuple[tuple[int, int, Operation], ...] = (  # for each operation the first and last place in `NAMES`
     (SHEAR_X, ROTATE, _warped),
     (6, 6, _brightened),
     (7, 7, _coloured),

@@ -16,16 +16,16 @@ SIGNED = range(1, 10)  # operations whose magnitude is negative for half of the 
 
 @dataclass(frozen=True)
 class Policy:
-    """Draws an operation of `NAMES` for each image, all equally often, as often as `rounds` says.
+    """Draws an operation of `NAMES` for each image, all equally likely, `rounds` times.
 
     "trivial" is TrivialAugment with the wide range of magnitudes (Müller and Hutter 2021,
     https://arxiv.org/abs/2103.10158): one operation, of any of its 31 magnitudes. "rand" is RandAugment (Cubuk et al.
-    2020, https://arxiv.org/abs/1909.13719): several operations, all of one magnitude. Ranges are torchvision's.
+    2020, https://arxiv.org/abs/1909.13719): several operations, all with the same magnitude. Ranges are torchvision's.
 
     Attributes:
         kind: "trivial" or "rand"
         rounds: operations, one after another; one for "trivial"
-        strength: of "rand", 0 to 30
+        strength: for "rand", 0 to 30
     """
 
     kind: str

@@ -15,7 +15,7 @@ from tuner.train.data.holding_out import Keys, Labels
 from tuner.trial.image_folder import LeftOut
 
 PARTS = ("train", "validation", "test")  # as the files are split; `Pool.parts` holds indices of these
-LEFT_OUT = -1  # stands there for an image that is in none of them
+LEFT_OUT = -1  # in `Pool.parts`, for an image that is in none of them
 IMAGES, LABELS, KEYS, PART, UNREADABLE = "images", "labels", "keys", "parts", "unreadable"
 
 
@@ -25,15 +25,15 @@ class Pool:
 
     Attributes:
         images: [M, C, H, W] uint8; None if there are too many for memory
-        files: the file of every image; empty where images aren't files of their own
+        files: the file of every image; empty if images aren't separate files
         labels: [M] int64
-        keys: [M] uint64 that identical images share; of the pixels before any resizing, so that the cut is the same at
-            every image size
+        keys: [M] uint64 that identical images share; from the pixels before any resizing, so that the cut is the same
+            at every image size
         parts: [M] int8, index into PARTS; LEFT_OUT for an image that can't be read
         classes: names
         key: changes with all of the above
         notes: what the user should know, in sentences
-        left_out: what the data set is read without
+        left_out: files that are left out
     """
 
     images: Tensor | None
@@ -48,7 +48,7 @@ class Pool:
 
 
 def from_cache(key: str, build: Callable[[Builder], None], files: Sequence[Path] = (), size: int = 0) -> Pool:
-    """The pool that `build` fills, from the machine's cache; built in this process's memory where there is no room."""
+    """The pool that `build` fills, from the machine's cache; if that has no room, in this process's memory."""
     try:
         entry = ArrayCache().get(key, build, expected_bytes=size)
         arrays, facts, notes = entry.arrays, entry.facts, entry.notes
@@ -67,7 +67,7 @@ def from_cache(key: str, build: Callable[[Builder], None], files: Sequence[Path]
 
 
 class InMemory(Builder):
-    """Arrays as a cache entry has them, in this process's own memory."""
+    """Like `Builder`, but its arrays are in this process's own memory."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, np.ndarray] = {}

@@ -1,4 +1,4 @@
-"""Data sets as their files have them: decoded once per machine into a cache that all trials map into their memory."""
+"""Data sets as in their files: decoded once per machine into a cache that all trials map into their memory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tuner.trial.framing import Framing
 
 
 def read_pool(source: Source, folder: Path, framing: Framing, memory_bytes: float) -> Pool:
-    """The data set from the machine's cache, decoded into it first if need be.
+    """The data set from the machine's cache, into which it is decoded first if necessary.
 
     Args:
         source: the data set
         folder: holds the known data sets
-        framing: how images of folders, which differ in size, come to one
-        memory_bytes: a folder whose images would take more isn't held: `images` is None
+        framing: how images of folders, which differ in size, are brought to one size
+        memory_bytes: if a folder's images would take more, `images` is None
 
     Raises:
         DataError: files are missing, damaged, or not laid out as a class per subfolder; or most of a class's images

@@ -9,14 +9,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 ASPECT = (3 / 4, 4 / 3)  # width over height
-ATTEMPTS = 10  # at a crop that fits into the image
+ATTEMPTS = 10  # to find a crop that fits into the image
 
 
 def random_boxes(count: int, height: int, width: int, least: float, device: torch.device) -> Tensor:
     """Crops as torchvision's `RandomResizedCrop` draws them: top, left, height and width in pixels, [4, count] float32.
 
-    The area is uniform from the share `least` of the image to all of it, the aspect log-uniform from 3/4 to 4/3. Of ten
-    attempts the first that fits is taken; where none does, the largest in the middle.
+    The area is uniform from the share `least` of the image to all of it, the aspect log-uniform from 3/4 to 4/3. The
+    first of ten attempts that fits is taken; if none does, the largest crop in the middle.
     """
     area, aspect = torch.rand(2, ATTEMPTS, count, device=device)
     area = area.mul(1 - least).add(least).mul(height * width)
@@ -46,10 +46,10 @@ def _largest(height: int, width: int) -> tuple[int, int]:
 def resized_crops(images: Tensor, boxes: Tensor) -> Tensor:
     """Crops of images [B, C, H, W], by `boxes` [4, B] as `random_boxes` gives them, as large as the images were.
 
-    Bilinear, as torchvision resizes; nothing outside of a crop comes into it. Of uint8 the result is rounded.
+    Bilinear, as torchvision resizes; pixels outside of a crop have no influence. For uint8 the result is rounded.
     """
     height, width = images.shape[2:]
-    if images.device.type == "cpu" and len(images):  # by the kernel of torchvision, three times as fast there
+    if images.device.type == "cpu" and len(images):  # torchvision's kernel is three times as fast there
         each = zip(images, boxes.T.int().tolist(), strict=True)
         from torchvision.transforms.v2.functional import resized_crop_image  # it loads torch's compiler
 
@@ -63,7 +63,7 @@ def resized_crops(images: Tensor, boxes: Tensor) -> Tensor:
 
 
 def _places(start: Tensor, length: Tensor, size: int) -> Tensor:
-    """[B, size]: where each pixel of the result lies in the image, -1 and 1 being its edges."""
+    """[B, size]: where each pixel of the result is in the image, whose edges are -1 and 1."""
     middles = torch.arange(size, device=start.device) + 0.5
     places = (middles * (length / size) - 0.5).clamp(min=0).minimum(length - 1) + start
     return (2 * places + 1) / size - 1

@@ -1,4 +1,4 @@
-"""A split of a data set, in memory or streamed from files, and how its images reach the device batch by batch."""
+"""A split of a data set, in memory or streamed from files, and how its batches are brought to the device."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tuner.train.data.normalisation import Normalisation
 from tuner.train.randomness import generators_kept, reseed_all
 from tuner.trial.framing import Framing
 
-LOADER_WORKERS = 4  # at most, for each GPU that the process sees, or for the CPUs
-SHARE_OF_DEVICE_MEMORY = 0.25  # images may take so much of what is free on a GPU; the rest is the network's
-GATHERED_BYTES = 2**22  # of images are gathered at once
-SAMPLE = 2048  # images whose statistics stand for all where the rest would have to be decoded
+LOADER_WORKERS = 4  # the most, for each GPU that the process sees, or for the CPUs
+SHARE_OF_DEVICE_MEMORY = 0.25  # of a GPU's free memory, for images; the network gets the rest
+GATHERED_BYTES = 2**22  # of images that are gathered at once
+SAMPLE = 2048  # images whose statistics stand for all if the others would have to be decoded
 
 Batch = tuple[Tensor, Tensor]
 Draw = tuple[int, int]  # index of an image, seed of the pass
@@ -36,7 +36,7 @@ class Split(ABC):
     """
 
     labels: Tensor
-    deterministic: bool = True  # whether an image is the same whenever it is read
+    deterministic: bool = True  # whether an image is the same each time it is read
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -54,11 +54,11 @@ class Split(ABC):
         """Statistics of the images."""
 
     def to(self, device: torch.device) -> Split:
-        """The same split with its images on `device` if they fit there."""
+        """The same split, with its images on `device` if they fit there."""
         return self
 
     def reseeded(self, seed: int) -> Split:
-        """The same split, what is random in its images drawn from `seed` in place of 0."""
+        """The same split, with the randomness of its images from `seed` instead of 0."""
         return self
 
 
@@ -67,10 +67,10 @@ class HeldSplit(Split):
     """Images in memory; several splits share one pool of them.
 
     Attributes:
-        pool: [M, C, H, W] uint8 (or float32), read and never written: it may be the memory of other processes too
+        pool: [M, C, H, W] uint8 (or float32), never written: other processes may share the memory
         labels: [N] int64, on the CPU
         rows: [N] int64, where in the pool the split's images are; None for all of it
-        framing: how the images are resized on their way to the network; None for the pool's own size
+        framing: how the images are resized for the network; None for the pool's own size
     """
 
     pool: Tensor
@@ -79,7 +79,7 @@ class HeldSplit(Split):
     framing: Framing | None = None
 
     def take(self, chosen: np.ndarray) -> HeldSplit:
-        """The images that a mask [N] bool chooses, in their order; the pool stays the same."""
+        """The split of the images that a mask [N] bool chooses, in their order, with the same pool."""
         mask = torch.from_numpy(chosen)
         rows = torch.arange(len(self)) if self.rows is None else self.rows
         return replace(self, labels=self.labels[mask], rows=rows[mask])
@@ -90,7 +90,7 @@ class HeldSplit(Split):
         return self._gather(indices.to(self.pool.device)).cpu()
 
     def batches(self, chosen: Iterable[Tensor], device: torch.device | str) -> Iterator[Batch]:
-        """See `Split.batches`: gathered where the pool lies, several small batches at once."""
+        """See `Split.batches`: gathered on the pool's device, several small batches at once."""
         labels = self._labels_on(self.pool.device)
         for batches in self._blocks(self._on_the_pools_device(list(chosen))):
             sizes = [len(indices) for indices in batches]
@@ -100,7 +100,7 @@ class HeldSplit(Split):
             yield from zip(torch.split(images, sizes), torch.split(wanted, sizes), strict=True)
 
     def _on_the_pools_device(self, chosen: list[Tensor]) -> Iterable[Tensor]:
-        """All of a pass's indices in one copy, as the host waits for the device with each."""
+        """All of a pass's indices in one copy, because the host waits for the device at each copy."""
         if self.pool.device.type == "cpu" or not chosen:
             return chosen
         return torch.split(torch.cat(chosen).to(self.pool.device), [len(indices) for indices in chosen])
@@ -119,7 +119,7 @@ class HeldSplit(Split):
             yield block
 
     def normalisation(self) -> Normalisation:
-        """Of all the split's images."""
+        """Statistics of all the split's images."""
         return Normalisation.of(
             self.pool.index_select(0, self._all_rows()[rows]) for rows in in_chunks(len(self), SAMPLE)
         )
@@ -150,10 +150,10 @@ class HeldSplit(Split):
 class StreamedSplit(Split):
     """Images of a torch `Dataset`, fetched by worker processes while the device computes.
 
-    As many processes as the trial has threads, at most 4; they live as long as the split. The data set yields
-    (image, label), the image a tensor [C, H, W] uint8 or float, an array [H, W] or [H, W, C], or a PIL image. Before it
-    is asked for an image, the global generators of `random`, numpy and torch start from the split's seed and the
-    image's index: what it draws from them is the same in any process, however many there are.
+    As many processes as the trial has threads, at most 4; they live as long as the split. The data set yields (image,
+    label), the image a tensor [C, H, W] uint8 or float, an array [H, W] or [H, W, C], or a PIL image. Before it is
+    asked for an image, the global generators of `random`, numpy and torch start from the split's seed and the image's
+    index: what it draws from them is the same in any process, for any number of processes.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class StreamedSplit(Split):
         self._passes = Passes(Images(dataset, framing, random=not deterministic))
 
     def reseeded(self, seed: int) -> StreamedSplit:
-        """See `Split.reseeded`; the processes are the same."""
+        """See `Split.reseeded`; the processes stay the same."""
         other = copy(self)
         other._seed = seed
         return other
@@ -182,7 +182,7 @@ class StreamedSplit(Split):
             yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
 
     def normalisation(self) -> Normalisation:
-        """Of 2,048 images spread over the split, or of all if it has fewer."""
+        """Statistics of 2,048 images spread over the split, or of all if it has fewer."""
         chosen = torch.linspace(0, len(self) - 1, min(SAMPLE, len(self))).long()
         return Normalisation.of(
             images for images, _ in self.batches(torch.tensor_split(chosen, 1 + len(chosen) // 64), "cpu")
@@ -190,7 +190,7 @@ class StreamedSplit(Split):
 
 
 class Passes:
-    """Goes over a data set again and again, by worker processes that live as long as it."""
+    """Passes over a data set repeatedly, by worker processes that live as long as this object."""
 
     def __init__(self, dataset: Images) -> None:
         self.dataset = dataset
@@ -212,13 +212,13 @@ class Passes:
                 pin_memory=gpus > 0,
                 persistent_workers=True,
                 prefetch_factor=4,
-                generator=torch.Generator(),  # else it would draw from the process's own
+                generator=torch.Generator(),  # otherwise it would use the process's own
             )
         return self._loader
 
 
 class Images(Dataset[Batch]):
-    """A data set whose images all come as tensors of one size, each with random numbers of its own where `random`."""
+    """A data set whose images are all tensors of one size, each with its own random numbers if `random`."""
 
     def __init__(self, dataset: Dataset[Any], framing: Framing | None, *, random: bool) -> None:
         self._dataset, self._framing, self._random = dataset, framing, random
@@ -236,7 +236,7 @@ class Images(Dataset[Batch]):
 
 
 class GivenBatches(Sampler[list[Draw]]):
-    """The batches that were put into it; a loader whose workers live on asks it again for every pass."""
+    """Yields the batches that were put into it; a loader with lasting workers asks for them again in every pass."""
 
     batches: list[list[Draw]]
 
@@ -248,23 +248,23 @@ class GivenBatches(Sampler[list[Draw]]):
 
 
 def loader_workers(gpus: int, cpus: int) -> int:
-    """How many processes load images for one that has this many devices; never more than its CPUs."""
+    """How many processes load images for a process with this many devices; never more than its CPUs."""
     return max(1, min(LOADER_WORKERS * max(1, gpus), cpus))
 
 
 def in_chunks(count: int, size: int) -> list[Tensor]:
-    """The indices 0 to count - 1 in tensors of `size`, the last one of what is left."""
+    """The indices 0 to count - 1 in tensors of `size`; the last one has the rest."""
     return [torch.arange(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 @dataclass(frozen=True)
 class Whole:
-    """All images that are cross-validated, which the training and validation images of each part are among.
+    """All cross-validated images, which include the training and validation images of each part.
 
     Attributes:
         split: the images
-        key: changes with them and their order
-        places: where those of "train" and "validation" are in it, each [N] int64
+        key: changes with the images and their order
+        places: where the images of "train" and "validation" are in `split`, each [N] int64
     """
 
     split: Split
@@ -274,16 +274,16 @@ class Whole:
 
 @dataclass(frozen=True)
 class Splits:
-    """A data set, cut: search sees training and validation, the winner is scored once on test.
+    """A data set cut into splits: the search uses training and validation, the winner is scored once on test.
 
     Attributes:
         classes: their names, in the order of the labels
         notes: what the user should know of how the data is held, in sentences
-        key: changes with the images, their order and their cut; None if that isn't known
-        prescribed: what the weights expect in place of the training images' own statistics
-        framing: how the images came to their size; None if they came in it
+        key: changes with the images, their order and their cut; None if unknown
+        prescribed: statistics that the weights expect instead of the training images' own
+        framing: how the images were brought to their size; None if that is their own size
         whole: in a cross-validation, all images of it; None otherwise
-        before: where validation images are trained on, behind those for training, how they were cut before
+        before: if validation images are trained on, after those for training: the splits before that
     """
 
     train: Split
@@ -313,10 +313,10 @@ class Splits:
 
     @cached_property
     def normalisation(self) -> Normalisation:
-        """The weights' own, or the statistics of the training images; validation and test take no part in them.
+        """The weights' own statistics, or those of the training images, without validation and test.
 
-        In a cross-validation, whose networks share their images' features and answer together, they are those of all
-        its images. Weights can say nothing of images with other channels, nor of floats, which may be normalised.
+        In a cross-validation, whose networks share features and predict together, they are those of all its images. The
+        weights' statistics don't apply to images with other channels, nor to floats, which may be normalised.
         """
         fits = self.prescribed and self.channels == len(self.prescribed.mean) and self._example.dtype == torch.uint8
         if self.prescribed and fits:

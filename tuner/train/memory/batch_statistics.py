@@ -1,4 +1,4 @@
-"""Batch norm when a batch is trained in parts: its statistics are still those of the whole batch."""
+"""Batch norm if a batch is trained in parts: its statistics are still those of the whole batch."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class BatchNorms:
 
     @property
     def learning(self) -> list[_BatchNorm]:
-        """Those that take their statistics from the batch, being in training mode."""
+        """The batch norms in training mode, which take their statistics from the batch."""
         return [layer for layer in self._all if layer.training]
 
     def keep(self) -> None:
-        """Note the running statistics of those that learn: a launch for each type of numbers, into the same memory."""
+        """Save the running statistics of those that learn: one launch for each dtype, into the same memory."""
         learning = self.learning
         if learning != self._kept[0]:
             self._kept = learning, copies_of([buffer for layer in learning for buffer in layer.buffers()])
@@ -36,7 +36,7 @@ class BatchNorms:
             torch._foreach_copy_(copies, values)
 
     def put_back(self) -> None:
-        """Give the running statistics the values that `keep` noted."""
+        """Restore the running statistics that `keep` saved."""
         for values, copies in self._kept[1]:
             torch._foreach_copy_(values, copies)
 
@@ -56,9 +56,9 @@ class BatchNorms:
     def whole_batch(self, forward: Callable[[], Any], summed: Callable[[Tensor], Tensor]) -> Iterator[None]:
         """Within it batch norms use the statistics of the whole batch, found by one pass without gradient.
 
-        `forward` passes the whole batch through the module; that also moves the running statistics, once, as a step on
-        the whole batch would. Gradients then don't flow through mean and variance, which is what differs from it.
-        `summed` sums a tensor over all processes, for batch norms that are over the images of all.
+        `forward` passes the whole batch through the module; that also updates the running statistics, once, like a step
+        on the whole batch. The only difference is that gradients don't flow through mean and variance. `summed` sums a
+        tensor over all processes, for batch norms over the images of all.
         """
         found: dict[_BatchNorm, tuple[Tensor, Tensor]] = {}
 

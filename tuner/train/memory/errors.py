@@ -13,7 +13,7 @@ from tuner.machine import this_machine
 SIGNS_OF_EXHAUSTION = (
     "CUDA out of memory",
     "CUDA error: out of memory",
-    "'out of memory'",  # NCCL, of a CUDA failure
+    "'out of memory'",  # NCCL, for a CUDA failure
     "CUDNN_STATUS_NOT_INITIALIZED",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "can't allocate memory",
@@ -21,7 +21,7 @@ SIGNS_OF_EXHAUSTION = (
     "std::bad_alloc",
     "could not create a primitive",  # oneDNN, on the CPU
 )
-DOUBTFUL_SIGNS = (  # which have other causes too, and mean that memory ran out only where little of it is free
+DOUBTFUL_SIGNS = (  # they have other causes, too, and only mean that memory ran out if little of it is free
     "Unable to find a valid cuDNN algorithm",
     "GET was unable to find an engine",
     "FIND was unable to find an engine",
@@ -30,15 +30,15 @@ DOUBTFUL_SIGNS = (  # which have other causes too, and mean that memory ran out 
     "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
     "CUBLAS_STATUS_NOT_INITIALIZED",
 )
-LITTLE_BYTES, LITTLE_SHARE = 2**30, 0.05  # of a GPU; what is free beyond both leaves room for any workspace
+LITTLE_BYTES, LITTLE_SHARE = 2**30, 0.05  # of a GPU; more free memory than both is enough for any workspace
 OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, in CUDA's list of errors
-SMALLER_MODEL = "use a smaller model or image_size"  # the fix where a smaller batch_size is none
+SMALLER_MODEL = "use a smaller model or image_size"  # the fix if a smaller batch_size doesn't help
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error` says, in one of its many ways, that the device or the host had too little memory.
+    """Whether `error` says, in one of many ways, that the device or the host had too little memory.
 
-    To be asked before memory is given back: some errors mean it only where little is free.
+    Ask before memory is released: some errors only mean it if little is free.
     """
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
@@ -46,7 +46,7 @@ def is_out_of_memory(error: BaseException) -> bool:
         return False
     if isinstance(error, torch.AcceleratorError) and getattr(error, "error_code", None) == OUT_OF_MEMORY:
         return True
-    message = str(error).replace("could not create a primitive descriptor", "")  # that is an unsupported shape
+    message = str(error).replace("could not create a primitive descriptor", "")  # this means an unsupported shape
     if any(sign in message for sign in SIGNS_OF_EXHAUSTION):
         return True
     return any(sign in message for sign in DOUBTFUL_SIGNS) and little_is_free()
@@ -74,7 +74,7 @@ def capacity_bytes(device: torch.device) -> int:
 
 @contextmanager
 def memory_errors(doing: str, fix: str = "lower batch_size") -> Iterator[None]:
-    """Raise TrialOutOfMemory in place of the many errors that mean it; `doing` and `fix` are for the message."""
+    """Turn the many errors that mean it into TrialOutOfMemory; `doing` and `fix` are for its message."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:

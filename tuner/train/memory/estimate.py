@@ -1,9 +1,9 @@
 """The most memory that a configuration's training holds at once, found without training it.
 
-The trial's network takes a step, and answers what it is asked in validation, with tensors that have shapes and no
-contents (PyTorch's `FakeTensorMode`); the storages that live at each operator are counted, rounded as CUDA's caching
-allocator rounds them. So it is the arithmetic of the real step, of the real optimizer, with what autograd keeps. What
-libraries take for themselves (a CUDA context, cuDNN's workspaces) is not in it.
+The trial's network takes a step, and predicts validation images, with tensors that have shapes but no contents
+(PyTorch's `FakeTensorMode`); the storages that are alive at each operator are counted, rounded as CUDA's caching
+allocator does. So this covers the real step with the real optimizer, and what autograd keeps. What libraries take for
+themselves (a CUDA context, cuDNN's workspaces) is not included.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from tuner.trial import ImageClassifier, MemoryEstimate
 from tuner.trial.hyperparameters import TABLE
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES, is_on
 
-ROUNDED_TO = 512  # bytes: the least that CUDA's caching allocator hands out
-CPU = torch.device("cpu")  # where fake tensors lie: those of a GPU need a GPU
+ROUNDED_TO = 512  # bytes: the smallest block of CUDA's caching allocator
+CPU = torch.device("cpu")  # the fake tensors' device: those of a GPU would need a GPU
 MATTERS_MOST = ("batch_size", "image_size")
 ON_OR_OFF = ("momentum", "ema_decay", "clip_norm", "dropout", "stochastic_depth", *CHANGES_IMAGES)
 
 
 class MemoryEstimator:
-    """Says of one configuration after another of a trial what memory it takes, once of those that are alike.
+    """Estimates the memory of one configuration of a trial after another; computed once for similar ones.
 
     Attributes:
         device: "cuda" or "cpu", which differ in how many images they validate at once
-        free_bytes: of the device, of which images may take a part
+        free_bytes: of the device; images may take a part of it
     """
 
     def __init__(self, trial: ImageClassifier, *, epochs: int, split_seed: int, device: str, free_bytes: float) -> None:
@@ -60,13 +60,13 @@ class MemoryEstimator:
         self._known: dict[str, MemoryEstimate] = {}
 
     def __call__(self, config: dict[str, Any]) -> MemoryEstimate:
-        """Of one configuration; what can't be known says why, and is no error."""
+        """The estimate for one configuration; if it can't be known, it says why, without an error."""
         try:
             key = alike(self._trial, config)
             if key not in self._known:
                 self._known[key] = replace(self._estimate(config), alike=key)
             return self._known[key]
-        except Exception as error:  # of a user's model, or of an operator that needs its tensors' contents
+        except Exception as error:  # raised by a user's model, or an operator that needs its tensors' contents
             return MemoryEstimate(unknown=f"its memory can't be estimated ({describe_error(error)})")
 
     def _estimate(self, config: dict[str, Any]) -> MemoryEstimate:
@@ -82,7 +82,7 @@ class MemoryEstimator:
 
 
 def alike(trial: ImageClassifier, config: dict[str, Any]) -> str:
-    """What configurations have in common that take as much memory, and as long for an image; JSON, without defaults."""
+    """A key that configurations share if they need the same memory and time per image; JSON, without defaults."""
     chosen = trial.hyperparameters(config)
     default = trial.hyperparameters({})
     for name in ON_OR_OFF:
@@ -101,10 +101,9 @@ def alike(trial: ImageClassifier, config: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Images:
-    """The input of a network: the images' channels, height and width, the number of classes, and the bytes of all
-    images.
+    """A network's input: the images' channels, height and width, the number of classes, and the bytes of all images.
 
-    `train` and `validation` are how many there are: a batch has no more.
+    `train` and `validation` are the numbers of images, which limit a batch.
     """
 
     channels: int
@@ -117,7 +116,7 @@ class Images:
 
     @classmethod
     def of(cls, splits: Splits) -> Images:
-        """Those of a data set, of which a GPU holds its own copy."""
+        """The images of a data set, of which a GPU holds its own copy."""
         _, channels, height, width = splits.train.images(torch.zeros(1, dtype=torch.int64)).shape
         held = splits.train.pool.nbytes if isinstance(splits.train, HeldSplit) else 0
         return cls(channels, height, width, len(splits.classes), len(splits.train), len(splits.validation), held)
@@ -129,16 +128,16 @@ def estimate_memory(
     """Bytes that training and validation hold at once, and the smallest amount with which they can work.
 
     Args:
-        trial: whose network it is; its weights are read where it has any
+        trial: whose network it is; its weights are read if it has any
         config: hyperparameters by name
         images: what the network gets
         epochs: the budget's length of a trial, in which `finetune="gradual"` opens stage after stage
         device: "cuda" or "cpu", which differ in how many images they validate at once
 
     Raises:
-        StudyError: a hyperparameter's name or value can't work (WeightsError: the weights can't be had).
-        TrialError: the user's function makes no model.
-        Exception: whatever a network raises that can't do with tensors without contents.
+        StudyError: a hyperparameter's name or value can't work (WeightsError: the weights can't be fetched).
+        TrialError: the user's function doesn't return a model.
+        Exception: whatever a network raises that can't work on tensors without contents.
     """
     chosen = trial.hyperparameters(config)
     total_epochs = min(epochs, chosen["epochs"] or epochs)
@@ -164,13 +163,13 @@ def estimate_memory(
 
 @dataclass(frozen=True)
 class Measured:
-    """Bytes held before some images went through the network, and the most that were held while they did."""
+    """Bytes held before some images went through the network, and the most held while they did."""
 
     before: int
     peak: int
 
     def for_one(self, images: int) -> int:
-        """The most that one image alone would take: all but what was there before is shared out among them."""
+        """The most that one image alone would take: what was added to the bytes before, divided by the images."""
         return self.before + -(-(self.peak - self.before) // images)
 
 
@@ -197,7 +196,7 @@ class _Training:
         begin_state(self._optimizer)
 
     def measure(self, batch: int, images: Images) -> Measured:
-        """A step after the first one, which finds the optimizer's state in place."""
+        """Measure a step after the first one, when the optimizer's state exists."""
         storages = LiveStorages()
         storages.count(self._lasting())
 
@@ -215,7 +214,7 @@ class _Training:
         return Measured(before, max(before, storages.peak))
 
     def measure_answers(self, count: int, images: Images) -> Measured:
-        """What is asked in validation, beside the gradients of the last step."""
+        """Measure validation, while the gradients of the last step still exist."""
         module = self._module if self._average is None else self._average.module
         module.eval()
         storages = LiveStorages()
@@ -234,7 +233,7 @@ class _Training:
 
 
 class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of all storages that operators within it make, as long as they live.
+    """Counts the bytes of all storages that operators within it create, as long as they live.
 
     Attributes:
         bytes: held now
@@ -247,7 +246,7 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._sizes: dict[int, int] = {}
 
     def count(self, tensors: Iterable[object]) -> None:
-        """Count the storages of tensors, those known already excepted."""
+        """Count the storages of tensors, except those already known."""
         for tensor in tensors:
             if not isinstance(tensor, Tensor):
                 continue
@@ -270,7 +269,7 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def replace_contents(module: nn.Module, replaced: Callable[[Tensor], Tensor]) -> None:
-    """Put another tensor in the place of each of a module's parameters and buffers; shared ones stay shared."""
+    """Replace each of a module's parameters and buffers by another tensor; shared ones stay shared."""
     known: dict[Tensor, Tensor] = {}
     for part in module.modules():
         for name, parameter in part.named_parameters(recurse=False):
@@ -283,7 +282,7 @@ def replace_contents(module: nn.Module, replaced: Callable[[Tensor], Tensor]) ->
 
 
 def begin_state(optimizer: Optimizer) -> None:
-    """Let an optimizer make its state, by a step with gradients that nobody needs."""
+    """Let an optimizer create its state, by a step with meaningless gradients."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
@@ -301,7 +300,7 @@ def _rounded(size: int) -> int:
 
 
 def _feature_bytes(network: Network, chosen: dict[str, Any], images: Images) -> int:
-    """Of the features that stand for the images while the head alone learns; 0 where none can."""
+    """Bytes of the features that replace the images while only the head learns; 0 if that isn't possible."""
     changing = chosen["finetune"] != LP_FT and any(is_on(chosen, name) for name in CHANGES_IMAGES)
     if chosen["finetune"] == "all" or changing or any(layer != network.head for layer in network.new):
         return 0

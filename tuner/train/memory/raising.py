@@ -6,26 +6,26 @@ from collections.abc import Callable
 
 import torch
 
-STEPS = 200  # at a size before twice of it is tried; as many again, twice over, for each attempt that failed
-MOST_FAILURES = 2  # attempts of a trial; after them the size stays
-CERTAIN = 0.9  # share of the memory that is there which a step is trusted to find: some of it lies in pieces
+STEPS = 200  # at a size before twice that is tried; doubled after each failed attempt
+MOST_FAILURES = 2  # failed attempts of a trial, after which the size stays
+CERTAIN = 0.9  # share of the available memory that a step can surely use: some of it is fragmented
 
 
 class Raising:
     """When a micro-batch may be doubled.
 
     Attributes:
-        steps: taken since the size changed, or since there was no room for twice of it
+        steps: taken since the size changed, or since there was no room for twice the size
         failures: attempts after which memory ran out again
     """
 
     def __init__(self, room: Callable[[], bool]) -> None:
-        """`room` says whether twice as many images would go through at once."""
+        """`room` says whether twice as many images at once would fit."""
         self._room, self._tried = room, False
         self.steps = self.failures = 0
 
     def after_step(self) -> bool:
-        """Note a step at this size; whether the size is to be doubled now."""
+        """Note a step at this size; returns whether the size is to be doubled now."""
         self.steps += 1
         if self.failures >= MOST_FAILURES or self.steps < STEPS * 2**self.failures:
             return False
@@ -41,11 +41,11 @@ class Raising:
 
 
 def room_for_twice(device: torch.device) -> bool:
-    """Whether a step of twice as many images would find its memory.
+    """Whether there is memory for a step of twice as many images.
 
-    A step's activations are what was allocated at most within the epoch beyond what is held between steps; twice that
-    has to be there, free on the GPU and within this process's share of it or kept by torch's allocator. Never on the
-    CPU: there nothing says how much the system would really give.
+    A step's activations are the epoch's peak minus what is held between steps; twice that has to be available: free on
+    the GPU within this process's share, or kept by torch's allocator. Always False on the CPU, where it isn't known how
+    much memory the system would really give.
     """
     if device.type != "cuda":
         return False

@@ -18,10 +18,10 @@ from tuner.errors import TrialOutOfMemory
 from tuner.nvml import GpuMonitor
 from tuner.train.memory.errors import SMALLER_MODEL, capacity_bytes
 
-WARM_UP = 2  # epochs in which caches and optimizer states come to their size
+WARM_UP = 2  # epochs in which caches and optimizer states reach their size
 LEAKING = 5  # epochs in a row that memory must grow in
-LEAST_BYTES, LEAST_SHARE = 2**19, 0.001  # growth an epoch that is taken seriously
-STEADY = 0.25  # least growth over greatest: a leak adds about the same in every epoch
+LEAST_BYTES, LEAST_SHARE = 2**19, 0.001  # the least growth per epoch that counts
+STEADY = 0.25  # smallest growth divided by the largest: a leak adds about the same in every epoch
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -30,7 +30,7 @@ class Usage:
     """One epoch's use of memory and device; NaN for what can't be known here.
 
     Attributes:
-        memory_peak_bytes: most that torch held of the GPU within the epoch; on the CPU the process's resident set
+        memory_peak_bytes: the most GPU memory that torch held within the epoch; on the CPU the process's resident set
         memory_bytes: the same at the epoch's end
         memory_reserved_bytes: what torch then keeps of the GPU, in use or not, so that no other process can have it
         device_utilisation: share of the time in which the GPU was busy, with any program's work
@@ -45,19 +45,17 @@ class Usage:
 
 
 class GrowthDetector:
-    """Distinguishes a leak from caches that fill: a leak grows in each of the last five epochs by about the same
-    amount.
-    """
+    """Tells a leak from caches that fill: a leak grows by about the same amount in each of the last five epochs."""
 
     def __init__(self) -> None:
         self._sizes: list[float] = []
 
     def add(self, size: float) -> None:
-        """Bytes held at the same point of one more epoch."""
+        """Add the bytes held at the same point of one more epoch."""
         self._sizes.append(size)
 
     def rate(self) -> float | None:
-        """Bytes an epoch, None if memory doesn't leak."""
+        """Leaked bytes per epoch, None if memory doesn't leak."""
         sizes = self._sizes[WARM_UP:][-LEAKING - 1 :]
         growth = [after - before for before, after in itertools.pairwise(sizes)]
         if len(growth) < LEAKING or min(growth) < max(LEAST_BYTES, LEAST_SHARE * sizes[-1]):
@@ -78,7 +76,7 @@ class MemoryWatch:
         self._gpu = _monitor(device)
 
     def start_epoch(self) -> None:
-        """Begin to look for the peak."""
+        """Begin to measure the peak."""
         if self.device.type == "cuda":
             for each in self._each:
                 torch.cuda.reset_peak_memory_stats(each)
@@ -90,8 +88,8 @@ class MemoryWatch:
     def end_epoch(self, *, replayed: bool = False) -> Usage:
         """The memory and device use of the epoch.
 
-        `replayed` steps allocate nothing of their own: their activations lie in memory that belongs to the recording
-        since an earlier epoch, in which the peak was seen.
+        `replayed` steps allocate nothing: their activations are in memory of the recording, which was made in an
+        earlier epoch; its peak was measured then.
         """
         reserved = math.nan
         if self.device.type == "cuda":
@@ -122,18 +120,18 @@ class MemoryWatch:
 
 
 def _monitor(device: torch.device) -> GpuMonitor | None:
-    """By the GPU's UUID, as CUDA_VISIBLE_DEVICES changes numbers; None if NVML can't be asked."""
+    """The monitor of the GPU by its UUID, because CUDA_VISIBLE_DEVICES changes numbers; None without NVML."""
     if device.type != "cuda":
         return None
     for kind in ("GPU", "MIG"):
-        with suppress(Exception):  # no NVML, or a torch that knows no UUID
+        with suppress(Exception):  # no NVML, or a torch without UUIDs
             return GpuMonitor(f"{kind}-{torch.cuda.get_device_properties(device).uuid}")
     return None
 
 
 @contextmanager
 def explained(watch: MemoryWatch, config: Mapping[str, Any]) -> Iterator[None]:
-    """Add to TrialOutOfMemory what was held, what there is, and with which configuration."""
+    """Add to TrialOutOfMemory how much was held, the device's capacity, and the configuration."""
     try:
         yield
     except TrialOutOfMemory as error:
@@ -148,7 +146,7 @@ def explained(watch: MemoryWatch, config: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _resident(name: str) -> float:
-    """A line of the process's status in bytes: VmRSS now, VmHWM the peak; NaN where there is no /proc."""
+    """A line of the process's status in bytes: VmRSS now, VmHWM the peak; NaN if there is no /proc."""
     try:
         lines = STATUS.read_text().splitlines()
     except OSError:
@@ -160,5 +158,5 @@ def _reset_resident_peak() -> None:
     try:
         with os.fdopen(os.open(CLEAR, os.O_WRONLY), "w") as file:
             file.write("5")
-    except OSError:  # then the peak is that of the process's whole life
+    except OSError:  # then the peak is that since the process began
         return

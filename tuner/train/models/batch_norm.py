@@ -33,7 +33,7 @@ class SynchronisedBatchNorm(_BatchNorm):
 
     @classmethod
     def like(cls, layer: _BatchNorm) -> SynchronisedBatchNorm:
-        """With the tensors and settings of another batch norm."""
+        """A layer with the tensors and settings of another batch norm."""
         made = cls(layer.num_features, layer.eps, layer.momentum, layer.affine)
         made.weight, made.bias = layer.weight, layer.bias
         made.running_mean, made.running_var = layer.running_mean, layer.running_var
@@ -59,7 +59,7 @@ class SynchronisedBatchNorm(_BatchNorm):
         return normal.to(input.dtype)
 
     def _move(self, mean: Tensor, variance: Tensor) -> None:
-        """The running statistics towards those of the batch."""
+        """Move the running statistics towards those of the batch."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         self.num_batches_tracked.add_(1)
@@ -68,7 +68,7 @@ class SynchronisedBatchNorm(_BatchNorm):
         self.running_var.lerp_(variance, share)
 
     def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002
-        """Any number of axes."""
+        """Accept any number of axes."""
 
 
 def _along_channels(values: Tensor, axes: int) -> Tensor:

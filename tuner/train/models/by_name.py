@@ -1,4 +1,4 @@
-"""Models by name: how each library makes a module of one."""
+"""Models by name: how each library creates a module."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tuner.trial.models import ModelFacts
 
 
 def named_module(facts: ModelFacts) -> nn.Module:
-    """The model as its library makes it for the classes of the published weights, with random weights."""
+    """The library's model, with the classes of the published weights and random weights."""
     return BUILDERS[facts.library](facts)
 
 
 def build_torchvisions(facts: ModelFacts) -> nn.Module:
-    """For 1000 classes, without auxiliary heads."""
+    """A model of torchvision with 1000 classes, without auxiliary heads."""
     options: dict[str, Any] = {}
     if facts.name in ("googlenet", "inception_v3"):
         options = {"aux_logits": False, "init_weights": False}

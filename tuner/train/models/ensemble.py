@@ -1,4 +1,4 @@
-"""The networks of a cross-validation as one: their probabilities are averaged."""
+"""The networks of a cross-validation as one model: their probabilities are averaged."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tuner.trial import ImageClassifier
 
 
 class Ensemble(nn.Module):
-    """Networks of the same inputs and classes; its outputs are logits whose softmax is the mean of theirs."""
+    """Networks with the same inputs and classes; the outputs are logits whose softmax is the mean of the networks'."""
 
     def __init__(self, networks: Iterable[nn.Module]) -> None:
         super().__init__()
         self.networks = nn.ModuleList(networks)
 
     def forward(self, images: Tensor) -> Tensor:
-        """[N, classes] float32 of normalised images."""
+        """Logits [N, classes] float32 of normalised images."""
         each = torch.stack([network(images).float().log_softmax(1) for network in self.networks])
         return each.logsumexp(0) - math.log(len(self.networks))
 
@@ -33,7 +33,7 @@ def networks_of(module: nn.Module) -> list[nn.Module]:
 
 
 def empty_model(trial: ImageClassifier, *, channels: int, classes: int, config: dict[str, Any]) -> nn.Module:
-    """What a trial of this configuration is used as, without its weights: one network, or an ensemble of them."""
+    """The model of a trial with this configuration, without its weights: one network, or an ensemble."""
     each = [
         empty_network(trial, channels=channels, classes=classes, config=config).module
         for _ in range(max(1, trial.folds))

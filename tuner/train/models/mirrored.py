@@ -11,18 +11,18 @@ from torch import Tensor, nn
 
 
 def mirror(normalise: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """The same for images [B, C, H, W] that are mirrored on their way."""
+    """The function applied to mirrored images [B, C, H, W]."""
     return lambda images: normalise(images).flip(-1)
 
 
 def mean_of_views(answers: Tensor, mirrored: Tensor) -> Tensor:
-    """Of what was answered to images and to their mirror images."""
+    """The mean of the outputs for images and for their mirror images."""
     return (answers + mirrored) / 2
 
 
 def answer_for_both_views(module: nn.Module) -> None:
-    """Let a network return the mean of both views whenever it is called; its tensors keep their names, and `forward` is
-    for one view.
+    """Let a network return the mean of both views when it is called; its tensors keep their names, and `forward`
+    remains for one view.
     """
     module.register_forward_hook(_with_mirrored)
 

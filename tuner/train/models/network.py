@@ -22,7 +22,7 @@ from tuner.trial import ImageClassifier
 from tuner.trial.models import ModelFacts, find_model
 from tuner.trial.sources import function_name
 
-AUXILIARY = re.compile(r"^(aux\d|AuxLogits)\.")  # heads that Inception and GoogLeNet use in their first training only
+AUXILIARY = re.compile(r"^(aux\d|AuxLogits)\.")  # heads that only the original training of Inception and GoogLeNet used
 DENSENET_KEY = re.compile(
     r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\..*)$"
 )  # how published DenseNet files spell it
@@ -39,9 +39,9 @@ class Network:
         module: [N, channels, H, W] float32 to [N, classes] logits
         stem: dotted name of the first convolution; empty for a user's model
         head: dotted name of the last layer
-        new: those of the two that start from fresh weights here
-        pretrained: whether the rest has learned something before
-        notes: what the user should know of how the weights were taken, in sentences
+        new: which of these two start from fresh weights
+        pretrained: whether the other layers have pretrained weights
+        notes: what the user should know about how the weights were loaded, in sentences
     """
 
     module: nn.Module
@@ -53,18 +53,18 @@ class Network:
 
     @property
     def head_layer(self) -> nn.Module:
-        """The last layer itself."""
+        """The last layer as a module."""
         return self.module.get_submodule(self.head)
 
     def drop_before_head(self, share: float) -> None:
-        """Drop a share of the head's inputs while it trains; the names of the weights stay as they are."""
+        """Drop a share of the head's inputs in training; the names of the weights don't change."""
         if share:
             self.head_layer.register_forward_pre_hook(
                 lambda layer, inputs: (F.dropout(inputs[0], share, layer.training), *inputs[1:])
             )
 
     def leave_blocks_out(self, share: float, name: str) -> None:
-        """Leave the last residual block out for a share of the images while it trains, earlier ones in proportion.
+        """Skip the last residual block for a share of the images in training, earlier ones for proportionally fewer.
 
         Raises:
             TrialError: the model, which is called `name`, has no stochastic depth.
@@ -95,12 +95,12 @@ def build_network(
         channels: of the images
         classes: of the data
         seed: of the layers that start from random weights
-        stem: what becomes of the first convolution where the images have other channels than the weights
+        stem: how the first convolution is changed if the images have other channels than the weights
         config: hyperparameters, for a model that is a user's function
 
     Raises:
         WeightsError: the weights are missing, unreadable or another model's.
-        TrialError: the user's function makes no model.
+        TrialError: the user's function doesn't return a model.
     """
     if not isinstance(trial.model, str):
         return given_network(trial.model, config or {}, fetch_stored_weights(trial), seed=seed)
@@ -114,7 +114,7 @@ def build_network(
 
 
 def random_network(model: str | ModelFacts, *, channels: int, classes: int, seed: int, stem: Stem = "new") -> Network:
-    """The model with random weights that depend on `seed` alone."""
+    """The model with random weights that depend only on `seed`."""
     with seeded(seed):
         network = _named_network(_facts(model))
         new = _fit(network, channels=channels, classes=classes, stem=stem, keep_head=False)
@@ -131,16 +131,16 @@ def pretrained_network(
     stem: Stem = "new",
     keep_head: bool = True,
 ) -> Network:
-    """The model with the weights of a file; what doesn't fit the data is replaced by fresh layers.
+    """The model with the weights of a file; layers that don't fit the data are replaced by fresh ones.
 
     Args:
-        model: its name, or what is known of it
+        model: its name, or its facts
         path: a saved `state_dict` for any number of channels and classes
         channels: of the images
         classes: of the data
         seed: decides the fresh layers
-        stem: what becomes of the first convolution where the images have other channels
-        keep_head: take the file's last layer too if it has as many classes
+        stem: how the first convolution is changed if the images have other channels
+        keep_head: also use the file's last layer if it has the same number of classes
 
     Raises:
         WeightsError: the file is unreadable, or another model's.
@@ -158,13 +158,13 @@ def pretrained_network(
 def given_network(
     function: Callable[[dict[str, Any]], Any], config: dict[str, Any], path: Path | None, *, seed: int
 ) -> Network:
-    """The model that a user's function makes, its random weights decided by `seed`; its last layer is the head.
+    """The model that a user's function makes, with random weights from `seed`; its last layer is the head.
 
     Args:
         function: the user's
         config: its argument
         path: a `state_dict` of exactly this model, None for the weights that the function gave it
-        seed: decides what the function draws from torch's generator
+        seed: of the function's draws from torch's generator
 
     Raises:
         TrialError: the function returns no `nn.Module` with a linear layer or a convolution, or one with lazy layers.
@@ -189,7 +189,7 @@ def given_network(
 
 
 def empty_network(trial: ImageClassifier, *, channels: int, classes: int, config: dict[str, Any]) -> Network:
-    """The structure of the trial's model, its weights to be loaded by the caller."""
+    """The structure of the trial's model, whose weights the caller loads."""
     if not isinstance(trial.model, str):
         return given_network(trial.model, config, None, seed=0)
     return random_network(trial.model_facts, channels=channels, classes=classes, seed=0)
@@ -207,7 +207,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except MemoryError:
         raise
-    except Exception as error:  # torch.load raises whatever a damaged file leads it to
+    except Exception as error:  # torch.load may raise anything for a damaged file
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise WeightsError(f"weights must be a saved state_dict, got {path}: {reason[0]}; save it again") from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
@@ -224,7 +224,7 @@ def load_state(module: nn.Module, state: State, *, source: str, name: str) -> No
     Published files may lack batch norm's step counter, may have auxiliary heads, and may use DenseNet's older names.
 
     Raises:
-        WeightsError: names or shapes differ; the first few are named, and the module is as it was.
+        WeightsError: names or shapes differ; the message names the first few, and the module is unchanged.
     """
     state = fitting_state(module, state, source=source, name=name)
     own = module.state_dict()
@@ -234,7 +234,7 @@ def load_state(module: nn.Module, state: State, *, source: str, name: str) -> No
 
 
 def fitting_state(module: nn.Module, state: State, *, source: str, name: str) -> State:
-    """The tensors by the module's names. Raises WeightsError as `load_state` does."""
+    """The tensors under the module's names. Raises WeightsError as `load_state` does."""
     state = {DENSENET_KEY.sub(r"\1\2", key): value for key, value in state.items()}
     own = module.state_dict()
     missing = [key for key in own if key not in state and not key.endswith("num_batches_tracked")]
@@ -253,7 +253,7 @@ def _facts(model: str | ModelFacts) -> ModelFacts:
 
 
 def _named_network(facts: ModelFacts) -> Network:
-    """The model as its library makes it, its stem and its head found."""
+    """The library's model, with stem and head identified."""
     module = named_module(facts)
     return Network(module, _find_stem(module), _find_head(module), new=())
 
@@ -279,7 +279,7 @@ def _weighted_layers(module: nn.Module) -> list[tuple[str, nn.Linear | nn.Conv2d
 
 
 def _adopt_shapes(network: Network, state: State) -> None:
-    """Give the stem the file's channels and the head the file's classes, so that any such file loads whole."""
+    """Give the stem the file's channels and the head the file's classes, so that the file can be loaded completely."""
     stem, head = state.get(f"{network.stem}.weight"), state.get(f"{network.head}.weight")
     if stem is not None and stem.ndim == 4:
         _set_channels(network, stem.shape[1])
@@ -288,7 +288,7 @@ def _adopt_shapes(network: Network, state: State) -> None:
 
 
 def _fit(network: Network, *, channels: int, classes: int, stem: Stem, keep_head: bool) -> tuple[str, ...]:
-    """Replace the stem if the data has other channels, and the head unless it may be kept and fits; what was new."""
+    """Replace the stem if the data has other channels, and the head unless it may be kept and fits; the new layers."""
     new_head = _set_classes(network, classes, force=not keep_head)
     old = network.module.get_submodule(network.stem)
     new_stem = _set_channels(network, channels)
@@ -299,7 +299,7 @@ def _fit(network: Network, *, channels: int, classes: int, stem: Stem, keep_head
 
 
 def _set_channels(network: Network, channels: int) -> bool:
-    """Put a fresh stem for `channels` in place; False if it takes as many already."""
+    """Replace the stem by a fresh one for `channels`; False if it takes as many already."""
     old = network.module.get_submodule(network.stem)
     if not isinstance(old, nn.Conv2d) or old.in_channels == channels:
         return False
@@ -310,7 +310,7 @@ def _set_channels(network: Network, channels: int) -> bool:
 
 
 def _sum_channels(old: nn.Module, new: nn.Module) -> None:
-    """Give every channel of the new stem an equal part of the sum over the old one's: grey answers as grey RGB did."""
+    """Give every channel of the new stem an equal part of the old channels' sum: grey images act like grey RGB did."""
     with torch.no_grad():
         kernels = old.get_parameter("weight").sum(1, keepdim=True)
         weight = new.get_parameter("weight")
@@ -321,7 +321,7 @@ def _sum_channels(old: nn.Module, new: nn.Module) -> None:
 
 
 def _set_classes(network: Network, classes: int, *, force: bool = False) -> bool:
-    """Put a fresh head for `classes` in place; False if it has as many already and `force` doesn't ask for it."""
+    """Replace the head by a fresh one for `classes`; False if it has as many already and `force` is off."""
     old = network.module.get_submodule(network.head)
     if isinstance(old, nn.Conv2d) and (force or old.out_channels != classes):
         network.module.set_submodule(network.head, _like_conv(old, inputs=old.in_channels, outputs=classes))

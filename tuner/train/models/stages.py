@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm)
-FEWEST_STAGES = 4  # before the head; a container such as `features` is opened until there are this many
+FEWEST_STAGES = 4  # before the head; containers such as `features` are opened until there are this many
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Stage:
     """Some layers that learn together.
 
     Attributes:
-        name: of the first of its submodules
+        name: the first of its submodules' names
         modules: dotted names of its submodules
         parameters: dotted names; each parameter of the network is in exactly one stage
     """
@@ -27,10 +27,10 @@ class Stage:
 
 
 def find_stages(module: nn.Module, head: str) -> tuple[Stage, ...]:
-    """A network's stages, the input's first; the last one is the head alone.
+    """A network's stages, from the input on; the last one is only the head.
 
     The root's children are stages, but containers are opened where the head is inside, and the largest ones until there
-    are four stages before the head. A stage of norms alone belongs to the one before it.
+    are four stages before the head. A stage that only has norms belongs to the one before it.
 
     Args:
         module: any network whose submodules are registered from the input to the output
@@ -72,7 +72,7 @@ def _replaced(module: nn.Module, names: list[str], container: str) -> list[str]:
 
 
 def _children(module: nn.Module, name: str) -> list[str]:
-    """Dotted names of the children that hold parameters; those of an only child in its place."""
+    """Dotted names of the children that have parameters; an only child is replaced by its own children."""
     prefix = f"{name}." if name else ""
     children = [
         f"{prefix}{child}"
@@ -85,7 +85,7 @@ def _children(module: nn.Module, name: str) -> list[str]:
 
 
 def _with_norms(module: nn.Module, names: list[str]) -> list[list[str]]:
-    """Names in groups: norms with what comes before them, or after them where they come first."""
+    """Names in groups: norms with the module before them, or after them if they come first."""
     groups: list[list[str]] = []
     for name in names:
         if groups and (_only_norms(module, [name]) or _only_norms(module, groups[-1])):

@@ -23,28 +23,28 @@ class AveragedWeights:
         self.updates = 0
 
     def update(self) -> None:
-        """Take one step towards the model's present weights; what doesn't learn isn't touched."""
+        """Take one step towards the model's present weights; parameters that don't learn are skipped."""
         self.move(self.next_weight())
 
     def next_weight(self) -> float:
-        """The weight of the model's present weights in the update that comes, which is counted."""
+        """The weight of the model's present weights in the next update; counts the update."""
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         self.updates += 1
         return 1 - decay
 
     @torch.no_grad()
     def move(self, weight: float | Tensor) -> None:
-        """An update of this weight; a tensor [] on the model's device, where the update is recorded and replayed."""
+        """An update with this weight; a tensor [] on the model's device if the update is recorded and replayed."""
         pairs = list(self._moving())
         averages, values = [average for average, _ in pairs], [value for _, value in pairs]
         if pairs:
             torch._foreach_lerp_(averages, values, [weight] * len(pairs) if isinstance(weight, Tensor) else weight)
 
     def _moving(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Average and present value of what the last step may have changed."""
+        """Average and present value of each tensor that the last step may have changed."""
         for average, live in zip(self.module.modules(), self._live.modules(), strict=True):
             for name, value in live.named_parameters(recurse=False):
-                if value.requires_grad and not value.is_meta:  # other processes have those
+                if value.requires_grad and not value.is_meta:  # those are in other processes
                     yield average.get_parameter(name), value
             if live.training:
                 for name, buffer in live.named_buffers(recurse=False):

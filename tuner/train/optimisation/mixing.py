@@ -9,23 +9,23 @@ import torch
 from torch import Tensor
 
 Numbers = Sequence[float] | Sequence[Tensor]
-NUMBERS = 8  # that say how a batch is mixed
+NUMBERS = 8  # numbers that say how a batch is mixed
 
 
 class Mixing:
-    """Each image with the one before it in the batch, all in the same way, by torchvision's draws and formulas.
+    """Mixes each image with the one before it in the batch, all in the same way, by torchvision's draws and formulas.
 
     Mixup (Zhang et al. 2018, https://arxiv.org/abs/1710.09412): a share of each, from Beta(alpha, alpha). CutMix (Yun
-    et al. 2019, https://arxiv.org/abs/1905.04899): a box of the other image, its area such a share, its middle
-    anywhere; labels have the shares that are then seen. Where both are on, a batch gets either, equally often.
+    et al. 2019, https://arxiv.org/abs/1905.04899): a box of the other image, whose area is such a share, with its
+    middle anywhere; labels have the visible shares. If both are on, a batch gets either, equally often.
 
-    How a batch is mixed is eight numbers: shares of an image and of the other one in the pixels, the same in the
+    Eight numbers say how a batch is mixed: shares of an image and of the other one in the pixels, the same in the
     labels, and the box: top, bottom, left, right. They may be tensors, so that a recorded step mixes differently each
-    time that it is replayed.
+    time it is replayed.
     """
 
     def __init__(self, mixup: float, cutmix: float, classes: int) -> None:
-        """`mixup` and `cutmix` are alphas, 0 for off; one of them is on."""
+        """`mixup` and `cutmix` are alphas, 0 for off; at least one is on."""
         self._classes = classes
         self._mixup, self._cutmix = (_beta(alpha) for alpha in (mixup, cutmix))
 
@@ -38,7 +38,7 @@ class Mixing:
         return _box(own, height, width) if cuts else [own, 1 - own, own, 1 - own, 0, 0, 0, 0]
 
     def __call__(self, images: Tensor, labels: Tensor, numbers: Numbers) -> tuple[Tensor, Tensor]:
-        """Images [B, C, H, W] and labels [B] int64 to mixed ones and probabilities [B, classes]."""
+        """Mixed images and probabilities [B, classes] from images [B, C, H, W] and labels [B] int64."""
         own, others, of_labels, of_other_labels, *box = numbers
         probabilities = torch.zeros(len(labels), self._classes, device=labels.device).scatter_(1, labels[:, None], 1.0)
         mixed = images if self._mixup is None else _sum(images, own, others)
@@ -52,7 +52,7 @@ def _beta(alpha: float) -> torch.distributions.Beta | None:
 
 
 def _box(own: float, height: int, width: int) -> list[float]:
-    """The numbers of CutMix where an image is to have this share."""
+    """The numbers of CutMix if an image is to have this share."""
     across, down = int(torch.randint(width, ())), int(torch.randint(height, ()))
     half = 0.5 * math.sqrt(1 - own)
     half_wide, half_tall = int(half * width), int(half * height)
@@ -67,7 +67,7 @@ def _sum(values: Tensor, own: float | Tensor, others: float | Tensor) -> Tensor:
 
 
 def _inside(images: Tensor, box: Numbers) -> Tensor:
-    """[H, W] bool."""
+    """Which pixels are inside the box: [H, W] bool."""
     top, bottom, left, right = box
     rows = torch.arange(images.shape[2], device=images.device)[:, None]
     columns = torch.arange(images.shape[3], device=images.device)

@@ -22,20 +22,20 @@ class Objective:
     class_weights: Tensor | None = None
 
     def total(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Sum of the losses, of logits [B, classes] and targets [B] int64 or [B, classes] probabilities."""
+        """Sum of the losses for logits [B, classes] and targets [B] int64 or [B, classes] probabilities."""
         return F.cross_entropy(
             at_least_float32(logits), targets, self.class_weights, label_smoothing=self.label_smoothing, reduction="sum"
         )
 
     def weight(self, targets: Tensor) -> Tensor | int:
-        """What the total of a whole batch is divided by for its mean, as `F.cross_entropy` does."""
+        """The divisor of a whole batch's total for its mean, as in `F.cross_entropy`."""
         if self.class_weights is None or targets.ndim == 2:
             return len(targets)
         return self.class_weights[targets].sum()
 
 
 def at_least_float32(values: Tensor) -> Tensor:
-    """Half-precision values as float32, others as they are."""
+    """Half-precision values as float32, others unchanged."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 

@@ -17,11 +17,11 @@ SGD, Adam, AdamW = uncompiled(optim.SGD), uncompiled(optim.Adam), uncompiled(opt
 
 
 def parameter_groups(parameters: Iterable[tuple[nn.Parameter, float]], weight_decay: float) -> list[Group]:
-    """Parameters in groups of the same treatment: biases and the weights of norms, which have one axis, don't decay.
+    """Parameters in groups that are treated alike: biases and weights of norms, which have one axis, don't decay.
 
     Args:
-        parameters: each with the share of the learning rate that it gets
-        weight_decay: of the others
+        parameters: each with its share of the learning rate
+        weight_decay: of the other parameters
     """
     groups: dict[tuple[float, float], Group] = {}
     for parameter, scale in parameters:
@@ -32,7 +32,7 @@ def parameter_groups(parameters: Iterable[tuple[nn.Parameter, float]], weight_de
 
 
 def build_optimizer(groups: list[Group], hyperparameters: dict[str, Any]) -> Optimizer:
-    """The configuration's optimizer; fused, which spends a third less on a small step."""
+    """The configuration's optimizer; fused, because that takes a third less time for a small step."""
     lr = hyperparameters["lr"]
     if hyperparameters["optimizer"] == "adam":
         return Adam(groups, lr=lr, fused=True)
@@ -51,12 +51,12 @@ def set_learning_rate(optimizer: Optimizer, lr: float) -> None:
 def begin_state(optimizer: Optimizer) -> None:
     """Allocate the state that parameters with a gradient don't have yet, before a step changes any of them.
 
-    Torch does it group by group, so that memory that runs out for a later group finds the earlier ones updated. And its
-    fused SGD fills momentum only if the first step isn't left out, as one with a gradient that overflowed is: momentum
-    would then start with whatever the memory held (torch 2.15).
+    Torch allocates it group by group: if memory ran out for a later group, earlier ones would be updated already. And
+    if its fused SGD skips the first step because a gradient overflowed, it doesn't fill momentum, which then starts
+    with whatever the memory held (torch 2.15).
     """
     groups = optimizer.param_groups
-    if len(optimizer.state) == sum(len(group["params"]) for group in groups):  # as in all steps but the first
+    if len(optimizer.state) == sum(len(group["params"]) for group in groups):  # as in all steps except the first
         return
     for group in groups:
         for parameter in group["params"]:
@@ -67,7 +67,7 @@ def begin_state(optimizer: Optimizer) -> None:
 
 
 def _first_state(optimizer: Optimizer, group: Group, parameter: Tensor) -> dict[str, Tensor]:
-    """What torch's fused optimizers start from."""
+    """The initial state of torch's fused optimizers."""
     if isinstance(optimizer, optim.SGD):
         return {"momentum_buffer": torch.zeros_like(parameter)} if group["momentum"] else {}
     return {
@@ -78,9 +78,7 @@ def _first_state(optimizer: Optimizer, group: Group, parameter: Tensor) -> dict[
 
 
 def drop_unfinished_state(optimizer: Optimizer) -> None:
-    """Delete state that the optimizer began to allocate for a parameter when memory ran out, so that it starts
-    again.
-    """
+    """Delete state that was being allocated for a parameter when memory ran out, so that it is allocated again."""
     kinds = max((len(state) for state in optimizer.state.values()), default=0)
     for parameter in [parameter for parameter, state in optimizer.state.items() if len(state) < kinds]:
         del optimizer.state[parameter]
@@ -97,12 +95,12 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], groups: list[Group]) -> None:
-    """Give an optimizer over the same parameters what `optimizer_tensors` took, and its `state_dict`'s groups.
+    """Load the tensors of `optimizer_tensors` and the `state_dict`'s groups into an optimizer of the same parameters.
 
-    Each tensor is laid out in memory as its parameter, however the given one is.
+    Each tensor gets its parameter's memory layout, whatever the given one's.
 
     Raises:
-        ValueError: they are of other parameters; the optimizer is as it was.
+        ValueError: they belong to other parameters; the optimizer is unchanged.
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}

@@ -24,7 +24,7 @@ class Precision:
     `tf32` is float32 whose matrix products and convolutions a GPU may round to 10 bits of mantissa, on NVIDIA's from
     compute capability 8.0 (https://docs.pytorch.org/docs/stable/notes/cuda.html#tf32-on-ampere); elsewhere, and on the
     CPU, it is `fp32`, which rounds nothing. fp16's gradients are scaled so that small ones don't become zero. A type
-    that is switched off on this machine's GPU is `tf32` there.
+    that is switched off for this machine's GPU becomes `tf32` there.
     """
 
     def __init__(self, name: str, device: torch.device) -> None:
@@ -49,7 +49,7 @@ class Precision:
 
     @contextmanager
     def kernels(self, *, search: bool = False) -> Iterator[None]:
-        """Within it, forward and backward passes on a GPU round float32 as the precision allows; of all threads.
+        """Within it, forward and backward passes on a GPU round float32 as the precision allows, in all threads.
 
         Args:
             search: let cuDNN try its algorithms for each new shape and keep the fastest
@@ -77,14 +77,14 @@ class Precision:
     def step(self, optimizer: Optimizer, clip_norm: float, summed: Callable[[Tensor], Tensor] | None = None) -> None:
         """One step of the optimizer with gradients unscaled and, unless `clip_norm` is 0, clipped to that norm.
 
-        With fp16 a step whose gradients overflowed is left out, and the scale lowered.
+        With fp16 a step whose gradients overflowed is skipped, and the scale lowered.
 
         Args:
-            optimizer: whose gradients are there
+            optimizer: its parameters have gradients
             clip_norm: greatest norm of the whole gradient
-            summed: sums a tensor over the processes that hold other parameters of the same model; None for none
+            summed: sums a tensor over processes that have other parameters of the same model; None if there are none
         """
-        begin_state(optimizer)  # the last that may find no memory, so that a step can be taken again
+        begin_state(optimizer)  # the last allocation, so that a step without enough memory can be repeated
         if clip_norm or summed is not None:
             self._scaler.unscale_(optimizer)
         if summed is not None and self._scaler.is_enabled():
@@ -100,25 +100,25 @@ class Precision:
         self._scaler.update()
 
     def _overflow_anywhere(self, optimizer: Optimizer, summed: Callable[[Tensor], Tensor]) -> None:
-        """Let an overflow in one process count in all; as torch's own `ShardedGradScaler` does on GPUs alone."""
+        """Let an overflow in one process count in all, as torch's own `ShardedGradScaler` does, but only on GPUs."""
         noted = self._scaler._per_optimizer_states[id(optimizer)]
         found = sum(noted["found_inf_per_device"].values(), torch.zeros((), device=self._device))
-        anywhere = summed(found).clamp_(max=1)  # fused optimizers leave the step out where it is exactly 1
+        anywhere = summed(found).clamp_(max=1)  # fused optimizers skip the step if it is exactly 1
         noted["found_inf_per_device"] = {torch.device(self._device): anywhere}
 
     def forget_step(self, optimizer: Optimizer) -> None:
-        """Forget what a step that failed half-way had come to, so that it can be taken again."""
+        """Forget the results of a step that failed half-way, so that it can be repeated."""
         if self._scaler.is_enabled():
             self._scaler._per_optimizer_states.clear()
-            for left in ("grad_scale", "found_inf"):  # on a fused optimizer: the scale would count twice
+            for left in ("grad_scale", "found_inf"):  # left on a fused optimizer, the scale would count twice
                 optimizer.__dict__.pop(left, None)
 
     def state(self) -> dict[str, Any]:
-        """Scale and its counters, plain; empty where nothing is scaled."""
+        """The scale and its counters as plain data; empty if nothing is scaled."""
         return dict(self._scaler.state_dict())
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on with what `state` gave."""
+        """Load what `state` returned."""
         if state:
             self._scaler.load_state_dict(state)
 

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 ONE_CYCLE_RISE = 0.3  # share of the trial in which the rate of one-cycle rises
-ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1 / 25e4  # torch's OneCycleLR has the same
+ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1 / 25e4  # as in torch's OneCycleLR
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """It depends only on the epochs done, so that a trial that goes on needs no state of it.
+    """It depends only on the epochs done, so that it has no state to be restored.
 
     Attributes:
         kind: "constant"; "cosine" (Loshchilov and Hutter 2017, without restarts); "one-cycle" (Smith and Topin 2018,
             cosine up and down, momentum left alone); "step"
-        epochs: of the whole trial, those of `probe` aside
-        warmup_epochs: in which the rate rises, linearly except in one-cycle
+        epochs: of the whole trial, without those of `probe`
+        warmup_epochs: epochs in which the rate rises, linearly except in one-cycle
         step_epochs: between two steps
         step_factor: what each step multiplies the rate by
-        probe: epochs before all of it, with a schedule of this kind for themselves, without warmup
-        probe_share: of the highest rate, in these epochs
+        probe: epochs before all others, with their own schedule of this kind, without warmup
+        probe_share: share of the highest rate in these epochs
     """
 
     kind: str
@@ -35,7 +35,7 @@ class Schedule:
 
     @classmethod
     def of(cls, hyperparameters: dict[str, Any], epochs: int, probe: int = 0) -> Schedule:
-        """What a configuration asks for, over a trial of `epochs`, in the first `probe` of which the head learns."""
+        """A configuration's schedule for a trial of `epochs`, in the first `probe` of which only the head learns."""
         epochs = max(1, epochs - probe)
         return cls(
             kind=hyperparameters["schedule"],
@@ -48,7 +48,7 @@ class Schedule:
         )
 
     def __call__(self, done: float) -> float:
-        """The share of the highest rate after `done` epochs, with fractions."""
+        """The share of the highest rate after `done` epochs, which may be a fraction."""
         if done < self.probe:
             steps = max(1, math.ceil(self.probe / 3))
             return self.probe_share * Schedule(self.kind, self.probe, 0.0, steps, self.step_factor)(done)

@@ -16,18 +16,18 @@ from torch.distributed import FileStore, Store, TCPStore  # type: ignore[attr-de
 
 from tuner.train.without_compiler import averaging_gradients
 
-SECONDS = 600.0  # that a process waits for the others, as where one of them reads data that the others have cached
+SECONDS = 600.0  # that a process waits for the others, for instance while one reads data that others have cached
 
 
 @dataclass(frozen=True)
 class Group:
-    """Process number `rank`, from 0, of `size`; what is asked of it is asked of all of them, in the same order."""
+    """Process number `rank`, from 0, of `size`; all processes call the same methods in the same order."""
 
     rank: int = 0
     size: int = 1
 
     def share(self, indices: Tensor) -> Tensor:
-        """The part of a batch's indices [B] that is this process's: parts differ by one at most, none is left out."""
+        """The process's part of a batch's indices [B]: lengths of parts differ by one at most, none is left out."""
         return indices.tensor_split(self.size)[self.rank]
 
     def sum(self, values: Tensor) -> Tensor:
@@ -37,13 +37,13 @@ class Group:
         return values
 
     def highest(self, values: Tensor) -> Tensor:
-        """The highest of each value in any process; the tensor is replaced by it."""
+        """The highest of each value over all processes; the tensor is replaced by it."""
         if self.size > 1:
             torch.distributed.all_reduce(values, torch.distributed.ReduceOp.MAX)
         return values
 
     def joined(self, part: Tensor) -> Tensor:
-        """The rows of all processes one after the other, of a part [N, ...] whose lengths may differ by one."""
+        """The rows of all processes one after the other, from parts [N, ...] whose lengths may differ by one."""
         if self.size == 1:
             return part
         rows = self.sum(torch.tensor([len(part)], device=part.device))
@@ -56,13 +56,13 @@ class Group:
         return torch.cat([one[:length] for one, length in zip(parts, lengths, strict=True)])
 
     def gathered(self, part: object) -> list[Any]:
-        """The values of all processes, in their order, on process 0; nothing on the others."""
+        """On process 0 the values of all processes, in their order; nothing on the others."""
         found: list[Any] | None = [None] * self.size if self.rank == 0 else None
         torch.distributed.gather_object(part, found)
         return found or []
 
     def told(self, values: list[Any]) -> list[Any]:
-        """The values of process 0, sent to all processes; a list of as many values."""
+        """The values of process 0, sent to all processes, in a list of the same length."""
         if self.size > 1:
             torch.distributed.broadcast_object_list(values, 0)
         return values
@@ -78,8 +78,8 @@ class Group:
     def synchronised(self, module: nn.Module, *, some_unused: bool = False) -> nn.Module:
         """The module with its gradients averaged over all processes in each backward pass.
 
-        It has to be made again when other parameters learn. Buffers are those of process 0. `some_unused`: whether
-        there are parameters that the output doesn't depend on.
+        It has to be created again when other parameters learn. Buffers are those of process 0. `some_unused`: whether
+        the output doesn't depend on some parameters.
         """
         device = next(module.parameters()).device
         return averaging_gradients(
@@ -94,7 +94,7 @@ ALONE = Group()
 
 
 def without_synchronising(forward: Callable[[Tensor], Tensor], *, last: bool) -> AbstractContextManager[object]:
-    """Within it, unless it is the last one of a step, a backward pass adds to the gradients of this process alone."""
+    """Within it a backward pass, unless it is a step's last one, only adds to the gradients of this process."""
     if last or not isinstance(forward, nn.parallel.DistributedDataParallel):
         return nullcontext()
     kept: AbstractContextManager[object] = forward.no_sync()
@@ -105,11 +105,11 @@ def without_synchronising(forward: Callable[[Tensor], Tensor], *, last: bool) ->
 def joined(rank: int, size: int, meeting: str | Path, device: torch.device | str = "cpu") -> Iterator[Group]:
     """Join the group of processes, and leave it at the end.
 
-    Not after an exception: leaving NCCL waits for the others, which may wait for this process. So this process has to
-    end.
+    After an exception it isn't left: NCCL would wait for the others, which may wait for this process. So this process
+    has to end.
 
-    What lies on GPUs is exchanged by NCCL, what lies on the host by gloo. On one machine over loopback; a file needs no
-    port that another trial could take.
+    Tensors on GPUs are exchanged by NCCL, those on the host by gloo; on one machine over loopback. A file needs no port
+    that another trial could take.
 
     Args:
         rank: number of this process, from 0

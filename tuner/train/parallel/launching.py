@@ -1,8 +1,8 @@
 """Processes that train a trial together: starts them, gets the result of each epoch, and ends all of them.
 
-Each is `python -m tuner.train.parallel.rank`, with a connection to the one that started it. They do the same at the
-same time, so every message goes to all of them, and the first one answers. If one fails or dies, the others would wait
-for it forever, so all are killed.
+Each is `python -m tuner.train.parallel.rank`, with a connection to the process that started it. All do the same at the
+same time, so every message goes to all, and the first one answers. If one fails or dies, the others would wait for it
+forever, so all are killed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from tuner.machine import python_environment
 from tuner.temporary import OwnedFolder
 
 LOST = "lost"
-SHOW_STACKS = signal.SIGURG  # a process ignores it until it knows what to do
-# glibc's malloc, which else gives freed tensors back to the kernel and takes them again, page by page, in every step:
-# with the gradients of DistributedDataParallel in between that costs two processes a tenth of their time
+SHOW_STACKS = signal.SIGURG  # ignored until a handler is set
+# glibc's malloc would return freed tensors to the kernel and request them again, page by page, in every step: with the
+# gradients of DistributedDataParallel in between that costs two processes a tenth of their time
 KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**32), "MALLOC_MMAP_THRESHOLD_": str(2**32)}
-SECONDS_FOR_THE_FIRST = 5.0  # that a process which was left alone waits for the one that failed before it
+SECONDS_FOR_THE_FIRST = 5.0  # that a process that failed because of another one waits for that one's report
 
 
 @dataclass(frozen=True)
 class Task:
-    """What the processes are to train.
+    """What the processes train.
 
     Attributes:
         pickled: the trial's declaration
@@ -45,10 +45,10 @@ class Task:
         seed: of the trial
         split_seed: of the study
         threads: of each process
-        strategy: name of one with a process for each device; None for one process alone
+        strategy: name of a strategy with a process for each device; None for a single process
         halvings: how often memory ran out
-        first_pass_fits: whether it didn't in a pass over a whole batch without gradient, as far as is known
-        checkpoints: folders to go on from, the newest first; one that is damaged is skipped
+        first_pass_fits: whether memory was enough for a pass over a whole batch without gradient, as far as is known
+        checkpoints: folders from which to go on, the newest first; damaged ones are skipped
     """
 
     pickled: bytes
@@ -66,13 +66,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception of a process, for the one that started it.
+    """An exception of a process, sent to the process that started it.
 
     Attributes:
-        cause: as `describe_failure` has it, and the next two
-        message: in one line
-        traceback: in that process
-        left_alone: whether it was caused by another process that failed before
+        cause: from `describe_failure`, like the next two
+        message: one line
+        traceback: of that process
+        left_alone: whether the earlier failure of another process caused it
         remedy: what all processes could try if memory ran out, see `tuner.train.step`; None for nothing
     """
 
@@ -93,11 +93,11 @@ class Epoch:
 
 
 class RankLost(Exception):  # noqa: N818 -- what happened
-    """A process died silently, as when it is killed."""
+    """A process died silently, for instance because it was killed."""
 
 
 class RankFailed(TrialError):  # noqa: N818
-    """A process raised an exception; `cause` is its."""
+    """A process raised an exception, with this `cause`."""
 
     def __init__(self, message: str, cause: str) -> None:
         super().__init__(message)
@@ -105,11 +105,11 @@ class RankFailed(TrialError):  # noqa: N818
 
 
 class Place(ABC):
-    """Where a process of a trial lives."""
+    """Where a process of a trial runs."""
 
     @abstractmethod
     def start(self) -> None:
-        """Begin to start the process."""
+        """Start the process, without waiting for it."""
 
     @abstractmethod
     def connected(self) -> tuple[Connection[Any, Any], str]:
@@ -121,19 +121,19 @@ class Place(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """End it now, whatever it does; nothing where it never started."""
+        """End the process now, whatever it does; does nothing if it never started."""
 
     @abstractmethod
     def show_stacks(self) -> None:
-        """Let it print what its threads do, whatever that is; nothing where it never started."""
+        """Let the process print what its threads do; does nothing if it never started."""
 
     @abstractmethod
     def ending(self) -> str:
-        """How it ended by itself, as "was killed by signal 9"."""
+        """How the process ended, such as "was killed by signal 9"."""
 
 
 class Here(Place):
-    """On this machine: on a device that this process sees, "cpu" or "cuda:1".
+    """A place on this machine: a device that this process sees, "cpu" or "cuda:1".
 
     It prints into the file descriptor `output`, or to where this process does.
     """
@@ -157,7 +157,7 @@ class Here(Place):
         return self._connection, self._own
 
     def environment(self) -> dict[str, str]:
-        """Of the process, before its device is made the only one."""
+        """The process's environment, before its device is made the only visible one."""
         return rank_environment()
 
     def kill(self) -> None:
@@ -177,15 +177,15 @@ class Here(Place):
 
 
 class Ranks:
-    """The processes of a trial, from `with` to its end."""
+    """The processes of a trial, for the length of a `with` block."""
 
     def __init__(self, task: Task, places: Sequence[Place], meeting: str | None = None) -> None:
         """Start one process in each of the places.
 
         Args:
-            task: theirs
+            task: what they train
             places: the first one is on this machine
-            meeting: where they meet: "HOST:PORT" of a store; None for a file, where all are on this machine
+            meeting: where they meet: "HOST:PORT" of a store; None for a file, if all are on this machine
 
         Raises:
             RankLost: one can't be started.
@@ -203,7 +203,7 @@ class Ranks:
                 self._connections.append(connection)
                 devices.append(device)
             for rank, (connection, device) in enumerate(zip(self._connections, devices, strict=True)):
-                with suppress(OSError):  # it died, which is found out with its first answer
+                with suppress(OSError):  # it died; this is noticed when its first answer is read
                     connection.send((task, rank, len(self.places), meeting, device))
         except BaseException:
             self.kill()
@@ -248,7 +248,7 @@ class Ranks:
     def _all(self, order: str) -> Any:
         """Send a message to all, and wait for all; returns the answer of the first one."""
         for connection in self._connections:
-            with suppress(OSError):  # it died, which is found out below
+            with suppress(OSError):  # it died; this is noticed below
                 connection.send(order)
         answers: dict[int, Any] = {}
         failure: tuple[int, Failure] | None = None
@@ -283,10 +283,10 @@ class Ranks:
 
 
 def rank_command(connection: str) -> list[str]:
-    """The command of a process that this one starts, and whose end it won't outlive.
+    """The command of a process that this one starts, and that ends with this one.
 
     Args:
-        connection: number of an inherited file descriptor, or HOST:PORT, whose key comes in by its standard input
+        connection: number of an inherited file descriptor, or HOST:PORT, whose key is sent to its standard input
     """
     return [sys.executable, "-m", "tuner.train.parallel.rank", connection, str(os.getpid())]
 
@@ -303,7 +303,7 @@ def ending_of(process: subprocess.Popen[bytes]) -> str:
 
 
 def _seeing_only(device: str, environment: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """The device's name where no other can be seen, and the environment in which that is so."""
+    """The device's name if no other is visible, and the environment that makes it so."""
     kind, _, index = device.partition(":")
     if kind != "cuda":
         return device, dict(environment)

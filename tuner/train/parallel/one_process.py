@@ -36,7 +36,7 @@ class OneProcess(Strategy):
 
     @property
     def least_batch(self) -> int:
-        """Images that a batch needs."""
+        """The least number of images in a batch."""
         return LEAST_BATCH * self.gpus
 
     def place(
@@ -67,7 +67,7 @@ class OneProcess(Strategy):
 class BalancedOneProcess(OneProcess):
     """Each GPU computes the loss of its own images as well ("balanced_dp").
 
-    So nothing but these sums come together, and the first GPU needs no more memory than the others.
+    So only these sums are gathered, and the first GPU needs no more memory than the others.
     """
 
     name = "balanced_dp"
@@ -81,17 +81,17 @@ class BalancedOneProcess(OneProcess):
         )
 
     def forward(self, module: nn.Module, precision: Precision) -> Callable[[Tensor], Tensor]:
-        """The module as it is: the losses are on all GPUs."""
+        """The module unchanged: the losses are computed on all GPUs."""
         return module
 
 
 class EvenParallel(nn.DataParallel[nn.Module]):
-    """Shares of a batch differ by one image at most; torch's own could leave the last GPU a single one."""
+    """Shares of a batch differ by at most one image; torch's own may leave a single image for the last GPU."""
 
     def scatter(
         self, inputs: tuple[Tensor, ...], kwargs: dict[str, Any] | None, device_ids: Sequence[Any]
     ) -> tuple[list[tuple[Tensor, ...]], list[dict[str, Any]]]:
-        """Tensors [B, ...] shared out among devices; a device without images is left out."""
+        """Tensors [B, ...] divided among devices; a device without images is left out."""
         used = device_ids[: len(inputs[0])]
         shares = zip(*(one.tensor_split(len(used)) for one in inputs), strict=True)
         moved = [
@@ -102,7 +102,7 @@ class EvenParallel(nn.DataParallel[nn.Module]):
 
 
 class InPrecision(nn.Module):
-    """A module whose forward pass says itself what it computes in: `DataParallel`'s threads wouldn't know."""
+    """A module whose forward pass sets its own precision, which `DataParallel`'s threads don't inherit."""
 
     def __init__(self, module: nn.Module, precision: Precision) -> None:
         super().__init__()
@@ -142,16 +142,16 @@ class BalancedStep(TrainingStep):
 
 
 class Losses(nn.Module):
-    """A module with its objective: the sum of the losses [1] of images, on their device."""
+    """A module with its objective: returns the sum of the losses [1] of images, on their device."""
 
     def __init__(self, forward: Callable[[Tensor], Tensor], objective: Objective, precision: Precision) -> None:
         super().__init__()
         self.module, self._objective, self._precision = forward, objective, precision
         self.class_weights: Tensor | None
-        self.register_buffer("class_weights", objective.class_weights)  # goes to each GPU
+        self.register_buffer("class_weights", objective.class_weights)  # copied to each GPU
 
     def forward(self, images: Tensor, targets: Tensor) -> Tensor:
-        """Of images [B, ...] and targets [B] int64 or [B, classes]."""
+        """The sum for images [B, ...] and targets [B] int64 or [B, classes]."""
         with self._precision.arithmetic():
             logits = self.module(images)
         return replace(self._objective, class_weights=self.class_weights).total(logits, targets)[None]

@@ -52,7 +52,7 @@ def main(connection: Connection[Any, Any]) -> None:
         left_alone = left_alone and not is_out_of_memory(error)
         remedy = getattr(error, "remedy", SMALLER if trainer else None)
         connection.send(replace(Failure(*describe_failure(error)), left_alone=left_alone, remedy=remedy))
-        os._exit(1)  # what ends by itself would part from the others first
+        os._exit(1)  # a normal exit would first leave the group, which waits for the others
 
 
 def _serve(trainer: Trainer, task: Task, connection: Connection[Any, Any]) -> None:
@@ -71,20 +71,20 @@ def _serve(trainer: Trainer, task: Task, connection: Connection[Any, Any]) -> No
             problems, said = [], len(trainer.notes)
             connection.send(Epoch(trainer.epoch, metrics, notes))
         else:
-            checkpoint = trainer.snapshot()  # all of them, as the loss is summed
+            checkpoint = trainer.snapshot()  # by all processes, because the loss is summed
             if trainer.parts.strategy.group.rank == 0:
                 write_checkpoint(Path(order), checkpoint)
             connection.send(None)
 
 
 def _connected(to: str) -> Connection[Any, Any]:
-    """The connection to the one that started this process, by an inherited descriptor or by HOST:PORT."""
+    """The connection to the process that started this one, by an inherited descriptor or by HOST:PORT."""
     host, _, port = to.rpartition(":")
     return Client((host, int(port)), authkey=sys.stdin.buffer.read()) if host else Connection(int(to))
 
 
 def _end_with(parent: int) -> None:
-    """Let the kernel kill this process when the one that started it is gone, however it went, or went already."""
+    """Let the kernel kill this process when the one that started it ends in any way, or has ended already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -93,7 +93,7 @@ def _end_with(parent: int) -> None:
 
 if __name__ == "__main__":
     _end_with(int(sys.argv[2]))
-    for stream in (sys.stdout, sys.stderr):  # each line at once: a process that is killed keeps nothing back
+    for stream in (sys.stdout, sys.stderr):  # each line at once, so that a killed process loses none
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
-    faulthandler.register(SHOW_STACKS, all_threads=True)  # by the kernel's signal: also where C code hangs
+    faulthandler.register(SHOW_STACKS, all_threads=True)  # by a signal handler in C: also if C code hangs
     main(_connected(sys.argv[1]))

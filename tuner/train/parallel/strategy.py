@@ -25,7 +25,7 @@ from tuner.trial import HYPERPARAMETERS
 if TYPE_CHECKING:
     from tuner.train.evaluation import Evaluator
 
-LEAST_BATCH = int(HYPERPARAMETERS["batch_size"].low)  # batch norm has no statistics of a single value
+LEAST_BATCH = int(HYPERPARAMETERS["batch_size"].low)  # batch norm needs more than a single value
 Normalise = Callable[[Tensor], Tensor]
 Images = Callable[[int], Tensor]
 
@@ -37,7 +37,7 @@ class Strategy:
         group: the processes that train together
         draws: whether this process needs the images of a batch
         gpus: how many this process drives, if any
-        keeps_features: whether a frozen backbone's features may be computed once and stand for the images
+        keeps_features: whether a frozen backbone's features may be computed once and replace the images
     """
 
     draws = True
@@ -49,11 +49,11 @@ class Strategy:
 
     @property
     def least_batch(self) -> int:
-        """Images that a batch needs."""
+        """The least number of images in a batch."""
         return LEAST_BATCH * self.group.size
 
     def part_of(self, batch_size: int) -> int:
-        """Images of a batch that go through this device's network at once, as long as memory doesn't run out."""
+        """How many images of a batch go through this device's network at once, unless memory runs out."""
         return -(-batch_size // self.group.size)
 
     def place(
@@ -64,7 +64,7 @@ class Strategy:
         Args:
             network: on the CPU, as it was built
             device: of this process
-            images: gives that many examples [B, C, H, W] on the device, normalised
+            images: returns so many examples [B, C, H, W] on the device, normalised
             precision: of the arithmetic
             chosen: hyperparameters
 
@@ -72,7 +72,7 @@ class Strategy:
             What the user should know, in sentences.
 
         Raises:
-            StudyError: the network can't be trained so.
+            StudyError: the network can't be trained with this strategy.
         """
         network.module.to(device)
         if device.type == "cuda":
@@ -80,7 +80,7 @@ class Strategy:
         return ()
 
     def batches(self, split: Split, batches: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
-        """Images and labels of each of the batches, given by their indices [B], that are this process's."""
+        """The process's images and labels of each of the batches, given by their indices [B]."""
         return split.batches([self.group.share(batch) for batch in batches], device)
 
     def make_step(
@@ -99,26 +99,26 @@ class Strategy:
         )
 
     def forward(self, module: nn.Module, precision: Precision) -> Callable[[Tensor], Tensor] | None:
-        """What training images go through in place of the network or its head; None for those themselves."""
+        """The callable for training images that replaces the network or its head; None for no replacement."""
         return None
 
     def parameters_changed(self) -> None:
-        """Other parameters learn than before."""
+        """To be called when other parameters learn than before."""
 
     def logits(self, evaluator: Evaluator, module: nn.Module, split: Split, normalise: Normalise) -> Tensor:
-        """Answers [N, classes] to all of a split, known to each process that trains along."""
+        """The logits [N, classes] of a whole split, on each process that trains."""
         if len(split) < self.group.size:
             return evaluator.logits(module, split, normalise)
         part = self.group.share(torch.arange(len(split)))
         return self.group.joined(evaluator.logits(module, split, normalise, part))
 
     def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Copies on the host of named tensors: on process 0 of all, wherever they are."""
+        """Copies of named tensors on the host; process 0 gets those of all processes."""
         return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
 class Replicas(Strategy):
-    """Each process trains a copy of the network on its part of every batch; gradients are averaged on the way back.
+    """Each process trains a copy of the network on its part of every batch; backward passes average the gradients.
 
     By torch's `DistributedDataParallel` (Li et al. 2020).
     """
@@ -145,17 +145,17 @@ class Replicas(Strategy):
         return self._synchronised
 
     def parameters_changed(self) -> None:
-        """A synchronised module is made for fixed learning parameters, so it is made again."""
+        """A synchronised module is made for fixed learning parameters, so it is created again."""
         self._synchronised = None
 
     def logits(self, evaluator: Evaluator, module: nn.Module, split: Split, normalise: Normalise) -> Tensor:
-        """See `Strategy.logits`: of one model, that of process 0, whose batch norms have seen other images."""
+        """See `Strategy.logits`: all with process 0's buffers, because each process's batch norms saw other images."""
         self.group.align(module.buffers())
         return super().logits(evaluator, module, split, normalise)
 
 
 def _some_unused(module: nn.Module, images: Tensor) -> bool:
-    """Whether the answers to images [B, C, H, W] leave parameters out."""
+    """Whether the outputs for images [B, C, H, W] don't depend on some parameters."""
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     modes = {layer: layer.training for layer in module.modules()}
     answers: Tensor = module.eval()(images)

@@ -13,17 +13,17 @@ from torch import Tensor, nn
 
 from tuner.train.parallel.pipeline.chain import Chain
 
-ROUNDS = 5  # of which the fastest counts, as other processes only ever make one slower
+ROUNDS = 5  # the fastest counts, because other processes can only make one slower
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one block.
+    """The cost of one block.
 
     Attributes:
-        seconds: forward, and backward if asked for
-        shape: of what goes on to the next block, without the axis of the images
-        dtype: of that
+        seconds: forward, and backward if requested
+        shape: of the output to the next block, without the axis of the images
+        dtype: of this output
     """
 
     seconds: float
@@ -36,7 +36,8 @@ def measure(
 ) -> list[Cost]:
     """Run block after block, in evaluation mode, each on the device of `images` [B, C, H, W] while it is measured.
 
-    As in training, there is no gradient with respect to the images: it would make the first block the dearest by far.
+    As in training, there is no gradient with respect to the images: it would make the first block by far the most
+    expensive.
     """
     costs, values, home = [], images, next(chain.module.parameters()).device
     modes = {layer: layer.training for layer in chain.module.modules()}
@@ -55,7 +56,7 @@ def measure(
 
 
 def balanced(seconds: Sequence[float], stages: int) -> tuple[int, ...]:
-    """Where each stage starts so that the slowest one is as fast as can be.
+    """Where each stage starts so that the slowest one is as fast as possible.
 
     Linear partitioning by dynamic programming.
 

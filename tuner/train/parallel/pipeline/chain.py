@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 
 from tuner.errors import StudyError
 
-ENOUGH = 0.5  # of the parameters in one block is not too many: submodules then stay whole
+ENOUGH = 0.5  # share of the parameters that one block may have for submodules to stay whole
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Block:
     """The part of a network between two places where a single tensor is passed on.
 
     Attributes:
-        name: of its first submodule with parameters, as in "layer2.0"
+        name: of its first submodule with parameters, such as "layer2.0"
         nodes: of the traced graph
         tensors: dotted names of the parameters and buffers that it uses
     """
@@ -30,20 +30,20 @@ class Block:
 
 @dataclass(frozen=True)
 class Chain:
-    """The blocks of a network, from the input to the output; its submodules stay the network's own."""
+    """The blocks of a network, from the input to the output; their submodules are the network's own."""
 
     module: nn.Module
     blocks: tuple[Block, ...]
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Of the blocks."""
+        """The blocks' names."""
         return tuple(block.name for block in self.blocks)
 
     def part(self, start: int, stop: int, root: nn.Module | None = None) -> nn.Module:
         """The blocks from `start` up to `stop` as a module of one tensor, made of the network's own submodules.
 
-        They are those of `root` where it is given, a copy of the network.
+        If `root`, a copy of the network, is given, its submodules are used.
         """
         nodes = [node for block in self.blocks[start:stop] for node in block.nodes]
         graph, copies = fx.Graph(), {}
@@ -61,21 +61,21 @@ class Chain:
 
 
 def find_chain(module: nn.Module, name: str) -> Chain:
-    """The blocks of a network whose forward pass torch.fx can trace; residual blocks, say, of a ResNet.
+    """The blocks of a network whose forward pass torch.fx can trace, such as the residual blocks of a ResNet.
 
     Args:
         module: takes one tensor, returns one
         name: for the message
 
     Raises:
-        StudyError: it can't be traced, does otherwise in training than in evaluation, or is of one block.
+        StudyError: it can't be traced, differs between training and evaluation, or has only one block.
     """
     problem, found = "one block that can't be taken apart", []
     modes = {layer: layer.training for layer in module.modules()}
     for tracer in (_Containers, _Everything):
         try:
             graphs = [tracer().trace(module.train(mode)) for mode in (True, False)]
-        except Exception as error:  # whatever the user's own forward raises under tracing
+        except Exception as error:  # a user's forward may raise anything under tracing
             problem = (str(error).strip().splitlines() or [type(error).__name__])[0]
             continue
         finally:
@@ -96,7 +96,7 @@ def find_chain(module: nn.Module, name: str) -> Chain:
 
 
 class _Containers(fx.Tracer):
-    """Looks into the network itself and into `nn.Sequential`; other submodules are taken whole."""
+    """Looks into the network itself and into `nn.Sequential`; other submodules stay whole."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return type(m) is not nn.Sequential
@@ -111,13 +111,13 @@ class _Everything(fx.Tracer):
 
 
 def _largest_share(chain: Chain) -> float:
-    """Of the parameters, in one block."""
+    """The largest share of the parameters in one block."""
     counts = {name: parameter.numel() for name, parameter in chain.module.named_parameters()}
     return max(sum(counts.get(name, 0) for name in block.tensors) for block in chain.blocks) / sum(counts.values())
 
 
 def _blocks(module: nn.Module, graph: fx.Graph) -> list[Block]:
-    """Cut after each node that alone is used later, as long as both sides have parameters of their own."""
+    """Cut after each node that is the only one used later, if both sides have parameters of their own."""
     nodes = [node for node in graph.nodes if node.op != "output"]
     output = next(node for node in graph.nodes if node.op == "output")
     place = {node: index for index, node in enumerate(nodes)}
@@ -136,7 +136,7 @@ def _blocks(module: nn.Module, graph: fx.Graph) -> list[Block]:
 
 
 def _tensors(module: nn.Module, nodes: Sequence[fx.Node]) -> frozenset[str]:
-    """Dotted names of the parameters and buffers that nodes use; what has several names has its first."""
+    """Dotted names of the parameters and buffers that nodes use; of several names of one tensor the first."""
     first: dict[int, str] = {}
     canonical = {name: first.setdefault(id(tensor), name) for name, tensor in _all_names(module, "")}
     found: set[str] = set()
@@ -155,7 +155,7 @@ def _all_names(module: nn.Module, prefix: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def _unshared(pieces: list[tuple[list[fx.Node], frozenset[str]]]) -> list[tuple[list[fx.Node], frozenset[str]]]:
-    """Pieces that use the same tensors made one, with all between them."""
+    """Merge pieces that use the same tensors, with all pieces between them."""
     joined: list[tuple[list[fx.Node], frozenset[str]]] = []
     for nodes, tensors in pieces:
         first = next((index for index, (_, earlier) in enumerate(joined) if earlier & tensors), len(joined))
@@ -165,7 +165,7 @@ def _unshared(pieces: list[tuple[list[fx.Node], frozenset[str]]]) -> list[tuple[
 
 
 def _with_parameters(module: nn.Module, pieces: list[tuple[list[fx.Node], frozenset[str]]]) -> list[Block]:
-    """Each piece without parameters joins the one before it, or after it at the beginning."""
+    """Merge each piece without parameters with the one before it, or after it at the beginning."""
     parameters = {name for name, _ in module.named_parameters()}
     blocks: list[tuple[list[fx.Node], frozenset[str]]] = []
     for nodes, tensors in pieces:
@@ -177,7 +177,7 @@ def _with_parameters(module: nn.Module, pieces: list[tuple[list[fx.Node], frozen
 
 
 def _name(module: nn.Module, nodes: Sequence[fx.Node], index: int) -> str:
-    """Of the first submodule with parameters; transformers have blocks without."""
+    """The name of the first submodule with parameters; transformers have blocks without any."""
     names = [str(node.target) for node in nodes if node.op == "call_module"]
     weighted = (name for name in names if next(module.get_submodule(name).parameters(), None) is not None)
     return next(weighted, f"block {index}")

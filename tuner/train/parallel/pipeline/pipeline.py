@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from tuner.train.evaluation import Evaluator
 
 MICRO_BATCHES_PER_STAGE = 4  # by default: (p - 1) / (5 p - 1) of the time is then idle, a ninth to a fifth
-MEASURED_IMAGES = 16  # at most, that the cost of a block is measured with
+MEASURED_IMAGES = 16  # the most images with which the cost of a block is measured
 MICRO_BATCHES = "micro-batches"
 
 
 class Pipeline(Strategy):
-    """Each process holds a stage of the network, one after the other; the rest of it has no memory ("meta" tensors).
+    """Each process holds one of the successive stages of the network; the rest takes no memory ("meta" tensors).
 
     Names, and which parameters learn, are those of the whole network everywhere, so that optimizers, checkpoints and
     fine-tuning need not know of the split.
@@ -48,11 +48,11 @@ class Pipeline(Strategy):
 
     @property
     def least_batch(self) -> int:
-        """Images that a batch needs."""
+        """The least number of images in a batch."""
         return LEAST_BATCH
 
     def part_of(self, batch_size: int) -> int:
-        """Images of a micro-batch."""
+        """The number of images in a micro-batch."""
         return max(min(LEAST_BATCH, batch_size), batch_size // self._micro_batches)
 
     def place(
@@ -90,7 +90,7 @@ class Pipeline(Strategy):
         )
 
     def batches(self, split: Split, batches: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
-        """See `Strategy.batches`: all of them where the first stage is, elsewhere none."""
+        """See `Strategy.batches`: all images on the first stage, none elsewhere."""
         if self.draws:
             yield from split.batches(batches, device)
         else:
@@ -105,7 +105,7 @@ class Pipeline(Strategy):
         )
 
     def forward(self, module: nn.Module, precision: Precision) -> Callable[[Tensor], Tensor]:
-        """The module itself: a stage can't be compiled on its own account, as the others wait for it."""
+        """The module itself: a stage isn't compiled alone, because the others wait for it."""
         return module
 
     def logits(self, evaluator: Evaluator, module: nn.Module, split: Split, normalise: Normalise) -> Tensor:
@@ -138,12 +138,12 @@ class Pipeline(Strategy):
         return {name: everything[name] for name in [*names, *sorted(everything.keys() - tensors.keys())]}
 
     def learning(self) -> tuple[bool, bool]:
-        """Whether parameters learn in the stages before this one, and in it."""
+        """Whether parameters learn in the stages before this one, and in this one."""
         learns = [any(parameter.requires_grad for parameter in stage) for stage in self._stages]
         return any(learns[: self.group.rank]), learns[self.group.rank]
 
     def handed_over(self, targets: Tensor) -> Tensor:
-        """The targets of a batch where the losses are computed: they start where the images do.
+        """The targets of a batch on the last stage, where losses are computed; they come from the first stage.
 
         Args:
             targets: [B] int64 or [B, classes] float32 on the first stage; elsewhere any B values on the device
@@ -168,7 +168,7 @@ class Pipeline(Strategy):
     def _agree(
         self, chain: Chain, examples: Tensor, precision: Precision, chosen: dict[str, Any]
     ) -> tuple[tuple[int, ...], list[Link]]:
-        """Where stages start, and what is passed on before each block and at the end.
+        """Agree on where stages start, and what is passed on before each block and at the end.
 
         Process 0 measures, and tells the others.
         """
@@ -236,7 +236,7 @@ class PipelineStep(TrainingStep):
             if is_out_of_memory(cause):
                 reason = first_line(cause)
                 raise TrialOutOfMemory(f"{size} images at once don't fit into memory ({reason})", SMALLER) from error
-            raise cause from None  # without torch's own words, which say nothing but shapes
+            raise cause from None  # without torch's own message, which only has shapes
         return total
 
     def _backward(self, images: Tensor, targets: Tensor) -> Tensor:
@@ -253,7 +253,7 @@ class PipelineStep(TrainingStep):
             total.add_(mean.detach())
             return self._precision.scaled(mean)
 
-        self._precision.scaled(total)  # on every stage the scale is known from the first step on
+        self._precision.scaled(total)  # every stage then knows the scale from the first step on
         for part, size, chunks in runs:
             stage.train(
                 images[part] if stage.first else None,
@@ -281,10 +281,10 @@ def equal_runs(images: int, size: int) -> list[tuple[slice, int, int]]:
 
 
 def split_at(chain: Chain, names: str | None, stages: int) -> tuple[int, ...] | None:
-    """Where stages start by the names of the blocks that all but the first one start with; None without names.
+    """Where stages start, by the names of the first blocks of all stages except the first one; None without names.
 
     Raises:
-        StudyError: there are other numbers of blocks or stages, or no such blocks in this order.
+        StudyError: the numbers of blocks or stages differ, or there are no such blocks in this order.
     """
     if len(chain.blocks) < stages:
         raise StudyError(
@@ -304,7 +304,7 @@ def split_at(chain: Chain, names: str | None, stages: int) -> tuple[int, ...] | 
 
 
 def keep_only(module: nn.Module, names: frozenset[str], device: torch.device) -> None:
-    """Bring parameters and buffers of these dotted names to a device; let the others go ("meta" tensors)."""
+    """Move parameters and buffers with these dotted names to a device; free the others ("meta" tensors)."""
     own = {id(tensor) for name, tensor in _tensors(module) if name in names}
     for layer in module.modules():
         for name, parameter in list(layer.named_parameters(recurse=False)):

@@ -25,12 +25,12 @@ class Link:
     dtype: torch.dtype
 
     def buffer(self, images: int, device: torch.device | str = "meta", *, learns: bool = False) -> Tensor:
-        """Room for this many images."""
+        """An empty tensor for this many images."""
         return torch.empty(images, *self.shape, dtype=self.dtype, device=device, requires_grad=learns)
 
 
 class Clock:
-    """Adds up how long the device computes, once it has been asked for that."""
+    """Adds up how long the device computes, from the first call of `take` on."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._goes = device, False
@@ -39,7 +39,7 @@ class Clock:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Count what is computed within."""
+        """Count the time of what is computed within the block."""
         if not self._goes:
             yield
         elif self._device.type == "cuda":
@@ -54,7 +54,7 @@ class Clock:
             self._seconds += time.perf_counter() - begun
 
     def take(self) -> float:
-        """Seconds since the last time this was asked; 0 the first time."""
+        """Seconds of computing since the last call; 0 the first time."""
         self._goes = True
         if self._events:
             torch.cuda.synchronize(self._device)
@@ -64,11 +64,11 @@ class Clock:
 
 
 class Stage:
-    """A process's part of the network, and how micro-batches stream through it.
+    """A process's part of the network, and how micro-batches are streamed through it.
 
     Schedules are torch's: one forward, one backward in turn (PipeDream-flush, Narayanan et al. 2021), which holds the
-    activations of as many micro-batches as there are stages; GPipe's (Huang et al. 2019) where there are fewer
-    micro-batches than stages.
+    activations of as many micro-batches as there are stages; GPipe (Huang et al. 2019) if there are fewer micro-batches
+    than stages.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Stage:
         before: Link,
         after: Link,
     ) -> None:
-        """Stage number `index`, from 0, of `count`, between two links; of the first and last one the ends."""
+        """Stage number `index`, from 0, of `count`, between two links; at both ends these are the network's own."""
         self.index, self.count, self.device = index, count, device
         self.before, self.after = before, after
         self._busy, self._whole = Clock(device), Clock(device)
@@ -92,12 +92,12 @@ class Stage:
 
     @property
     def first(self) -> bool:
-        """Whether it takes the images."""
+        """Whether this stage takes the images."""
         return self.index == 0
 
     @property
     def last(self) -> bool:
-        """Whether it gives the logits."""
+        """Whether this stage gives the logits."""
         return self.index == self.count - 1
 
     def train(
@@ -114,13 +114,13 @@ class Stage:
         """Add the gradients of some micro-batches to this part's parameters.
 
         Args:
-            images: [chunks * size, C, H, W], of the first stage
-            targets: of the last stage, the same number
-            loss: of the logits and targets of a micro-batch; on the last stage
-            size: images of a micro-batch
-            chunks: micro-batches
+            images: [chunks * size, C, H, W], on the first stage
+            targets: on the last stage, the same number
+            loss: from the logits and targets of a micro-batch; on the last stage
+            size: images in a micro-batch
+            chunks: number of micro-batches
             learns_before: whether any stage before this one has parameters that learn
-            learns: whether this one has
+            learns: whether this stage has such parameters
         """
         self._loss = loss
         key = (size, chunks, learns_before, learns)
@@ -131,18 +131,18 @@ class Stage:
             self._schedules[key].step(*given, target=targets if self.last else None, return_outputs=False)
 
     def take_seconds(self) -> tuple[float, float]:
-        """How long this stage computed, and how long it took part, in training since this was asked last.
+        """How long this stage computed, and how long it took part, in training since the last call.
 
-        Clocks go from the first time on that this is asked.
+        Clocks start with the first call.
         """
         return self._busy.take(), self._whole.take()
 
     def stream(self, module: nn.Module, batches: Iterator[Tensor] | list[int]) -> list[Tensor]:
-        """Pass batch after batch on without gradients; on the last stage what comes out.
+        """Pass batch after batch on without gradients; yields the outputs on the last stage.
 
         Args:
             module: the part, or a copy of it with other weights
-            batches: images [B, C, H, W] of the first stage, numbers of images of the others
+            batches: images [B, C, H, W] on the first stage, numbers of images on the others
         """
         part, found = Part(module, self._part.arithmetic), []
         sent: list[tuple[torch.distributed.Work, Tensor]] = []
@@ -185,7 +185,7 @@ class Stage:
 
 
 class TimedStage(PipelineStage):
-    """Torch's stage with a clock that runs while it computes, and stands while it waits."""
+    """Torch's stage with a clock that runs while it computes, and stops while it waits."""
 
     clock: Clock
 
@@ -201,7 +201,7 @@ class TimedStage(PipelineStage):
 
 
 class Part(nn.Module):
-    """A part of a network in some arithmetic; what it passes on lies in memory as other processes expect it."""
+    """A part of a network in some arithmetic; its output has the memory layout that other processes expect."""
 
     def __init__(self, module: nn.Module, arithmetic: Callable[[], AbstractContextManager[object]]) -> None:
         super().__init__()
