@@ -291,6 +291,24 @@ def test_a_driver_that_came_is_waited_for_until_its_cluster_must_have_been_start
     assert (found.state, found.run, found.rebooted) == ("gone", "somewhere", True)
 
 
+@pytest.mark.parametrize(
+    ("kind", "study", "options", "gpus"),
+    [
+        ("gpu", "study.py", {}, 0.5),
+        ("gpu", "study.py", {"gpus": 1}, 1),
+        ("gpu", None, {}, None),  # a run that goes on knows
+        ("cpu", "study.py", {}, None),
+    ],
+)
+def test_a_driver_is_told_of_gpus_whose_nodes_may_not_be_there_yet(
+    tmp_path: Path, cluster: Cluster, kind: Any, study: str | None, options: dict[str, Any], gpus: float | None
+) -> None:
+    cluster.answers = [(200, b"{}")]
+    task = Task(study, None if study else "run", "runs", options, devices=(Device(kind, 0),), each=0.5)
+    RayJobs(JobsApi(cluster.url, TOKEN)).start(task, tmp_path / "driver")
+    assert json.loads((tmp_path / "driver" / "task.json").read_text())["options"].get("gpus") == gpus
+
+
 @pytest.mark.parametrize("content", [b"<html>", b"[]", b'{"status": 3}', b"\xff", b"[" * 100_000])
 def test_what_is_no_jobs_api_says_nothing_of_a_job(cluster: Cluster, content: bytes) -> None:
     cluster.answers = [(200, content)]

@@ -61,6 +61,8 @@ class RayJobs:
         driving = {**told["driving"], "address": "auto"}  # the cluster that the job runs on
         driving["concurrency"] = at_once(task, driving.get("concurrency"))
         told |= {"cpus": None, "driving": driving}  # the cluster's CPUs have no numbers here
+        if task.study is not None and any(device.kind == "gpu" for device in task.devices):
+            told["options"].setdefault("gpus", task.each)  # its nodes may come later, when the autoscaler starts them
         (folder / "task.json").write_text(json.dumps(told, indent=2), encoding="utf-8")
         job = f"tuner-{uuid.uuid4().hex}"
         LocalFolder(folder).create("job.json", json.dumps({"job": job}).encode())
