@@ -1,6 +1,7 @@
 """What a worker still holds of a trial when it gives memory back: nothing, however the trial ended."""
 
 import gc
+import json
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -71,3 +72,20 @@ def test_a_trials_memory_is_free_when_it_is_given_back(
     with pytest.raises(SystemExit) if stopped else nullcontext():
         trainable.perform(cloudpickle.dumps(FunctionTrial(train)), assignment)
     assert alive == [False]
+
+
+def report_and_return(config: dict[str, Any]) -> None:
+    for _ in range(config["epochs"]):
+        tuner.report(loss=1.0)
+
+
+def test_what_a_function_reported_before_it_returns_by_itself_reaches_the_driver(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        WorkerSession, "_deliver", lambda session, messages: told.extend(json.loads(one.text) for one in messages)
+    )
+    assignment = replace(ASSIGNMENT, config={"epochs": 5}, epochs=10**9, save_epochs=[], run_uri=str(tmp_path))
+    trainable.perform(cloudpickle.dumps(FunctionTrial(report_and_return)), assignment)
+    assert [message["epoch"] for message in told if "epoch" in message] == [1, 2, 3, 4, 5]
