@@ -65,7 +65,7 @@ def generator(workers: int, reports: int) -> dict[str, Any]:
             for trial in trials:
                 told = {"epoch": epoch, "metrics": {"loss": 1 / epoch, "accuracy": 0.5, "seconds": 0.05}, "notes": []}
                 told |= {"saved": [], "unsaved": [], "no_space": [], "saving": None, "saves": False, "leaving": False}
-                decided = scheduler.on_trial_result(None, trial, {REPORT: [json.dumps(told)]})
+                decided = scheduler.on_trial_result(None, trial, {REPORT: [[json.dumps(told), 0.0]]})
                 assert decided == TrialScheduler.CONTINUE
                 scheduler._bridge.look_around()
         loop.flush()

@@ -138,7 +138,9 @@ def test_whether_trials_get_gpus_that_no_node_has_yet_is_asked(autoscaled: str, 
     options = ("--address", autoscaled, "--concurrency", "1", "--storage", tmp_path / "out")
     refused = tuner("run", "space.py", *options, folder=tmp_path, **ON_LOOPBACK)
     assert refused.code == 2
-    assert "whether a trial gets a GPU, got no Resources(gpus=...) and no node that has one; add --gpus" in refused.err
+    assert (
+        "whether a trial gets a GPU, got no Resources(gpus=...) and no node that has one; write gpus=1" in refused.err
+    )
 
 
 @pytest.mark.slow

@@ -348,6 +348,6 @@ def _check_told(study: Study, wanted: int | None, present: int) -> None:
         )
     if study.uses_gpu and study.resources.gpus is None and not any(node.get("GPU") for node in _nodes(study.resources)):
         raise StudyError(
-            f"{where} whether a trial gets a GPU, got no Resources(gpus=...) and no node that has one; add "
-            "--gpus-per-trial 1, or 0 for trials without"
+            f"{where} whether a trial gets a GPU, got no Resources(gpus=...) and no node that has one; "
+            "write gpus=1 in the study, or gpus=0 for trials without (`run` takes --gpus-per-trial, too)"
         )
