@@ -7,7 +7,7 @@ import pytest
 import torch
 import torchvision
 
-from tests.commands import Finished, tuner
+from tests.commands import Finished, run_main, tuner
 from tests.unclean import LEFT_OUT, write_unclean
 from tuner import load_model, load_run
 from tuner.results import Run
@@ -30,7 +30,7 @@ study = Study(
 
 @pytest.mark.ray
 def test_a_search_among_models_on_unclean_images_lists_what_it_left_out_and_ends_in_files_of_the_winner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     for name in MODELS:
@@ -45,7 +45,7 @@ def test_a_search_among_models_on_unclean_images_lists_what_it_left_out_and_ends
     assert "note: epochs=9 is cut to the budget's max_epochs=1" in done.err
     assert "note: model='vgg11' is never tried" in done.err
     run = load_run(tmp_path / "runs")
-    assert_unclean_images_are_listed(run, done, tmp_path)
+    assert_unclean_images_are_listed(run, done, capsys)
     assert {trial.config["model"]: trial.status for trial in run.record.trials.values()} == dict.fromkeys(
         MODELS, "completed"
     )
@@ -53,8 +53,9 @@ def test_a_search_among_models_on_unclean_images_lists_what_it_left_out_and_ends
     loaded = load_model(run)
     assert loaded.card.model == run.best.config["model"]
     assert (loaded.card.inputs.image_size, loaded.card.inputs.resize) == (224, 256)
-    exported = tuner("export", "runs", "--to", "safetensors", "my model", folder=tmp_path)
-    assert exported.code == 0, exported.err
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run_main(capsys, "export", "runs", "--to", "safetensors", "my model")
+    assert code == 0, err
     facts = json.loads((tmp_path / "my model" / "model.json").read_text())
     assert (facts["model"], facts["checks"][0]["images"]) == (run.best.config["model"], 64)
     assert facts["checks"][0]["accuracy"] == pytest.approx(run.best_metrics["test_accuracy"])
@@ -63,7 +64,7 @@ def test_a_search_among_models_on_unclean_images_lists_what_it_left_out_and_ends
     assert "| cat \u732b | 12 | 1 | 1 |" in card
 
 
-def assert_unclean_images_are_listed(run: Run, done: Finished, folder: Path) -> None:
+def assert_unclean_images_are_listed(run: Run, done: Finished, capsys: pytest.CaptureFixture[str]) -> None:
     assert "starting Ray, reading 42 images of folder:" in done.err
     written = json.loads((Path(run.path) / "data.json").read_text())
     assert {each["path"]: each["reason"] for each in written["left_out"]} == {
@@ -72,5 +73,5 @@ def assert_unclean_images_are_listed(run: Run, done: Finished, folder: Path) -> 
     (told,) = [line for line in done.err.splitlines() if "were left out" in line]
     assert told.startswith("note: 9 of 46 files and folders were left out: bird/ (it is a class without images), ")
     assert sum("were left out" in notice for notice in run.record.notices) == 1
-    assert "9 of 46 files and folders were left out" in tuner("show", run.path, folder=folder).out
+    assert "9 of 46 files and folders were left out" in run_main(capsys, "show", run.path)[1]
     assert "dog/photo.heic" in (Path(run.path) / "report.html").read_text()

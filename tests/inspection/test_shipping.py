@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from dataclasses import replace
@@ -74,14 +75,18 @@ def without_torch(folder: Path, libraries: tuple[str, ...]) -> Path:
     return folder
 
 
-def answers(script: Path, photos: list[Path], path: Path | None = None) -> list[tuple[str, str, float]]:
-    """What predict.py prints; with `path`, by a Python that finds libraries there alone."""
+def answers(script: Path, photos: list[Path], path: Path) -> list[tuple[str, str, float]]:
+    """What predict.py prints, by a Python that finds libraries in `path` alone."""
     start = ["-c", f"import sys; sys.path.insert(0, {str(path)!r}); import runpy; sys.argv = sys.argv[1:]; "
              "runpy.run_path(sys.argv[0], run_name='__main__')"]  # fmt: skip
-    command = [sys.executable, *(["-I", "-S", *start] if path else []), str(script), *map(str, photos)]
+    command = [sys.executable, "-I", "-S", *start, str(script), *map(str, photos)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    return rows_of(done.stdout)
+
+
+def rows_of(printed: str) -> list[tuple[str, str, float]]:
+    rows = [line.split("\t") for line in printed.splitlines()]
     return [(file, label, float(probability)) for file, label, probability in rows]
 
 
@@ -133,12 +138,23 @@ def test_an_onnx_file_takes_batches_of_any_size_and_says_how_far_it_was_checked(
 
 
 @pytest.mark.parametrize("form", ["torch-export", "safetensors"])
-def test_the_other_forms_answer_as_tuner_does(finished: Run, photos: list[Path], tmp_path: Path, form: Any) -> None:
+def test_the_other_forms_answer_as_tuner_does(
+    finished: Run,
+    photos: list[Path],
+    tmp_path: Path,
+    form: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     written = ship(finished, form, tmp_path / "my model")
     assert [file.name for file in written][:3] == ["README.md", "predict.py", "model.json"]
     assert len({file.stat().st_mode for file in written}) == 1  # who may read the card may read the model
-    found = answers(written[1], photos)
     expected = load_model(Path(finished.path) / "best").predict(photos)
+    monkeypatch.setattr(sys, "argv", [str(written[1]), *map(str, photos)])
+    monkeypatch.setitem(sys.modules, "tuner", None)  # the script doesn't find it
+    with pytest.raises(SystemExit, match="^0$"):
+        runpy.run_path(str(written[1]), run_name="__main__")
+    found = rows_of(capsys.readouterr().out)
     assert [(label, probability) for _, label, probability in found] == [
         (one.label, pytest.approx(one.confidence, abs=5e-3)) for one in expected
     ]

@@ -7,6 +7,7 @@ and a shift for each dimension (Matoušek 1998).
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
@@ -79,6 +80,7 @@ def _file() -> Path | None:
     return next((path for folder in folders if (path := Path(folder, DIRECTIONS)).is_file()), None)
 
 
+@cache  # the file is larger than what is needed of it, and one process may play a search many times
 def _directions(file: Path, dimensions: int) -> Integers:
     """The direction numbers [dimensions, BITS], by the recurrence of each dimension's primitive polynomial."""
     with np.load(file) as table:
@@ -94,7 +96,9 @@ def _directions(file: Path, dimensions: int) -> Integers:
                     new ^= numbers[place - back] << back
             numbers.append(new)
         found.append(numbers)
-    return np.array(found[:dimensions]) << PLACES
+    directions = np.array(found[:dimensions]) << PLACES
+    directions.flags.writeable = False
+    return directions
 
 
 def _digits(numbers: Integers) -> Integers:

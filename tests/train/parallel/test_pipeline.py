@@ -87,7 +87,7 @@ def resnet(name: str) -> tuple[torch.nn.Module, Tensor, Tensor]:
     """A ResNet in float64 whose batch norms have running statistics, images and labels."""
     torch.manual_seed(0)
     module = torchvision.models.get_model(name, weights=None, num_classes=5).double().eval()
-    return module, torch.randn(8, 3, 64, 64, dtype=torch.float64), torch.arange(8) % 5
+    return module, torch.randn(8, 3, 32, 32, dtype=torch.float64), torch.arange(8) % 5
 
 
 def gradients_of_stage(name: str, group: Group) -> dict[str, Tensor]:
@@ -99,7 +99,7 @@ def gradients_of_stage(name: str, group: Group) -> dict[str, Tensor]:
     first, last = edges[group.rank], edges[group.rank + 1]
     with torch.no_grad():
         middle = chain.part(0, half)(images[:1])
-    links = {0: Link((3, 64, 64), torch.float64), half: Link(tuple(middle.shape[1:]), torch.float64)}
+    links = {0: Link((3, 32, 32), torch.float64), half: Link(tuple(middle.shape[1:]), torch.float64)}
     links[len(chain.blocks)] = Link((5,), torch.float64)
     keep_only(module, chain.tensors(first, last), torch.device("cpu"))
     stage = Stage(

@@ -6,9 +6,20 @@ export { el };
 
 const keyOf = (node) => node.dataset?.key ?? null;
 
+// Elements among the children that are in the place already stay there: one that is taken out of a document, even if it
+// is put back at once, loses focus and scrolling.
 export function show(place, ...children) {
-  const fresh = el(place.tagName, {}, ...children);
-  carryChildren(place, fresh);
+  const held = document.activeElement;
+  const staying = new Map(); // what is there already, by what stands for it in the drawing
+  const fresh = el(place.tagName, {}, ...children.flat(4).map((child) => (child?.parentNode === place ? standIn(child, staying) : child)));
+  carryChildren(place, fresh, staying);
+  if (held !== document.activeElement && place.contains(held)) held.focus({ preventScroll: true }); // its row has moved
+}
+
+function standIn(node, staying) {
+  const made = document.createComment("");
+  staying.set(made, node);
+  return made;
 }
 
 function carry(old, fresh) {
@@ -16,7 +27,6 @@ function carry(old, fresh) {
     if (old.data !== fresh.data) old.data = fresh.data;
     return;
   }
-  if (old.hasAttribute("data-keep")) return; // drawn by somebody else, as figures are
   for (const { name } of [...old.attributes]) {
     if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
   }
@@ -28,30 +38,36 @@ function carry(old, fresh) {
   carryChildren(old, fresh);
 }
 
-function carryChildren(old, fresh) {
+function carryChildren(old, fresh, staying = new Map()) {
+  const stays = new Set(staying.values());
   const keyed = new Map([...old.childNodes].filter(keyOf).map((node) => [keyOf(node), node]));
   let next = old.firstChild;
   for (const wanted of [...fresh.childNodes]) {
     const key = keyOf(wanted);
-    const found = key === null ? alike(next, wanted) : keyed.get(key);
+    const there = staying.get(wanted);
+    if (there) while (next && !stays.has(next)) next = removed(next);
+    const found = there ?? (key === null ? alike(next, wanted) : keyed.get(key));
     if (found) {
       keyed.delete(key);
       if (found === next) next = next.nextSibling;
       else old.insertBefore(found, next);
-      carry(found, wanted);
+      if (!there) carry(found, wanted);
     } else {
       old.insertBefore(wanted, next);
     }
   }
-  while (next) {
-    const after = next.nextSibling;
-    next.remove();
-    next = after;
-  }
+  while (next) next = removed(next);
 }
 
+function removed(node) {
+  const next = node.nextSibling;
+  node.remove();
+  return next;
+}
+
+// What has `data-keep` is drawn by somebody else, as figures are.
 function alike(node, wanted) {
-  return node && node.nodeName === wanted.nodeName && keyOf(node) === null ? node : null;
+  return node && node.nodeName === wanted.nodeName && keyOf(node) === null && node.dataset?.keep === undefined ? node : null;
 }
 
 export function badge(state, text = state) {
