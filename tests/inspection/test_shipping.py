@@ -152,7 +152,7 @@ def test_the_other_forms_answer_as_tuner_does(
     expected = load_model(Path(finished.path) / "best").predict(photos)
     monkeypatch.setattr(sys, "argv", [str(written[1]), *map(str, photos)])
     monkeypatch.setitem(sys.modules, "tuner", None)  # the script doesn't find it
-    with pytest.raises(SystemExit, match="^0$"):
+    with pytest.raises(SystemExit, match=r"^0$"):
         runpy.run_path(str(written[1]), run_name="__main__")
     found = rows_of(capsys.readouterr().out)
     assert [(label, probability) for _, label, probability in found] == [
