@@ -60,7 +60,7 @@ class Task:
         name: data and network
         source: the data set that the images come from: what is left out with it
         data: makes the parts
-        model: makes the network
+        model: makes the network, or torchvision's name of it
         space: what is searched
         design: whether choices are made on it; the others are for the final check
         pretrained: name of the task whose network's weights it starts from, trained first
@@ -69,7 +69,7 @@ class Task:
     name: str
     source: str
     data: Callable[[], Parts]
-    model: Callable[[dict[str, Any]], nn.Module]
+    model: Callable[[dict[str, Any]], nn.Module] | str
     space: Space
     design: bool
     pretrained: Callable[[], Parts] | None = None
@@ -339,4 +339,10 @@ TASKS: tuple[Task, ...] = (
         design=False,
         pretrained=animals,
     ),
+)
+
+# networks of usual size: only for searches that really train (`small_searches.py --real`)
+UNRECORDED: tuple[Task, ...] = (
+    Task("digits-resnet18", "digits", digits, "resnet18", SCRATCH, design=False),
+    Task("fashion-resnet18", "fashion", fashion, "resnet18", SCRATCH, design=False),
 )
