@@ -98,7 +98,7 @@ MAY_IMPORT = {
         {"results", "html_report", "plots", "history", "storage", "machine", "errors", "foreign_text", "quoting"},
         {"wandb", "pandas"},
     ),
-    "inspection": ({"train", "results", "history", "storage", "trial", "errors"}, {"torch", "torchvision"}),
+    "inspection": ({"space", "train", "results", "history", "storage", "trial", "errors"}, {"torch", "torchvision"}),
     "loop": (
         {
             *("study", "budget", "failures", "space", "search", "schedule", "results", "history", "storage"),

@@ -448,3 +448,46 @@ def test_a_run_folder_that_was_moved_can_be_read_and_extended(tmp_path: Path) ->
     finished = tuner("resume", moved, "--trials", "3", "--json", folder=tmp_path)
     assert finished.code == 0, finished.err
     assert finished.json["trials"]["total"] == 3
+
+
+DECLARED = """
+NET = {(8, 16): 0.1, (32, 64): 0.2}
+
+def plus(x):
+    return x
+
+def minus(x):
+    return -x
+
+def train(config):
+    old = tuner.checkpoint()
+    epoch = int((old / "epoch").read_text()) if old else 0
+    gain = NET[config["layers"]] + config["sign"](0.01)
+    while epoch < 9:
+        epoch += 1
+        with tempfile.TemporaryDirectory() as new:
+            (Path(new) / "epoch").write_text(str(epoch))
+            tuner.report(acc=config["x"] + gain * epoch, checkpoint=new)
+
+study = Study(
+    "declared", trial=train, metric="acc", budget=Budget(trials=6, max_epochs=9),
+    space={"x": uniform(0, 1), "layers": choice(list(NET)), "sign": choice([plus, minus])},
+)
+"""
+
+
+@pytest.mark.ray
+def test_promoted_confirmed_and_replayed_trials_get_tuples_and_functions_as_declared(tmp_path: Path) -> None:
+    space = study_file(tmp_path, "import tempfile\nfrom pathlib import Path\n" + DECLARED)
+    done = tuner("run", space, "--json", folder=tmp_path)
+    assert done.code == 0, done.err
+    assert done.json["trials"]["failed"] == 0
+    confirmed = tuner("confirm", "runs", "--top", "1", "--seeds", "1", folder=tmp_path)
+    assert confirmed.code == 0, confirmed.err
+    run = load_run(tmp_path / "runs")
+    assert {trial.status for trial in run.record.trials.values()} <= {"completed", "stopped"}
+    assert any(len(trial.entered) > 1 for trial in run.record.trials.values())  # one was paused, and promoted
+    best = run.record.best_trial()
+    assert best is not None
+    replayed = tuner("replay", "runs", best.trial, folder=tmp_path)
+    assert (replayed.code, "the curve is the same in 9 epochs" in replayed.out) == (0, True), replayed.err

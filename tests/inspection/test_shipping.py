@@ -85,6 +85,18 @@ def answers(script: Path, photos: list[Path], path: Path) -> list[tuple[str, str
     return rows_of(done.stdout)
 
 
+def answers_here(
+    script: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> list[tuple[str, str, float]]:
+    """What predict.py prints in this process, where it doesn't find tuner."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "argv", [str(script), *map(str, photos)])
+        patch.setitem(sys.modules, "tuner", None)
+        with pytest.raises(SystemExit, match=r"^0$"):
+            runpy.run_path(str(script), run_name="__main__")
+    return rows_of(capsys.readouterr().out)
+
+
 def rows_of(printed: str) -> list[tuple[str, str, float]]:
     rows = [line.split("\t") for line in printed.splitlines()]
     return [(file, label, float(probability)) for file, label, probability in rows]
@@ -150,11 +162,7 @@ def test_the_other_forms_answer_as_tuner_does(
     assert [file.name for file in written][:3] == ["README.md", "predict.py", "model.json"]
     assert len({file.stat().st_mode for file in written}) == 1  # who may read the card may read the model
     expected = load_model(Path(finished.path) / "best").predict(photos)
-    monkeypatch.setattr(sys, "argv", [str(written[1]), *map(str, photos)])
-    monkeypatch.setitem(sys.modules, "tuner", None)  # the script doesn't find it
-    with pytest.raises(SystemExit, match=r"^0$"):
-        runpy.run_path(str(written[1]), run_name="__main__")
-    found = rows_of(capsys.readouterr().out)
+    found = answers_here(written[1], photos, monkeypatch, capsys)
     assert [(label, probability) for _, label, probability in found] == [
         (one.label, pytest.approx(one.confidence, abs=5e-3)) for one in expected
     ]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.inspection.conftest import CONFIG
-from tests.inspection.test_shipping import answers
+from tests.inspection.test_shipping import answers_here
 from tuner.inspection import LoadedModel, load_model, score, write_best
 from tuner.inspection.saliency import saliency
 from tuner.inspection.shipping import forms
@@ -101,7 +101,11 @@ def _of_one_view(loaded: LoadedModel) -> LoadedModel:
 
 
 def test_the_script_beside_safetensors_asks_about_both_views(
-    loaded: LoadedModel, flipped: tuple[Trainer, Path], tmp_path: Path
+    loaded: LoadedModel,
+    flipped: tuple[Trainer, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     import json
 
@@ -114,7 +118,7 @@ def test_the_script_beside_safetensors_asks_about_both_views(
     script = predict_script("safetensors", loaded)
     assert script is not None
     (tmp_path / "predict.py").write_text(script, encoding="utf-8")
-    ((_, label, probability),) = answers(tmp_path / "predict.py", [photo])
+    ((_, label, probability),) = answers_here(tmp_path / "predict.py", [photo], monkeypatch, capsys)
     (expected,) = loaded.predict(photo)
     assert (label, probability) == (expected.label, pytest.approx(expected.confidence, abs=1e-3))
 

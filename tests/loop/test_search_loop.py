@@ -1,6 +1,7 @@
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -392,3 +393,23 @@ def test_where_a_trial_runs_is_an_event_of_its_present_stay(tmp_path: Path) -> N
     again.lost("00000", "lost", "killed")
     drive(again)
     assert again.end_reason == "trials"
+
+
+def test_a_trial_that_goes_on_has_the_values_that_the_space_declares(tmp_path: Path) -> None:
+    """Events are JSON: a promoted trial got a list where it had begun with a tuple, and failed."""
+    layers, kinds = [(8, 16), (32, 64)], [parabola, Path]
+    asked = []
+
+    def curve(config: dict[str, Any], epoch: int) -> float:
+        asked.append((epoch, config["layers"], config["kind"]))
+        return parabola(config, epoch)
+
+    space = {"x": uniform(0, 1), "layers": choice(layers), "kind": choice(kinds)}
+    declared = study(space=space, scheduler=ASHA(), budget=Budget(trials=9, max_epochs=9))
+    drive(build(declared, tmp_path), curve, reports=30)
+    drive(build(declared, tmp_path, history=events_of(tmp_path)), curve)
+    assert {9} <= {epoch for epoch, _, _ in asked}
+    assert {each for _, each, _ in asked} <= set(layers)
+    assert {each for _, _, each in asked} <= set(kinds)
+    held = {event["config"]["kind"] for event in events_of(tmp_path) if event["event"] == "trial_started"}
+    assert held == {"tests.loop.simulation.parabola", "pathlib.Path"}

@@ -1,8 +1,10 @@
 """Which values are the same, and that none depends on numpy's types, noise of floats, or the hash seed."""
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from tuner.errors import SpaceError
 from tuner.space import Domain, Space, choice, qloguniform, quniform, randint, uniform
-from tuner.space.values import canonical, same
+from tuner.space.values import canonical, recorded, same
 
 plain_values = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-2, 2) | st.text("ab1", max_size=2),
@@ -134,3 +136,24 @@ def test_a_grid_search_of_ray_inside_a_choice_is_refused() -> None:
         "choice needs plain values, got a domain inside {'lr': {'grid_search': [1, 2]}} for 'a'; "
         "give the inner hyperparameter a name of its own and .when(...)"
     )
+
+
+def of_a_module() -> None: ...
+
+
+def test_what_files_hold_is_found_again() -> None:
+    space = Space(
+        {"layers": choice([(1, 2), (3,)]), "act": choice([of_a_module, Path]), "net": choice([{"f": of_a_module}])}
+    )
+    for config in space.grid():
+        held = json.loads(json.dumps(recorded(config)))
+        assert held["net"] == {"f": "tests.space.test_values.of_a_module"}
+        assert space.restored(held) == config
+        assert space.key(held) == space.key(config)
+    assert space.dimensions["act"].describe() == "choice([tests.space.test_values.of_a_module, pathlib.Path])"
+
+
+@pytest.mark.parametrize("value", [lambda: None, object()])
+def test_what_has_no_name_in_another_process_is_refused(value: object) -> None:
+    with pytest.raises(SpaceError, match="choice needs values that a file can name"):
+        Space({"act": choice([value, "relu"])})

@@ -39,6 +39,7 @@ from tuner.resources import Resources
 from tuner.schedule import Decision
 from tuner.storage.locations import open_folder
 from tuner.worker.assignment import REPORT, Assignment
+from tuner.worker.pickling import sendable
 
 SECONDS_FOR_SAVES = 15.0  # seconds to wait for checkpoints at the end of a search
 _log = logging.getLogger(__name__)
@@ -356,7 +357,7 @@ class Bridge:
         study, gpu = self.loop.study, start.place if self.resources.gpu_count else None
         return Assignment(
             trial=start.trial,
-            config=start.config,
+            config=sendable(start.config),
             seed=start.seed,
             epochs=start.epochs,
             reported=start.reported,

@@ -33,7 +33,7 @@ from tuner.temporary import OwnedFolder
 from tuner.trial import Trial
 from tuner.worker.code import extend_import_path
 from tuner.worker.implementation import implementation_of
-from tuner.worker.pickling import pickle_trial
+from tuner.worker.pickling import pickle_trial, received, sendable
 
 SHORTEST_LIMIT = 600.0  # seconds that scoring may take, or
 EPOCHS_ALLOWED = 20  # this many times the winner's mean epoch, whichever is more
@@ -75,7 +75,8 @@ def _score(
     needs = {"num_cpus": resources.cpus or 1, "num_gpus": resources.gpus or 0}
     scorer = ray.remote(_Scorer).options(**needs, max_restarts=RETRIES, max_task_retries=RETRIES).remote()
     device = "cuda" if resources.gpus else "cpu"
-    given = (pickle_trial(trial), list(sys.path), best.config, folder.uri, study.seed, device, details)
+    config = sendable(study.search_space.restored(best.config))
+    given = (pickle_trial(trial), list(sys.path), config, folder.uri, study.seed, device, details)
     limit = max(SHORTEST_LIMIT, EPOCHS_ALLOWED * best.running_seconds / max(1, len(best.epochs)))
     try:
         _await(scorer.score.remote(*given), limit, leave)
@@ -109,14 +110,14 @@ class _Scorer:
 def _score_on_worker(
     pickled: bytes,
     import_path: list[str],
-    config: dict[str, Any],
+    config: Any,
     run_uri: str,
     split_seed: int,
     device: str,
     details: dict[str, Any],
 ) -> None:
     extend_import_path(import_path)
-    trial = cloudpickle.loads(pickled)
+    trial, config = cloudpickle.loads(pickled), received(config)
     folder = open_folder(run_uri)
     store = CheckpointStore(folder)
     how: dict[str, Any] = {"split_seed": split_seed, "device": device}

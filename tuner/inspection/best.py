@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tuner.inspection.embedding import Embedded
 from tuner.inspection.scoring import Mistake, Score
 from tuner.results.found import load_run
 from tuner.results.run import BEST, Run
+from tuner.space.values import recorded
 from tuner.train.checkpoint import MODEL, read_model
 from tuner.train.data import Split
 from tuner.train.data.images import read_image, resize
@@ -31,6 +32,7 @@ from tuner.trial.splitting import REFIT, Folds, Joined
 
 TOP = 5
 CONFIG = "config.json"
+Restore = Callable[[dict[str, Any]], dict[str, Any]]  # gives a configuration of a file the values of its space
 FILES_PER_BATCH = 256
 
 
@@ -179,8 +181,10 @@ def load_winner(run: Run | str | Path, device: torch.device | str = "cpu", *, tr
     with tempfile.TemporaryDirectory() as temporary:
         best = found.folder.fetch(BEST, Path(temporary) / BEST)
         card = read_card(best)
-        trial = _user_trial(found, trust=trust) if card.is_function else None
-        return _load(best, card, trial, device)
+        if not card.is_function:
+            return _load(best, card, None, dict, device)
+        trial, restore = _user_trial(found, trust=trust)
+        return _load(best, card, trial, restore, device)
 
 
 def load_model(best: Path, device: torch.device | str = "cpu", *, trial: ImageClassifier | None = None) -> LoadedModel:
@@ -200,15 +204,17 @@ def load_model(best: Path, device: torch.device | str = "cpu", *, trial: ImageCl
             f"a model made by a function needs that function, got {best} of {card.model} alone; load the run's folder, "
             "or pass trial="
         )
-    return _load(best, card, trial, device)
+    return _load(best, card, trial, dict, device)
 
 
-def _load(best: Path, card: ModelCard, trial: ImageClassifier | None, device: torch.device | str) -> LoadedModel:
+def _load(
+    best: Path, card: ModelCard, trial: ImageClassifier | None, restore: Restore, device: torch.device | str
+) -> LoadedModel:
     """Load the model; raises RunFolderError for any problem with the files."""
     if trial is not None and card.trained_on == REFIT:
         trial = trial.refitted()
     try:
-        module = _module(best, card, trial or _declared(card))
+        module = _module(best, card, trial or _declared(card), restore)
     except MemoryError:
         raise
     except Exception as error:  # a user's function may raise anything if the configuration isn't its own
@@ -226,7 +232,7 @@ def _declared(card: ModelCard) -> ImageClassifier:
     )
 
 
-def _module(best: Path, card: ModelCard, trial: ImageClassifier) -> nn.Module:
+def _module(best: Path, card: ModelCard, trial: ImageClassifier, restore: Restore) -> nn.Module:
     plain = json.loads((best / CONFIG).read_text(encoding="utf-8"))
     if not isinstance(plain, dict):
         raise TypeError(f"{CONFIG} holds a {type(plain).__name__}, not hyperparameters")
@@ -234,24 +240,24 @@ def _module(best: Path, card: ModelCard, trial: ImageClassifier) -> nn.Module:
     largest = max((size for tensor in state.values() for size in tensor.shape), default=0)
     if max(card.inputs.channels, len(card.classes)) > largest:  # otherwise a damaged number would request all memory
         raise ValueError(f"{MODEL} isn't of {card.inputs.channels} channels and {len(card.classes)} classes")
-    module = empty_model(
-        trial, channels=card.inputs.channels, classes=len(card.classes), config=trial.hyperparameters(plain)
-    )
+    config = trial.hyperparameters(restore(plain))
+    module = empty_model(trial, channels=card.inputs.channels, classes=len(card.classes), config=config)
     load_state(module, state, source=str(best / MODEL), name=card.model)
     return module
 
 
-def _user_trial(run: Run, *, trust: bool) -> ImageClassifier:
-    """The declaration of a run whose model is a user's function."""
+def _user_trial(run: Run, *, trust: bool) -> tuple[ImageClassifier, Restore]:
+    """The declaration of a run whose model is a user's function, and what gives its configurations their own values."""
     if run.info["study_file"] is None:
         raise RunFolderError(
             f"a model made by a function needs the study file, got {run.path}, which was started from Python; "
             "call tuner.inspection.load_model(best, trial=...)"
         )
-    trial = run.declared_study(trust=trust).declared_trial
+    study = run.declared_study(trust=trust)
+    trial = study.declared_trial
     if not isinstance(trial, ImageClassifier):
         raise RunFolderError(f"a model needs an ImageClassifier, got {trial.name} in {run.path}; name another run")
-    return trial
+    return trial, study.search_space.restored
 
 
 def _told(mistake: Mistake) -> dict[str, Any]:
@@ -263,7 +269,7 @@ def _contents(config: dict[str, Any], score: Score, record: Mapping[str, Any]) -
     intervals = {f"test_{name}": asdict(interval) for name, interval in score.intervals.items()}
     winner = {"trial": record["trial"], "epoch": record["epoch"]}
     return {
-        CONFIG: config,
+        CONFIG: recorded(config),
         "metrics.json": {
             **winner,
             **record,

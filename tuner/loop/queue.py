@@ -15,6 +15,7 @@ from tuner.loop.packing import Admission, Place, Refusal, Wait
 from tuner.loop.racing import next_to_repeat
 from tuner.loop.stopping import Stopping
 from tuner.search import Proposals
+from tuner.space.values import recorded
 from tuner.study import Study
 
 MOST_REFUSED = 100  # configurations in a row that fit on no device: the others aren't expected to fit either
@@ -43,6 +44,11 @@ class Start:
     def suggested(self) -> bool:
         """Whether it is the first trial of its configuration."""
         return self.repeats is None and self.refit_epochs is None
+
+    @property
+    def introduction(self) -> dict[str, Any]:
+        """Fields of its first event."""
+        return {"config": recorded(self.config), "seed": self.seed}
 
 
 @dataclass(frozen=True)
@@ -213,7 +219,9 @@ class Queue:
     def _refuse(self, entry: Entry, refusal: Refusal) -> None:
         """The configuration doesn't become a trial; after too many in a row the search stops looking."""
         about = {name: entry.fields[name] for name in ("order", "repeats") if name in entry.fields}
-        self._emit("configuration_refused", config=entry.start.config, least_bytes=refusal.least_bytes, **about)
+        self._emit(
+            "configuration_refused", config=recorded(entry.start.config), least_bytes=refusal.least_bytes, **about
+        )
         self.pass_over(entry.start.config)
         if self.refused == 1:
             self._notice(str(refusal), code="refused")
@@ -246,6 +254,7 @@ class Queue:
 
     def _first_start(self, config: dict[str, Any], **fields: Any) -> Entry:
         number = len(self._record.trials)
+        config = self._study.search_space.restored(config)
         start = Start(f"{number:05d}", number, config, trial_seed(self._study.seed, number), self._length(config))
         return Entry("trial_started", start, {"number": number, **fields}, new=True)
 
@@ -261,10 +270,8 @@ class Queue:
         return expected is not None and expected < least
 
     def _start_of(self, record: TrialRecord) -> Start:
-        length = self._length(record.config)
-        return Start(
-            record.trial, record.number, record.config, record.seed, length, record.epoch, record.memory_losses
-        )
+        config, length = self._study.search_space.restored(record.config), self._length(record.config)
+        return Start(record.trial, record.number, config, record.seed, length, record.epoch, record.memory_losses)
 
     def _length(self, config: dict[str, Any]) -> int:
         return full_length(config, self._study.budget.max_epochs)

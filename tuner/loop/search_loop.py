@@ -322,7 +322,7 @@ class SearchLoop:
         known = self.record.trials.get(start.trial)
         fields = entry.fields | ({} if place is None else place.fields)
         if entry.kind == "trial_started":
-            fields |= {"config": start.config, "seed": start.seed}
+            fields |= start.introduction
         suggested = entry.new and start.suggested
         if suggested:
             self._queue.adopt(start)

@@ -26,7 +26,8 @@ def main(descriptor: int) -> None:
             answers.write(json.dumps(message) + "\n")
             answers.flush()
 
-        train(pickle.loads(task.pickled), task.stays, task.folder, tell)
+        trial, stays = pickle.loads(task.pickled)
+        train(trial, stays, task.folder, tell)
 
 
 def _end_with_the_input() -> None:

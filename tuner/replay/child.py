@@ -23,11 +23,10 @@ class ReplayDied(TunerError):  # noqa: N818 -- what happened, as TrialLost
 
 @dataclass(frozen=True)
 class Task:
-    """What the process trains: a pickled trial, whose modules are imported from `import_path`, in `folder`."""
+    """What the process trains: a trial with its stays, pickled, whose modules are imported from `import_path`."""
 
     pickled: bytes
     import_path: tuple[str, ...]
-    stays: tuple[Stay, ...]
     folder: str
 
 
@@ -36,9 +35,9 @@ def trained_apart(trial: Trial, stays: Sequence[Stay], folder: str) -> Generator
 
     What the trial prints goes to stderr. Raises ReplayDied if the process dies silently.
     """
-    from tuner.worker.pickling import pickle_trial
+    from tuner.worker.pickling import with_code_of_studies
 
-    task = Task(pickle_trial(trial), tuple(sys.path), tuple(stays), folder)
+    task = Task(with_code_of_studies((trial, tuple(stays))), tuple(sys.path), folder)
     reader, writer = os.pipe()
     process = subprocess.Popen(
         [sys.executable, "-m", "tuner.replay", str(writer)],

@@ -105,7 +105,7 @@ def stays(
         halvings = trial.memory_losses if whole.strategy else setting.halvings(batch_size)
         assignment = replace(
             whole,
-            config=_lengthened(trial.config, length),
+            config=_lengthened(whole.config, length),
             epochs=length,
             reported=first - 1,
             cpus=_cpus(whole, setting, cpus),
@@ -138,7 +138,7 @@ def _assignment(run: Run, study: Study, trial: TrialRecord, gpus: float) -> Assi
     resources = run.info["resources"]
     return Assignment(
         trial=trial.trial,
-        config=trial.config,
+        config=study.search_space.restored(trial.config),
         seed=trial.seed,
         epochs=0,
         save_epochs=[],

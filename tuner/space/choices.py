@@ -11,7 +11,9 @@ import numpy as np
 
 from tuner.errors import SpaceError, shown
 from tuner.space.domain import Domain, Units, contains_domain
-from tuner.space.values import canonical, is_writable, same
+from tuner.space.values import canonical, is_named, is_writable, recorded, same
+
+ADDRESS = " at 0x"  # in the repr of what has no name: another one in each process
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,11 @@ class Choice(Domain):
                 )
             if not is_writable(value):
                 raise SpaceError(f"{kind} needs plain values, got {shown(value)} for {name!r}; use numbers or texts")
+            if ADDRESS in canonical(value):
+                raise SpaceError(
+                    f"{kind} needs values that a file can name, as trials go on in other processes, got {shown(value)} "
+                    f"for {name!r}; list names, and look up in the trial's function what they stand for"
+                )
         for index, value in enumerate(self.options):
             if self._positions[canonical(value)] < index:
                 raise SpaceError(f"{kind} needs distinct values, got {shown(value)} twice for {name!r}; remove one")
@@ -44,8 +51,9 @@ class Choice(Domain):
         return list(self.options)
 
     def index(self, value: Any) -> int | None:
-        """The value's position in the list; None if it isn't in it."""
-        exact = self._positions.get(canonical(value))
+        """The position in the list of the value, or of what the files of a run hold in its place; None without one."""
+        text = canonical(value)
+        exact = self._positions.get(text, self._recorded.get(text))
         if exact is not None:
             return exact
         return next((index for index, option in enumerate(self.options) if same(value, option)), None)
@@ -54,6 +62,11 @@ class Choice(Domain):
     def _positions(self) -> dict[str, int]:
         """The first position of each value, by its canonical text."""
         return {canonical(option): index for index, option in reversed(list(enumerate(self.options)))}
+
+    @cached_property
+    def _recorded(self) -> dict[str, int]:
+        """The same by how files hold them."""
+        return {canonical(recorded(option)): index for index, option in reversed(list(enumerate(self.options)))}
 
     def contains(self, value: Any) -> bool:
         return self.index(value) is not None
@@ -73,7 +86,7 @@ class Choice(Domain):
         return self.options[min(int(min(max(unit, 0.0), 1.0) * len(self.options)), len(self.options) - 1)]
 
     def describe(self) -> str:
-        return f"choice({list(self.options)!r})"
+        return f"choice([{', '.join(map(_text, self.options))}])"
 
 
 @dataclass(frozen=True)
@@ -81,4 +94,10 @@ class GridSearch(Choice):
     """A choice of which `Grid` tries every value; a random search draws from it."""
 
     def describe(self) -> str:
-        return f"grid_search({list(self.options)!r})"
+        return f"grid_search([{', '.join(map(_text, self.options))}])"
+
+
+def _text(option: Any) -> str:
+    """An option as a study file has it; functions by their names."""
+    text = repr(option)
+    return canonical(option) if is_named(option) or ADDRESS in text else text

@@ -244,6 +244,10 @@ class Space:
         """A text that two configurations share exactly if they are the same for a trial."""
         return canonical({name: self._coerce(name, value) for name, value in self.flatten(config).items()})
 
+    def restored(self, config: Mapping[str, Any]) -> Config:
+        """A configuration from the files of a run with the space's own values: a tuple, say, is a list there."""
+        return self.unflatten({name: self._coerce(name, value) for name, value in self.flatten(config).items()})
+
     def flatten(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Nested to dotted names, as deep as the space is nested: a dict that is a value stays one."""
         return dict(self._flatten(config, ""))

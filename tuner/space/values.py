@@ -13,6 +13,7 @@ import numpy as np
 
 RAY_MODULE = "ray.tune.search.sample"
 STUDY_MODULE = "tuner_study_"  # prefix of the names of study files' modules, before the file's name
+OF_STUDY_FILE = "tuner_study"  # stands for that module in the name of a function
 _FURTHER = re.compile(rf"^({STUDY_MODULE}\w*)-[0-9]+")  # a further file of the same name in this process
 
 
@@ -51,7 +52,7 @@ def canonical(value: Any) -> str:
     """A text that equal values share and others don't: 1, 1.0 and True differ, a list and a tuple don't.
 
     The same in any process, except for lambdas, local functions and objects whose repr is their address; so it doesn't
-    say which of several study files of one name a function is from.
+    say which study file a function is from: a run has a copy of another name.
     """
     value = plain(value)
     if value is None or isinstance(value, bool | int | float | str):
@@ -62,10 +63,25 @@ def canonical(value: Any) -> str:
         return "[" + ", ".join(map(canonical, value)) + "]"
     if isinstance(value, set | frozenset):
         return "set(" + ", ".join(sorted(map(canonical, value))) + ")"
-    name = getattr(value, "__qualname__", "<")
-    if "<" in name:
+    if not is_named(value):
         return repr(value)
-    return f"{without_number(str(getattr(value, '__module__', '')))}.{name}"
+    module = str(getattr(value, "__module__", ""))
+    return f"{OF_STUDY_FILE if module.startswith(STUDY_MODULE) else module}.{value.__qualname__}"
+
+
+def is_named(value: object) -> bool:
+    """Whether it is a function or class that module and name say in any process: not a lambda or a local one."""
+    return "<" not in str(getattr(value, "__qualname__", "<"))
+
+
+def recorded(value: Any) -> Any:
+    """A value as the files of a run hold it: tuples and sets are lists, functions and classes their names."""
+    value = plain(value)
+    if isinstance(value, Mapping):
+        return {key: recorded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [recorded(item) for item in value]
+    return canonical(value) if is_named(value) else value
 
 
 def without_number(module: str) -> str:

@@ -25,7 +25,7 @@ from tuner.worker.clean_process import clean_process
 from tuner.worker.code import extend_import_path
 from tuner.worker.implementation import implementation_of
 from tuner.worker.output import captured
-from tuner.worker.pickling import pickle_trial
+from tuner.worker.pickling import pickle_trial, received
 from tuner.worker.placing import placement_here
 from tuner.worker.reporting import WRITER, WorkerSession
 
@@ -39,7 +39,7 @@ def make_trainable(trial: Trial) -> type[tune.Trainable]:
     def run_trial(assignment: dict[str, Any]) -> None:
         extend_import_path(import_path)
         os.environ.setdefault(*THREAD_TIMEOUT)  # which nodes of a joined cluster don't have from the driver
-        told = Assignment(**assignment)
+        told = Assignment(**assignment | {"config": received(assignment["config"])})
         if told.device is not None:  # before CUDA is initialised; a worker stays with its GPU
             os.environ["CUDA_VISIBLE_DEVICES"] = told.device
         perform(pickled, told)

@@ -39,10 +39,17 @@ def served(tmp_path: Path) -> Iterator[Served]:
         yield found
 
 
-@pytest.mark.parametrize("path", ["/", "/studies/1", "/compare?study=1&study=2"])
-def test_pages_are_for_those_who_have_logged_in(served: Served, path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "where"),
+    [
+        ("/", "/login"),
+        ("/studies/1", "/login?next=%2Fstudies%2F1"),
+        ("/compare?study=1&study=2", "/login?next=%2Fcompare%3Fstudy%3D1%26study%3D2"),
+    ],
+)
+def test_pages_are_for_those_who_have_logged_in(served: Served, path: str, where: str) -> None:
     answer = served.client().get(path)
-    assert (answer.status_code, answer.headers["location"]) == (303, "/login")
+    assert (answer.status_code, answer.headers["location"]) == (303, where)
     page = served.client("guest").get(path)
     assert page.status_code == 200
     assert "unsafe" not in page.headers["content-security-policy"]

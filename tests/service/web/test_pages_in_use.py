@@ -130,60 +130,6 @@ def test_in_a_browser_everything_is_reached_by_keys_and_nothing_moves(
     page.context.close()
 
 
-LEFT = """() => {
-  window.left = 0;
-  const table = document.querySelector("#trials .wide");
-  table.scrollLeft = 40;
-  document.getElementById("trials-section").addEventListener("focusout", () => (window.left += 1));
-  return table.scrollLeft;
-}"""
-
-
-@needs_browser
-def test_in_a_browser_who_types_or_reads_on_keeps_the_place_when_the_page_changes(
-    served: Served, tmp_path: Path, browser: Any
-) -> None:
-    study = served.study("anne", State.RUNNING, a_run(tmp_path))
-    page, complaints = logged_in(browser, served, "anne", f"/studies/{study}")
-    page.set_viewport_size({"width": 390, "height": 800})
-    page.wait_for_selector("#trials tbody a")
-    page.wait_for_selector("#advice-section")
-    page.focus("#trial-filter")
-    page.keyboard.type("0")
-    page.wait_for_timeout(500)  # until the filtered rows are there
-    scrolled = page.evaluate(LEFT)
-    for priority in (3, 4):
-        named(served, study, priority=priority)
-        served.state(study, State.PAUSING if priority == 3 else State.PAUSED)  # a line appears and one goes
-        page.wait_for_selector(f"text=priority {priority}")
-    assert page.evaluate("window.left") == 0
-    page.keyboard.type("0")
-    assert page.input_value("#trial-filter") == "00"
-    assert page.evaluate("document.querySelector('#trials .wide').scrollLeft") == scrolled > 0
-    assert complaints == []
-    page.context.close()
-
-
-@needs_browser
-def test_in_a_browser_the_focus_stays_in_a_row_that_moves(served: Served, tmp_path: Path, browser: Any) -> None:
-    served.study("anne", State.RUNNING, a_run(tmp_path))
-    page, _ = logged_in(browser, served, "anne")
-    moved = """async () => {
-      const { el, show } = await import("/assets/dom.js");
-      const place = document.getElementById("main").appendChild(el("div", {}));
-      const row = (name) => el("p", { "data-key": name }, el("input", { value: name }));
-      show(place, row("a"), row("b"), row("c"));
-      const held = place.querySelector("[data-key=c] input");
-      held.focus();
-      held.setSelectionRange(1, 1);
-      show(place, row("c"), row("a"), el("hr", {}), row("b"));
-      const order = [...place.children].map((child) => child.dataset.key ?? child.tagName).join(" ");
-      return [order, document.activeElement === held, held.selectionStart];
-    }"""
-    assert page.evaluate(moved) == ["c a HR b", True, 1]
-    page.context.close()
-
-
 NAMES = """async () => {
   const { curvesOf } = await import("/assets/curves.js");
   const { names, section } = curvesOf(1, () => {});

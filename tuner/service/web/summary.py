@@ -129,9 +129,12 @@ def summary(run: Run) -> Summary:
 
 
 def metric_names(record: RunRecord) -> list[str]:
-    """The metrics that trials reported as numbers at their last epoch, the study's metric first."""
-    found = (name for trial in record.trials.values() for name, value in trial.metrics().items() if finite(value))
-    return sorted(dict.fromkeys([record.metric, *found]), key=lambda name: name != record.metric)
+    """The metrics that trials reported as numbers, at whatever epochs, the study's metric first."""
+    found = {record.metric: None}
+    for trial in record.trials.values():
+        for epoch in trial.epochs.values():
+            found |= {name: None for name, value in epoch.metrics.items() if name not in found and finite(value)}
+    return list(found)
 
 
 @dataclass(frozen=True)

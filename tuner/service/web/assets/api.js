@@ -16,7 +16,7 @@ export async function ask(method, path, body) {
     throw Object.assign(new Error("the server doesn't answer; try again once the page is live"), { status: 0 });
   });
   if (answer.status === 401) {
-    location.replace("/login");
+    location.replace(`/login?next=${encodeURIComponent(location.pathname + location.search)}${location.hash}`);
     return new Promise(() => {}); // the page goes
   }
   const type = answer.headers.get("content-type") ?? "";
@@ -24,6 +24,15 @@ export async function ask(method, path, body) {
   const told = type.includes("json") && text ? JSON.parse(text) : text;
   if (!answer.ok) throw Object.assign(new Error(told.detail ?? `the server answered ${answer.status}`), { status: answer.status });
   return told;
+}
+
+// Marks refusals with these codes: without an answer there is nothing to show on the page.
+export async function ofPage(answer, codes = [404]) {
+  try {
+    return await answer;
+  } catch (error) {
+    throw Object.assign(error, { ofPage: codes.includes(error.status) });
+  }
 }
 
 export const path = (parts, query = {}) => {

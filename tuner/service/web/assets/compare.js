@@ -1,5 +1,5 @@
 // Studies side by side.
-import { get, path } from "./api.js";
+import { get, ofPage, path } from "./api.js";
 import { el, show, table } from "./dom.js";
 import { escaped, LINES, onTheme, plot } from "./figure.js";
 import { short } from "./text.js";
@@ -17,7 +17,7 @@ export function comparePage(studies) {
     show(
       main,
       el("h2", {}, "Side by side"),
-      el("p", {}, found.conclusion),
+      el("p", { class: "conclusion" }, found.conclusion),
       table("comparison", columns.map((name) => [name.replaceAll("_", " "), found.rows.some((row) => typeof row[name] === "number") && "number"]), lines),
       el("h2", {}, `Best ${found.metric} so far`),
       place,
@@ -25,14 +25,15 @@ export function comparePage(studies) {
     return plot(
       place,
       found.courses.map((course, index) => ({ x: course.epochs, y: course.values, mode: "lines", name: escaped(course.name), line: { color: LINES[index % LINES.length], shape: "hv", width: 2 } })),
-      { xaxis: { title: { text: "epochs of all trials" } }, yaxis: { title: { text: escaped(found.metric) } } },
+      { uirevision: found.metric, xaxis: { title: { text: "epochs of all trials" } }, yaxis: { title: { text: escaped(found.metric) } } },
     );
   }
 
   return {
-    study: -1, // follows none
+    studies,
     async load() {
-      const [user, comparison] = await Promise.all([get("users/me"), get(path(["comparison"], { study: studies }))]);
+      const asked = ofPage(get(path(["comparison"], { study: studies })), [404, 409, 422]);
+      const [user, comparison] = await Promise.all([get("users/me"), asked]);
       document.getElementById("user").textContent = `${user.name}, ${user.role}`;
       found = comparison;
       await draw();

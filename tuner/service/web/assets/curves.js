@@ -1,6 +1,6 @@
 // Live learning curves, as reports and notebooks draw them: the server says what is drawn, and how (tuner/plots/learning.py).
 import { get, path } from "./api.js";
-import { el, show } from "./dom.js";
+import { el, show, tell } from "./dom.js";
 import { onTheme, plot } from "./figure.js";
 
 export function curvesOf(study, choose) {
@@ -17,7 +17,7 @@ export function curvesOf(study, choose) {
   );
   let found = null;
   let asked = 0; // an answer that a later one has overtaken is not shown
-  choice.addEventListener("change", () => load());
+  choice.addEventListener("change", () => load().catch((error) => tell(error.message)));
   onTheme(() => found && draw());
 
   function names(metrics) {
@@ -43,7 +43,7 @@ export function curvesOf(study, choose) {
         : `${shown === found.count ? `${found.count} of ${found.count} trials` : `The best and the running trials, ${shown} of ${found.count}, over the quantiles of all`}; the best is bold.${found.rungs.length ? " Dotted lines: rungs, where early stopping compares." : ""}`;
     place.hidden = found.count === 0;
     if (found.count === 0) return;
-    await plot(place, figure.data, figure.layout);
+    await plot(place, figure.data, { ...figure.layout, uirevision: found.metric });
     if (!place.dataset.listens) {
       place.dataset.listens = "yes";
       place.on("plotly_click", ({ points }) => points[0].customdata && choose(points[0].customdata[0]));

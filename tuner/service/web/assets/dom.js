@@ -24,7 +24,7 @@ function standIn(node, staying) {
 
 function carry(old, fresh) {
   if (old.nodeType === Node.TEXT_NODE) {
-    if (old.data !== fresh.data) old.data = fresh.data;
+    if (old.data !== fresh.data && !reads(old)) old.data = fresh.data;
     return;
   }
   for (const { name } of [...old.attributes]) {
@@ -38,11 +38,20 @@ function carry(old, fresh) {
   carryChildren(old, fresh);
 }
 
+// Who marks a part of a long text, as of a log, would lose it.
+function reads(text) {
+  const marked = getSelection();
+  return text.parentNode.nodeName === "PRE" && !marked.isCollapsed && marked.containsNode(text, true);
+}
+
 function carryChildren(old, fresh, staying = new Map()) {
   const stays = new Set(staying.values());
   const keyed = new Map([...old.childNodes].filter(keyOf).map((node) => [keyOf(node), node]));
+  const wantedKeys = new Set([...fresh.childNodes].map(keyOf));
+  const goes = (node) => keyOf(node) !== null && !wantedKeys.has(keyOf(node)); // before it, others would have to move
   let next = old.firstChild;
   for (const wanted of [...fresh.childNodes]) {
+    while (next && goes(next)) next = removed(next);
     const key = keyOf(wanted);
     const there = staying.get(wanted);
     if (there) while (next && !stays.has(next)) next = removed(next);

@@ -23,7 +23,15 @@ async function enter() {
     user = (await post("welcome", { secret, name, password })).name;
   }
   await post("login", { name: user, password });
-  location.replace("/");
+  location.replace(next());
+}
+
+// The page that asked for a login; nothing elsewhere, whatever a link says.
+function next() {
+  const asked = new URLSearchParams(location.search).get("next");
+  if (!asked || !URL.canParse(asked, location.origin)) return "/";
+  const { origin, pathname, search } = new URL(asked, location.origin);
+  return origin === location.origin ? pathname + search + location.hash : "/";
 }
 
 form.addEventListener("submit", async (event) => {

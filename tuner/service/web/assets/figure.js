@@ -20,7 +20,7 @@ function plotly() {
     script.onerror = () => {
       loading = null;
       script.remove();
-      reject(new Error("the script for figures didn't come; reload the page"));
+      reject(Object.assign(new Error("the script for figures didn't come; reload the page"), { status: null }));
     };
     document.head.append(script);
   });

@@ -87,7 +87,7 @@ export function overviewPage(again) {
   });
 
   return {
-    study: null,
+    studies: null, // all of them
     async load() {
       const stale = Date.now() - usage.at > USAGE_EVERY;
       const asked = [get("overview"), stale ? get(path(["usage"], { days: DAYS })) : null];

@@ -11,7 +11,9 @@ const HIDDEN = 10000; // of a tab that nobody sees, whose title still tells
 const SHARE = 4; // times as long as a reload took, so that a slow server isn't asked all the time
 const MOST = 10000; // of that
 const AFTER_FAILURE = 5000;
+const SILENT = 15000; // after which devices, predictions and places in the queue have changed without an event
 const main = document.getElementById("main");
+let loaded = performance.now();
 let timer = null; // of the next reload
 let loading = false;
 let took = null; // of the first time nothing is known: the script for figures comes then, too
@@ -36,6 +38,7 @@ async function reload() {
   let least = LEAST;
   try {
     await page.load();
+    loaded = performance.now();
     stream.heardFrom(true);
   } catch (error) {
     least = AFTER_FAILURE;
@@ -51,7 +54,7 @@ async function reload() {
 function told(error) {
   if (error.status === undefined) reportError(error);
   else if (error.status === 0) stream.heardFrom(false);
-  else if (error.status === 404) show(main, el("p", { class: "soft" }, error.message));
+  else if (error.ofPage) show(main, el("p", { class: "soft" }, error.message));
   else if (error.status !== 429) tell(error.message);
 }
 
@@ -69,14 +72,21 @@ function again() {
 }
 
 stream.onChange((word) => {
-  if (word.study === null || page.study === null || page.study === word.study) soon();
+  if (word.study === null || page.studies === null || page.studies.includes(word.study)) soon();
 });
+setInterval(() => {
+  if (performance.now() - loaded > SILENT) soon();
+}, 1000);
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) again();
 });
 document.getElementById("leave")?.addEventListener("click", async () => {
-  await ask("POST", "logout");
-  location.replace("/login");
+  try {
+    await ask("POST", "logout");
+    location.replace("/login");
+  } catch (error) {
+    tell(error.message);
+  }
 });
 again();
 stream.begin();

@@ -1,7 +1,6 @@
 // What happens on the server. Browsers allow six connections to a server, so all tabs share one stream: the tab that
 // holds the lock reads it, and tells the others. Where there are no locks, each tab has its own.
 const AGAIN = 5000; // milliseconds until a refused stream is tried again
-const SILENT = 15000; // after which devices and predictions have changed without an event
 const STALE = 40; // seconds without a word from the server
 const tabs = new BroadcastChannel("tuner-events");
 const listeners = new Set();
@@ -56,10 +55,7 @@ function listen() {
 
 export function begin() {
   tabs.onmessage = (message) => take(message.data);
-  setInterval(() => {
-    tell();
-    if (Date.now() - heard > SILENT) for (const listener of listeners) listener({ kind: "silence", study: null });
-  }, 1000);
+  setInterval(tell, 1000);
   if (!navigator.locks) {
     listen();
     return;

@@ -1,7 +1,7 @@
 // One study: how far it is, its curves and trials, what failed, what it cost, and what may be done about it.
 import { buttons, perform, settings } from "./actions.js";
 import { adviceOf } from "./advice.js";
-import { get, path } from "./api.js";
+import { get, ofPage, path } from "./api.js";
 import { curvesOf } from "./curves.js";
 import { badge, el, external, show, table } from "./dom.js";
 import { prepare } from "./figure.js";
@@ -46,10 +46,10 @@ export function studyPage(study, again) {
   });
 
   return {
-    study,
+    studies: [study],
     async load() {
       const first = found === null;
-      const asked = [get(path(["studies", study, "row"])), get("users/me")];
+      const asked = [ofPage(get(path(["studies", study, "row"]))), get("users/me")];
       let user;
       [row, user] = await Promise.all(asked);
       document.getElementById("user").textContent = ALONE ? "read-only" : `${user.name}, ${user.role}`;
@@ -66,9 +66,11 @@ export function studyPage(study, again) {
         draw();
         curves.names(found.metrics);
       });
-      const panels = () => (first ? panel.follow() : panel.refresh());
-      await Promise.all([head, trials.load().then(panels), curves.load(head)]); // answers come while the head is drawn
-      advice.ready(row, found);
+      // answers come while the head is drawn, and what one of them lacks keeps none of the others from being shown
+      const parts = await Promise.allSettled([head, trials.load(), curves.load(head), panel.refresh()]);
+      if (found) advice.ready(row);
+      const failed = parts.find((part) => part.status === "rejected");
+      if (failed) throw failed.reason;
     },
   };
 }

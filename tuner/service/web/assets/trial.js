@@ -8,32 +8,50 @@ export function trialPanel(study, rowOf) {
   const panel = el("dialog", { id: "trial", "aria-label": "trial" }, content);
   document.body.append(panel);
   let shown = null;
+  let pressed = null; // where a click began
+  let awaited = named() !== null; // the page was opened by a link to a trial, which may not have begun
+  let warned = false; // that it hasn't
 
+  function named() {
+    return /^#trial=([\w.-]+)$/.exec(location.hash)?.[1] ?? null;
+  }
+
+  // An answer that comes when another trial is asked for, or none, is not shown.
   async function follow() {
-    const found = /^#trial=([\w.-]+)$/.exec(location.hash);
-    if (!found) {
+    const before = shown;
+    const wanted = (shown = named());
+    if (wanted === null) {
       if (panel.open) panel.close();
       return;
     }
-    shown = found[1];
     try {
       await load();
     } catch (error) {
-      tell(error.message);
+      if (!awaited || !warned) tell(error.message);
+      warned = true;
+      if (awaited || named() !== wanted) return;
+      shown = before;
+      leave(); // else the same link, clicked again, would change nothing
       return;
     }
+    if (named() !== wanted) return;
+    awaited = false;
     if (!panel.open) panel.showModal();
   }
 
+  function leave() {
+    if (named() !== null) history.replaceState(null, "", location.pathname);
+  }
+
   async function load() {
-    const trial = await get(path(["studies", study, "trials", shown]));
-    draw(trial);
+    const wanted = shown;
+    const trial = await get(path(["studies", study, "trials", wanted]));
+    if (wanted === shown) draw(trial);
   }
 
   function draw(trial) {
     const { told } = trial;
-    show(
-      content,
+    const parts = [
       el("h2", {}, `Trial ${trial.trial_id} `, badge(trial.status), el("button", { type: "button", "data-close": "trial", autofocus: true }, "Close")),
       fateOf(told),
       ["running", "paused"].includes(trial.status) && rowOf()?.steerable && el("p", {}, el("button", { type: "button", "data-stop": trial.trial_id }, "Stop this trial")),
@@ -46,14 +64,20 @@ export function trialPanel(study, rowOf) {
       trial.output
         ? [el("pre", { tabindex: "0" }, trial.output), el("p", {}, el("a", { href: `/api/v1/${path(["studies", study, "logs"], { trial: trial.trial_id })}`, target: "_blank", rel: "noopener" }, "all of it"))]
         : el("p", { class: "soft" }, rowOf()?.external ? `It runs elsewhere: ${trial.worker ? `worker ${trial.worker}` : "its worker"} has what it printed.` : "It printed nothing."),
-    );
+    ];
+    show(content, el("div", { "data-key": trial.trial_id }, parts)); // nothing of another trial stays
   }
 
-  panel.addEventListener("close", () => {
-    if (location.hash.startsWith("#trial=")) history.replaceState(null, "", location.pathname);
-  });
+  // Beside the panel, not on its margin; who marks text and lets go beside it goes on reading.
+  function isBeside({ clientX, clientY }) {
+    const { left, right, top, bottom } = panel.getBoundingClientRect();
+    return pressed === panel && (clientX < left || clientX > right || clientY < top || clientY > bottom);
+  }
+
+  panel.addEventListener("close", leave);
+  panel.addEventListener("pointerdown", (event) => (pressed = event.target));
   panel.addEventListener("click", async (event) => {
-    if (event.target === panel || event.target.dataset.close) panel.close();
+    if ((event.target === panel && isBeside(event)) || event.target.dataset.close) panel.close();
     const stop = event.target.dataset.stop;
     if (!stop) return;
     try {
@@ -63,15 +87,18 @@ export function trialPanel(study, rowOf) {
     }
     panel.close();
   });
-  window.addEventListener("hashchange", follow);
+  window.addEventListener("hashchange", () => {
+    awaited = false;
+    follow();
+  });
 
   return {
-    follow,
     choose(trial) {
       location.hash = `trial=${trial}`;
     },
     refresh() {
-      return panel.open ? load() : undefined;
+      if (panel.open) return load();
+      return awaited ? follow() : undefined;
     },
   };
 }

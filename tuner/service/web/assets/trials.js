@@ -1,16 +1,17 @@
 // The trials of a study, best first, a part at a time: the server sorts and filters, and says what columns there are and
 // what stands in each cell (tuner/results/trial_rows.py), as in reports and notebooks.
 import { get, path } from "./api.js";
-import { badge, el, show, table } from "./dom.js";
+import { badge, el, show, table, tell } from "./dom.js";
 import { STATUSES } from "./looks.js";
 
 const PAGE = 50;
 const NUMBERS = ["trial", "value", "number"]; // kinds of columns that stand at the right
+const LONGEST = 200; // characters that the server takes
 const PATIENCE = 250; // milliseconds after a key, before the server is asked
 
 export function trialsOf(study, choose) {
   const rows = el("div", { id: "trials" });
-  const filter = el("input", { type: "search", id: "trial-filter", placeholder: "id, lr=0.1, out_of_memory …", "aria-keyshortcuts": "/" });
+  const filter = el("input", { type: "search", id: "trial-filter", maxlength: LONGEST, placeholder: "id, lr=0.1, out_of_memory …", "aria-keyshortcuts": "/" });
   const status = el("select", { id: "trial-status" }, el("option", { value: "" }, "all"), STATUSES.map((name) => el("option", { value: name }, name)));
   const order = el("select", { id: "trial-order" }, el("option", { value: "best" }, "best first"), el("option", { value: "started" }, "as started"));
   const more = el("button", { type: "button", id: "more-trials", hidden: true }, "Show more");
@@ -43,11 +44,11 @@ export function trialsOf(study, choose) {
     do {
       const query = { order: order.value, status: status.value, text: filter.value, cursor, limit: Math.min(200, shown - found.length) };
       const page = await get(path(["studies", study, "table"], query));
+      if (number !== asked) return;
       columns = page.columns;
       found.push(...page.rows);
       cursor = page.cursor;
     } while (cursor && found.length < shown);
-    if (number !== asked) return;
     more.hidden = !cursor;
     draw(columns, found);
   }
@@ -57,10 +58,14 @@ export function trialsOf(study, choose) {
     show(rows, lines.length ? table("trials", columns.map(({ name, kind }) => [name, NUMBERS.includes(kind) && "number"]), lines) : el("p", { class: "soft" }, filter.value || status.value ? "No trial fits the filter." : "No trial has begun."));
   }
 
+  function asUserAsked() {
+    load().catch((error) => tell(error.message));
+  }
+
   function anew() {
     shown = PAGE;
     clearTimeout(timer);
-    timer = setTimeout(() => load(), PATIENCE);
+    timer = setTimeout(asUserAsked, PATIENCE);
   }
 
   section.addEventListener("submit", (event) => event.preventDefault());
@@ -69,7 +74,7 @@ export function trialsOf(study, choose) {
   order.addEventListener("change", anew);
   more.addEventListener("click", () => {
     shown += PAGE;
-    load();
+    asUserAsked();
   });
   document.addEventListener("keydown", (event) => {
     if (event.key === "/" && !event.ctrlKey && !event.metaKey && !event.target.closest("input, select, textarea")) {

@@ -10,6 +10,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Header, Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -114,14 +115,15 @@ def _look_ahead(web: Web, study: int) -> None:
 
 
 def _for_users(request: Request) -> Response:
-    """The page, which shows nothing by itself, for those who have logged in."""
+    """The page, which shows nothing by itself, for those who have logged in; for others the login that leads to it."""
+    alone = web_of(request).guests is not None
     try:
         caller_of(request)
     except ServiceError as error:
         if error.code is not Code.UNAUTHENTICATED:
             raise
-        return RedirectResponse("/login", 303)
-    alone = web_of(request).guests is not None
+        asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        return RedirectResponse("/login" if alone or asked == "/" else f"/login?{urlencode({'next': asked})}", 303)
     return _page("page.html", plotly=version("plotly"), alone=alone, modules=_modules())
 
 
