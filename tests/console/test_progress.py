@@ -98,6 +98,13 @@ def test_a_display_that_knows_earlier_events_goes_on_with_them(tmp_path: Path) -
     assert "trial 00002 started, going on from epoch 2: " in stream.getvalue()
 
 
+def test_totals_are_of_the_plan_with_which_the_search_goes_on() -> None:
+    progress = Progress(PLAN, [event("study_started", 0.0, trials=6), started(0, 1.0), event("study_interrupted", 2.0)])
+    progress.on_event(event("study_resumed", 3.0, trials=4, max_epochs=12))
+    assert (progress.plan.trials, progress.plan.max_epochs) == (4, 12)
+    assert progress.totals().startswith("1 of 4 trials")
+
+
 def test_numbers_and_times_are_short() -> None:
     assert [short(value) for value in (0.00093, 0.123456789, 32, "adam")] == ["0.00093", "0.1235", "32", "adam"]
     assert [duration(value) for value in (0.4, 42, 185, 7620)] == ["0 s", "42 s", "3 min 05 s", "2 h 07 min"]

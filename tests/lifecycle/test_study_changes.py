@@ -46,7 +46,11 @@ def test_a_run_that_recorded_nothing_to_compare_is_trusted() -> None:
         (STUDY, {"metric": "error"}, "metric that it began with 'loss', got another one 'error'"),
         (STUDY, {"mode": "max"}, "mode that it began with 'min', got another one 'max'"),
         (STUDY, {"seed": 3}, "seed that it began with 0, got another one 3"),
-        (STUDY, {"space": {"x": uniform(0, 2)}}, "space that it began with, got another one"),
+        (
+            STUDY,
+            {"space": {"x": uniform(0, 2), "y": 3}},
+            "space that it began with, got another one (x uniform(0, 2), was uniform(0, 1); y 3, was not in it)",
+        ),
         (
             DIGITS,
             {"trial": ImageClassifier("digits", "resnet34", weights=None)},

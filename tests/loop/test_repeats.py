@@ -1,5 +1,6 @@
 """The same configuration under other seeds: `tuner confirm`, and studies that race the leading ones."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,11 @@ def finished(folder: Path, **changes: Any) -> SearchLoop:
 
 
 def confirming(folder: Path, declared: Study, top: int = 2, seeds: int = 3) -> SearchLoop:
-    loop = build(declared, folder, history=events_of(folder))
+    history = events_of(folder)
+    loop = build(declared, folder, history=history)
     found = confirmation(loop.record, declared.budget.max_epochs, top, seeds)
-    loop.ask_for("confirmation_requested", **found.request("trials", ended=True))
+    reason = next(event["reason"] for event in reversed(history) if event["event"] == "study_ended")
+    loop.ask_for("confirmation_requested", **found.request(reason, ended=True))
     return loop
 
 
@@ -92,6 +95,26 @@ def test_confirm_trains_the_best_at_full_length_under_other_seeds_and_nothing_el
     assert standing.value == pytest.approx(np.mean(record.seeds_of(winner)))
     assert standing.seeds == len(record.seeds_of(winner))
     assert standing.epoch in winner.checkpoints
+
+
+def test_the_reason_of_a_search_s_end_stays_true_after_a_confirm_beyond_its_limits(fast: Path) -> None:
+    before = finished(fast)
+    late = replace(before.study, budget=replace(before.study.budget, hours=1e-9))
+    loop = confirming(fast, late, seeds=1)
+    record = end(loop)
+    assert (record.ended, loop.end_reason) == ("trials", "trials")  # which the conclusion asks for after the end
+
+
+def test_a_search_that_goes_on_after_a_stopped_confirm_ends_for_its_own_reason(fast: Path) -> None:
+    before = finished(fast)
+    loop = build(before.study, fast, history=events_of(fast))
+    found = confirmation(loop.record, 9, 1, 2)
+    loop.ask_for("confirmation_requested", **found.request("stop", ended=True))
+    run_on(loop, 3)
+    loop.close()
+    more = replace(before.study, budget=replace(before.study.budget, trials=10))
+    record = end(build(more, fast, history=events_of(fast)))
+    assert (record.configurations, record.ended) == (10, "trials")
 
 
 @pytest.mark.parametrize("killed_after", [0, 1, 8, 9, 10, 23, 40, 53])

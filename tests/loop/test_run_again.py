@@ -68,7 +68,7 @@ def test_a_failed_trial_keeps_its_last_checkpoint_and_one_that_diverged_none(tmp
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        (["7"], "a trial is named by its id, got '7', which the run doesn't have; see `python -m tuner show`"),
+        (["7"], "a trial is named by its id, got '7', which the run doesn't have; `show` lists them"),
         (["1", "0"], "only failed trials can run again, got trial 00000, which is completed; leave it out"),
         (
             [],

@@ -153,7 +153,7 @@ def test_fewer_trials_than_were_begun_are_refused_and_as_many_end_it(tmp_path: P
     begun_so_far = len(loop.record.trials)
     assert refused(loop, "set", trials=begun_so_far - 1) == (
         f"trials counts the whole run and needs at least the {begun_so_far} that were begun or ordered, "
-        f"got {begun_so_far - 1}; end the search now with `python -m tuner stop` (in Python stop())"
+        f"got {begun_so_far - 1}; the order `stop` ends the search now"
     )
     assert "no further trial is suggested" in obeyed(loop, "set", trials=begun_so_far)
     loop.close()

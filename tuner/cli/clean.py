@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.cli.outcome import BAD_INPUT, SUCCESS
 from tuner.cli.verbs import Verbs
 from tuner.errors import RunFolderError, StudyError
+from tuner.quoting import command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,7 +125,7 @@ def _delete(
 def _why_nothing(request: Request, found: list[Holding]) -> str:
     driven = [each.run.path for each in found if each.run.alive]
     if driven:
-        return f"a search works on {', '.join(driven)}; wait until it ends, or end it with `python -m tuner stop`"
+        return f"a search works on {', '.join(driven)}; wait until it ends, or end it: {command('stop', driven[0])}"
     return "no run is that old" if found and request.older_seconds is not None else "there is no run"
 
 

@@ -101,6 +101,9 @@ class Progress:
             return False
         if event["event"] in ("study_started", "study_resumed"):
             self._begun = event["time"]
+            longest = event.get("max_epochs") or self.plan.max_epochs
+            self.plan = replace(self.plan, trials=event.get("trials", self.plan.trials), max_epochs=longest)
+            self._reckoning.forget()
         if event["event"] == "order_obeyed" and self.record.steered.limits:
             limits = {**self.plan.limits, **self.record.steered.limits}
             trials = self.record.steered.limits.get("trials", self.plan.trials)

@@ -192,12 +192,12 @@ _STEERED: Mapping[str, Check] = {"limits": _is_mapping, "concurrency": _is_count
 _ALONE: Mapping[str, Check] = {"alone": _is_bool, "ended_by": _is_text_or_none}
 _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     "study_started": {
-        **{"study_file": _is_text, "study_version": _is_count, "learned": _are_mappings},
+        **{"study_file": _is_text, "study_version": _is_count, "max_epochs": _is_count, "learned": _are_mappings},
         **_PACKED,
         **_STEERED,
     },
     "study_resumed": {
-        **{"study_file": _is_text, "study_version": _is_count, "search_on": _is_bool},
+        **{"study_file": _is_text, "study_version": _is_count, "max_epochs": _is_count, "search_on": _is_bool},
         **_PACKED,
         **_STEERED,
     },

@@ -2,11 +2,12 @@
 
 Every event has `event` (its kind) and `time` (seconds since 1970, UTC). Kinds and their further fields:
 
-    study_started       trials (its budget, or null), study_file (its text), study_version (1; another where edited),
-                        learned (configurations of earlier studies that come first), devices (that trials share where
-                        they are packed; starts of trials then have device, predicted_bytes, and alike, which is the
-                        same for trials that take as much memory: see `tuner.loop.packing`), orders (true: the driver
-                        reads the inbox), limits (given in place of the study file's), concurrency (where it was given)
+    study_started       trials (its budget, or null), max_epochs, study_file (its text), study_version (1;
+                        another where edited), learned (configurations of earlier studies that come first), devices
+                        (that trials share where they are packed; starts of trials then have device, predicted_bytes,
+                        and alike, which is the same for trials that take as much memory: see `tuner.loop.packing`),
+                        orders (true: the driver reads the inbox), limits (given in place of the study file's),
+                        concurrency (where it was given)
     study_resumed       the same, by a further driver; anew (true: it goes on though an order had ended the search)
     trial_started       trial, number, config, seed, from_epoch (of its newest checkpoint, 0: from its beginning),
                         order (of a user who wanted it)

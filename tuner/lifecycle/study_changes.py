@@ -18,6 +18,7 @@ from tuner.study import Study
 from tuner.study_json import study_from_json, study_to_json
 
 MOST_LINES = 40  # that are shown of a difference
+MOST_NAMED = 3  # hyperparameters whose difference is shown
 
 
 def comparable(study: Study) -> dict[str, Any]:
@@ -38,7 +39,9 @@ def check_comparable(study: Study, info: dict[str, Any], where: str) -> None:
         return
     now = comparable(study)
     for name in (name for name in {**before, **now} if before.get(name) != now.get(name)):
-        was, got = ("", "") if name == "space" else (f" {before.get(name)!r}", f" {now.get(name)!r}")
+        was, got = (f" {before.get(name)!r}", f" {now.get(name)!r}")
+        if name == "space":
+            was, got = "", f" ({_differences(before.get(name), now[name])})"
         raise RunFolderError(
             f"a run keeps the {name} that it began with{was}, got another one{got} in {where}: trials could not be "
             f"compared; change it back, or start a new run, which learns from this one"
@@ -54,6 +57,21 @@ def check_comparable(study: Study, info: dict[str, Any], where: str) -> None:
             f"a run keeps the weights that it began with, got other contents of {now.get('weights')} for {where}: "
             "trials could not be compared; restore the file, or start a new run"
         )
+
+
+def _differences(before: Any, now: dict[str, Any]) -> str:
+    """Which hyperparameters differ between two spaces, as `space_record` writes them."""
+    before = before if isinstance(before, dict) else {}
+    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    told = [f"{name} {_entry(now.get(name))}, was {_entry(before.get(name))}" for name in changed[:MOST_NAMED]]
+    return "; ".join(told) + (f"; and {len(changed) - MOST_NAMED} more" if len(changed) > MOST_NAMED else "")
+
+
+def _entry(entry: Any) -> str:
+    if not isinstance(entry, dict):
+        return "not in it"
+    text = str(entry["domain"]) if "domain" in entry else repr(entry.get("constant"))
+    return text + (f" when {entry['when']}" if "when" in entry else "")
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def confirmation(record: RunRecord, longest: int, top: int | None, seeds: int | 
     if not ended:
         raise RunFolderError(
             "confirm needs a run with a winner, got one in which no trial has ended with a value; "
-            "wait until one has, or see why with `python -m tuner show`"
+            "wait until one has, or let `show` say why none did"
         )
     if top is not None and top > len(ended):
         raise RunFolderError(

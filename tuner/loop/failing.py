@@ -74,7 +74,7 @@ class Failing:
         if ending is not None:
             raise RunFolderError(
                 f"failed trials run again while a search goes on, got one that ends ({ending}); "
-                "wait until it has ended, then run `python -m tuner retry`"
+                "wait until it has ended, then retry them"
             )
         self._emit("retry_requested", trials=names)
         self.run_again(names, proposals, stopping)
@@ -159,9 +159,7 @@ def to_retry(record: RunRecord, named: Iterable[str]) -> list[str]:
 def _failed(record: RunRecord, name: str) -> str:
     trial = record.trials.get(name) or record.trials.get(name.zfill(5))
     if trial is None:
-        raise RunFolderError(
-            f"a trial is named by its id, got {name!r}, which the run doesn't have; see `python -m tuner show`"
-        )
+        raise RunFolderError(f"a trial is named by its id, got {name!r}, which the run doesn't have; `show` lists them")
     if trial.status != "failed":
         raise RunFolderError(
             f"only failed trials can run again, got trial {trial.trial}, which is {trial.status}; leave it out"

@@ -52,7 +52,7 @@ def check_refittable(run: Run) -> Refit:
     if found is None or (run.record.ended is not None and run.record.best_ended_trial is None):
         raise RunFolderError(
             "refit needs a run with a winner, got one in which no trial has a value; "
-            "see why with `python -m tuner show`"
+            f"see why: {command('show', run.path)}"
         )
     if found.done is not None and not run.record.confirming.own:
         raise RunFolderError(

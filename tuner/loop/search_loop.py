@@ -92,8 +92,8 @@ class SearchLoop:
             self._take_in(event)
         self._log = EventLog(folder)
         self._keeper = Keeper(self.record, CheckpointStore(folder), emit=self._emit, races=study.repeats > 1)
-        more = {"learned": starts, **(opening or {})} if starts and not history else opening or {}
-        self._emit("study_resumed" if history else "study_started", trials=study.trials, **more)
+        more = {"max_epochs": study.budget.max_epochs} | ({"learned": starts} if starts and not history else {})
+        self._emit("study_resumed" if history else "study_started", trials=study.trials, **more, **(opening or {}))
         for message, code in said_of(learned) if learned and not history else ():
             self.notice(message, code=code)
         self._carry_out_what_is_due()
@@ -167,7 +167,7 @@ class SearchLoop:
     @property
     def end_reason(self) -> str:
         """What ended the search: a limit of the budget, "space" where all of it was tried, or "failures"."""
-        return self._limits.end_reason(nothing_expected=self._queue.nothing_expected)
+        return self.record.ended or self._limits.end_reason(nothing_expected=self._queue.nothing_expected)
 
     # What users order
 

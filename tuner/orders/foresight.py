@@ -13,7 +13,7 @@ def too_few_trials(record: RunRecord, trials: float | None) -> str | None:
         return None
     return (
         f"trials counts the whole run and needs at least the {begun} that were begun or ordered, got {trials:g}; "
-        "end the search now with `python -m tuner stop` (in Python stop())"
+        "the order `stop` ends the search now"
     )
 
 
