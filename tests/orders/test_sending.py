@@ -148,9 +148,12 @@ def test_what_waits_for_resume_says_so(finished: Run, capsys: pytest.CaptureFixt
     assert main(["set", finished.path, "--trials", "40", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["outcome"] == "waiting"
-    assert told["message"].endswith(f"is carried out first by: tuner.resume({finished.path!r}, study=study)")
+    assert told["message"].endswith(f"is carried out first by: tuner.resume({finished.path!r}, study=study, trials=40)")
+    assert finished.note("mine").message.endswith(
+        f"is carried out first by: tuner.resume({finished.path!r}, study=study)"
+    )
     assert finished.try_({"lr": 0.01}).outcome == finished.note("later").outcome == "waiting"
-    assert len(finished.folder.files("inbox")) == 3
+    assert len(finished.folder.files("inbox")) == 4
 
 
 def test_hours_that_are_too_short_are_said_before_a_search_runs(

@@ -98,7 +98,12 @@ class Sent:
         )
 
     def _waits(self, why: str) -> str:
-        return f"{why}: the order waits in the run's inbox, and is carried out first by: {_resumed_by(self._run)}"
+        return f"{why}: the order waits in the run's inbox, and is carried out first by: {self._carried_out_by()}"
+
+    def _carried_out_by(self) -> str:
+        """What resumes the run; if the order sets the number of trials, with that number, as it would win."""
+        asked = self.order.arguments.get("trials") if self.order.verb == "set" else None
+        return _resumed_by(self._run) if asked is None else going_on_by(self._run, int(asked))
 
     def _told(self, outcome: Outcome, message: str) -> Answer:
         return Answer(self.order.id, self.order.verb, outcome, message)
