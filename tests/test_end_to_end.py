@@ -197,7 +197,7 @@ def test_a_search_says_why_it_ended_and_goes_on_with_another_limit(tmp_path: Pat
     assert refused.code == 2
     assert refused.err.splitlines()[-1] == (
         "tuner: --total-epochs counts the whole run and must be above the 12 that it has already used, got 12; "
-        "use --total-epochs with another value"
+        "use --total-epochs 24 for as much again"
     )
     second = tuner("resume", "runs", "--total-epochs", "1000", "--target", "0.1125", folder=tmp_path)
     assert "the search ended as loss reached the target of 0.1125\n" in second.out

@@ -193,8 +193,15 @@ class Limit:
         kept = ", with what is kept to train the winner again" if spent > without else ""
         return (
             f"{self.option} counts the whole run and must be {self.beyond} the {self.told(_read_well(spent))} that it "
-            f"has already used{kept}, got {self.told(_read_well(limit))}; use {self.option} with another value"
+            f"has already used{kept}, got {self.told(_read_well(limit))}; use {self._another(spent)}"
         )
+
+    def _another(self, spent: float) -> str:
+        """The option with a value for as much again; for a target, whose value only the user can know, without one."""
+        if self.beyond != "above" or not spent > 0:
+            return f"{self.option} with another value"
+        again = math.ceil(2 * spent) if self.quantity is COUNT else float(f"{2 * spent:.2g}")
+        return f"{self.option} {again:g} for as much again"
 
 
 def _read_well(value: float) -> float:

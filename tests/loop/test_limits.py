@@ -212,7 +212,7 @@ def test_what_a_run_has_spent_is_told_where_nothing_is_left_of_a_limit(tmp_path:
     refusal = Limits(loop.study, loop.record, 1).refusal()
     assert refusal == (
         "--total-epochs counts the whole run and must be above the 10 that it has already used, got 10; "
-        "use --total-epochs with another value"
+        "use --total-epochs 20 for as much again"
     )
 
 
@@ -222,7 +222,7 @@ def test_time_that_was_spent_is_told_as_people_say_it(tmp_path: Path) -> None:
     refusal = Limits(short, loop.record, 1).refusal()
     assert refusal == (
         "--hours counts the whole run and must be above the 2.5 minutes that it has already used, got 2 minutes; "
-        "use --hours with another value"
+        "use --hours 0.083 for as much again"
     )
 
 

@@ -224,7 +224,7 @@ def test_nothing_is_kept_for_a_winner_that_was_trained_again_already(fast: Path)
     record.refits = 0
     assert Limits(more, record, 1).refusal() == (
         "--total-epochs counts the whole run and must be above the 26 that it has already used, with what is kept to train "
-        "the winner again, got 22; use --total-epochs with another value"
+        "the winner again, got 22; use --total-epochs 52 for as much again"
     )
     wanted = study(budget=Budget(target=1e30, max_epochs=8))  # of a loss, and so reached at once
     told = Limits(wanted, record, 1).refusal()
