@@ -246,3 +246,20 @@ def test_a_configuration_with_several_seeds_is_one_point_for_the_search(fast: Pa
     first = record.repeated[0]
     curves = [dict(t.values("loss")) for t in record.same_configuration(first) if t.status == "completed"]
     assert dict(record.mean_curve(first))[3] == pytest.approx(np.mean([curve[3] for curve in curves]))
+
+
+def test_a_confirm_in_a_running_search_names_better_trials_that_have_not_ended(fast: Path) -> None:
+    declared = study(scheduler=ASHA(rule="stop"), budget=Budget(trials=8, max_epochs=9))
+    loop = build(declared, fast, concurrency=4)
+    losses = (0.1, 0.9)
+    names = [start.trial for _ in losses if (start := loop.next_action()) is not None]
+    for name, loss in zip(names, losses, strict=True):
+        for epoch in (1, 2, 3):
+            decision = loop.report(name, epoch, {"loss": loss}, saved=[])
+    assert decision is Decision.STOP
+    found = confirmation(loop.record, 9, 1, 1)
+    assert (found.names, found.not_ended) == (["00001"], ("00000",))
+    assert found.cost().endswith(" 9 epochs (00001; trial 00000 ranks higher so far, but hasn't ended)")
+    two = replace(found, not_ended=("00000", "00002")).cost()
+    assert two.endswith(" 9 epochs (00001; trials 00000, 00002 rank higher so far, but haven't ended)")
+    loop.close()

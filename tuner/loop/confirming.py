@@ -31,11 +31,19 @@ def cost_of(run: Run, top: int | None, seeds: int | None) -> str:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """The first trials of the configurations, the number of further seeds for each, and the longest trial's epochs."""
+    """Which trials are repeated.
+
+    Attributes:
+        trials: the first trials of the configurations, the best first
+        seeds: the number of further seeds for each
+        longest: epochs of the longest trial
+        not_ended: ids of trials that rank higher than the last of them, and go on
+    """
 
     trials: tuple[TrialRecord, ...]
     seeds: int
     longest: int
+    not_ended: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -59,7 +67,15 @@ class Confirmation:
         seeds = f"{self.seeds} other seeds" if self.seeds > 1 else "another seed"
         time = "" if seconds_per_epoch is None else f", about {_rough(seconds_per_epoch * self.epochs / workers)}"
         trials = "1 trial" if more == 1 else f"{more} trials"
-        return f"trains {which} under {seeds}{each}: {trials} and {self.epochs} epochs{time}"
+        return f"trains {which} under {seeds}{each}: {trials} and {self.epochs} epochs{time}{self._passed_over()}"
+
+    def _passed_over(self) -> str:
+        if not self.not_ended:
+            return ""
+        ids = ", ".join(self.not_ended)
+        one = len(self.not_ended) == 1
+        who, not_yet = (f"trial {ids} ranks", "hasn't") if one else (f"trials {ids} rank", "haven't")
+        return f" ({', '.join(self.names)}; {who} higher so far, but {not_yet} ended)"
 
 
 def confirmation(record: RunRecord, longest: int, top: int | None, seeds: int | None) -> Confirmation:
@@ -68,7 +84,8 @@ def confirmation(record: RunRecord, longest: int, top: int | None, seeds: int | 
     `top` and `seeds` are TOP and SEEDS if they are None; a smaller run confirms fewer.
     """
     _check_counts(top, seeds)
-    ended = [trial for trial, _ in record.ranked() if not _goes_on(record, trial)]
+    ranked = [trial for trial, _ in record.ranked()]
+    ended = [trial for trial in ranked if not _goes_on(record, trial)]
     if not ended:
         raise RunFolderError(
             "confirm needs a run with a winner, got one in which no trial has ended with a value; "
@@ -79,8 +96,11 @@ def confirmation(record: RunRecord, longest: int, top: int | None, seeds: int | 
             f"confirm trains configurations again whose trials have ended with a value, got --top {top} for a run that "
             f"has {len(ended)}; use --top {len(ended)}"
         )
-    chosen = tuple(record.same_configuration(trial)[0] for trial in ended[: top or TOP])
-    return Confirmation(chosen, seeds or SEEDS, longest)
+    chosen = ended[: top or TOP]
+    higher = ranked[: ranked.index(chosen[-1])]
+    not_ended = tuple(trial.trial for trial in higher if _goes_on(record, trial))
+    first = tuple(record.same_configuration(trial)[0] for trial in chosen)
+    return Confirmation(first, seeds or SEEDS, longest, not_ended)
 
 
 def seconds_per_epoch(record: RunRecord) -> float | None:
