@@ -66,7 +66,7 @@ def test_neither_a_fingerprint_nor_a_value_says_how_many_files_of_a_name_were_lo
     one, two = (load_study(written(tmp_path / folder, 4)) for folder in ("one", "two"))
     assert function_of(one) is not function_of(two)
     assert one.declared_trial.source_fingerprint() == two.declared_trial.source_fingerprint()
-    assert canonical(function_of(one)) == canonical(function_of(two)) == "tuner_study_study.train"
+    assert canonical(function_of(one)) == canonical(function_of(two)) == "tuner_study.train"
 
 
 def test_a_file_that_is_loaded_again_or_was_moved_keeps_the_plain_name(tmp_path: Path) -> None:

@@ -52,7 +52,8 @@ def killed_after(folder: Path, lines: int) -> list[list[str]]:
         if len(said) == lines:
             os.kill(program.pid, signal.SIGKILL)
             break
-    said += [line.split() for line in program.stdout.read().splitlines() if line]  # that it still could
+    rest = program.stdout.read()  # that it still could; its last line may be cut off
+    said += [line.split() for line in rest[: rest.rfind("\n") + 1].splitlines() if line]
     program.wait(300)
     return said
 
