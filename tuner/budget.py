@@ -200,8 +200,8 @@ class Limit:
         """The option with a value for as much again; for a target, whose value only the user can know, without one."""
         if self.beyond != "above" or not spent > 0:
             return f"{self.option} with another value"
-        again = math.ceil(2 * spent) if self.quantity is COUNT else float(f"{2 * spent:.2g}")
-        return f"{self.option} {again:g} for as much again"
+        again = str(math.ceil(2 * spent)) if self.quantity is COUNT else f"{float(f'{2 * spent:.2g}'):g}"
+        return f"{self.option} {again} for as much again"
 
 
 def _read_well(value: float) -> float:

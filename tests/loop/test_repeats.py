@@ -113,8 +113,24 @@ def test_a_search_that_goes_on_after_a_stopped_confirm_ends_for_its_own_reason(f
     run_on(loop, 3)
     loop.close()
     more = replace(before.study, budget=replace(before.study.budget, trials=10))
-    record = end(build(more, fast, history=events_of(fast)))
-    assert (record.configurations, record.ended) == (10, "trials")
+    loop = build(more, fast, history=events_of(fast), opening={"search_on": True})  # as `resume --trials 10` says
+    record = end(loop)
+    assert (record.configurations, record.ended, loop.end_reason) == (10, "trials", "trials")
+
+
+def test_a_repeat_that_starts_again_is_no_sign_that_the_search_goes_on(fast: Path) -> None:
+    """A killed confirm of a search that an order had stopped: nothing but its repeats is trained, whatever the limits."""
+    before = finished(fast, budget=Budget(trials=8, max_epochs=9))
+    first = confirming(fast, before.study, top=1, seeds=2)
+    run_on(first, 3)
+    first.close()
+    more = replace(before.study, budget=replace(before.study.budget, trials=20))
+    loop = build(more, fast, history=events_of(fast))
+    start = loop.next_action()
+    assert start is not None
+    assert loop.record.trials[start.trial].repeats is not None
+    assert loop.record.confirming.alone
+    loop.close()
 
 
 @pytest.mark.parametrize("killed_after", [0, 1, 8, 9, 10, 23, 40, 53])

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,20 @@ def test_what_files_hold_is_found_again() -> None:
     assert space.dimensions["act"].describe() == "choice([tests.space.test_values.of_a_module, pathlib.Path])"
 
 
-@pytest.mark.parametrize("value", [lambda: None, object()])
+class Kind(Enum):
+    ONE = 1
+    TWO = 2
+
+
+def test_objects_are_held_as_text_and_texts_may_look_like_addresses() -> None:
+    space = Space(
+        {"kind": choice(list(Kind)), "path": choice([Path("a"), Path("b")]), "text": choice(["x at 0x1", "y"])}
+    )
+    for config in space.grid():
+        assert space.restored(json.loads(json.dumps(recorded(config)))) == config
+
+
+@pytest.mark.parametrize("value", [lambda: None, object(), (1, object())])
 def test_what_has_no_name_in_another_process_is_refused(value: object) -> None:
     with pytest.raises(SpaceError, match="choice needs values that a file can name"):
         Space({"act": choice([value, "relu"])})

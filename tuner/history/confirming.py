@@ -66,8 +66,6 @@ class Confirming:
     def _on_trial_started(self, event: Event) -> None:
         if event.get("confirms"):
             self._take(event.get("repeats"))
-        elif "repeats" not in event and "refits" not in event:
-            self.alone, self.ended_by = False, None  # the search goes on, as further trials were asked for
 
     def _on_configuration_refused(self, event: Event) -> None:
         first = event.get("repeats")

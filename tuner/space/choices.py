@@ -11,9 +11,7 @@ import numpy as np
 
 from tuner.errors import SpaceError, shown
 from tuner.space.domain import Domain, Units, contains_domain
-from tuner.space.values import canonical, is_named, is_writable, recorded, same
-
-ADDRESS = " at 0x"  # in the repr of what has no name: another one in each process
+from tuner.space.values import canonical, has_named, is_nameless, is_writable, recorded, same
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Choice(Domain):
                 )
             if not is_writable(value):
                 raise SpaceError(f"{kind} needs plain values, got {shown(value)} for {name!r}; use numbers or texts")
-            if ADDRESS in canonical(value):
+            if is_nameless(value):
                 raise SpaceError(
                     f"{kind} needs values that a file can name, as trials go on in other processes, got {shown(value)} "
                     f"for {name!r}; list names, and look up in the trial's function what they stand for"
@@ -98,6 +96,5 @@ class GridSearch(Choice):
 
 
 def _text(option: Any) -> str:
-    """An option as a study file has it; functions by their names."""
-    text = repr(option)
-    return canonical(option) if is_named(option) or ADDRESS in text else text
+    """An option as a study file has it; with functions and classes by their names."""
+    return canonical(option) if has_named(option) else repr(option)

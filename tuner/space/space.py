@@ -242,11 +242,11 @@ class Space:
 
     def key(self, config: Config) -> str:
         """A text that two configurations share exactly if they are the same for a trial."""
-        return canonical({name: self._coerce(name, value) for name, value in self.flatten(config).items()})
+        return canonical(self._coerced(config))
 
     def restored(self, config: Mapping[str, Any]) -> Config:
         """A configuration from the files of a run with the space's own values: a tuple, say, is a list there."""
-        return self.unflatten({name: self._coerce(name, value) for name, value in self.flatten(config).items()})
+        return self.unflatten(self._coerced(config))
 
     def flatten(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Nested to dotted names, as deep as the space is nested: a dict that is a value stays one."""
@@ -272,6 +272,9 @@ class Space:
 
     def _is_section(self, path: str) -> bool:
         return any(name.startswith(path + ".") for name in self.names)
+
+    def _coerced(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self._coerce(name, value) for name, value in self.flatten(config).items()}
 
     def _coerce(self, name: str, value: Any) -> Any:
         """A value as its dimension or the space's constant has it; a value that fits neither is returned unchanged."""

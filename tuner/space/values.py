@@ -75,13 +75,33 @@ def is_named(value: object) -> bool:
 
 
 def recorded(value: Any) -> Any:
-    """A value as the files of a run hold it: tuples and sets are lists, functions and classes their names."""
+    """A value as the files of a run hold it: tuples and sets are lists, functions and classes names, others text."""
     value = plain(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
     if isinstance(value, Mapping):
         return {key: recorded(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [recorded(item) for item in value]
-    return canonical(value) if is_named(value) else value
+    return canonical(value) if is_named(value) else str(value)
+
+
+def has_named(value: Any) -> bool:
+    """Whether it is, or holds, a function or class with a name."""
+    if isinstance(value, Mapping):
+        return any(map(has_named, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(has_named, value))
+    return is_named(value)
+
+
+def is_nameless(value: Any) -> bool:
+    """Whether it is, or holds, something that only its address tells apart: a lambda, a local function, an object."""
+    if isinstance(value, Mapping):
+        return any(map(is_nameless, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(is_nameless, value))
+    return not isinstance(value, str) and not is_named(value) and " at 0x" in repr(value)
 
 
 def without_number(module: str) -> str:

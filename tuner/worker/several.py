@@ -37,9 +37,8 @@ def train_on_several(trial: ImageClassifier, assignment: Assignment, worker: Wor
     policy = SavingPolicy(assignment, worker.is_leaving)
     while True:
         task = Task(
-            pickled=cloudpickle.dumps(trial),
+            pickled=cloudpickle.dumps((trial, assignment.config)),
             import_path=tuple(sys.path),
-            config=assignment.config,
             epochs=assignment.epochs,
             seed=assignment.seed,
             split_seed=assignment.study_seed,

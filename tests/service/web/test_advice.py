@@ -1,22 +1,13 @@
 """What to try next, with commands that a user of the service can type."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.service.web.serving import Served, a_run, serving
+from tests.service.web.serving import Served, a_run
 from tuner.quoting import command
 from tuner.results.findings import Advice
 from tuner.service.model import State
 from tuner.service.web.routes.searches import OF_STUDIES, _at_service
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(tmp_path) as found:
-        yield found
 
 
 def test_advice_names_the_study_and_what_the_page_can_do(served: Served, tmp_path: Path) -> None:

@@ -1,21 +1,14 @@
 """The curves of a study's page are those of its report and of notebooks."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.service.web.serving import Served, a_run, serving
+from tests.service.web.serving import Served, a_run
 from tuner.plots import curves
 from tuner.service.model import State
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(tmp_path) as found:
-        yield found
 
 
 @pytest.mark.parametrize("many", [False, True])

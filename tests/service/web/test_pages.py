@@ -4,7 +4,6 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
 
-from tests.html_report.browsing import browsers, needs_browser
+from tests.html_report.browsing import needs_browser
 from tests.results.simulated import loss
 from tests.searches import wait_for
 from tests.service.submissions import STUDY, submission
@@ -31,12 +30,6 @@ HOSTILE = """<title>?</title><script>
 fetch("/api/v1/users/me").then(() => document.title = "read", () => document.title = "kept out");
 try { document.cookie; document.title = "cookies" } catch {}
 </script>"""
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(tmp_path) as found:
-        yield found
 
 
 @pytest.mark.parametrize(
@@ -219,12 +212,6 @@ def test_figures_of_the_page_look_as_those_of_reports_and_notebooks(served: Serv
         assert not re.search(r"#[0-9a-fA-F]{6}\b", path.read_text()), path.name  # no colour of its own
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    with browsers() as found:
-        yield found
-
-
 @needs_browser
 def test_in_a_browser_a_user_logs_in_and_sees_what_happens(served: Served, tmp_path: Path, browser: Any) -> None:
     link = served.client("chief").post("/api/v1/users", json={"name": "dora", "role": "viewer"}).json()["link"]
@@ -318,8 +305,7 @@ def test_in_a_browser_a_study_is_read_by_its_trials(served: Served, tmp_path: Pa
     page.wait_for_selector("dialog[open] td[data-name=loss]")
     assert page.locator("dialog [aria-label=epochs] tbody tr").count() == len(run.best.epochs)
     page.keyboard.press("Escape")
-    page.wait_for_selector("dialog:not([open])", state="attached")
-    assert "#" not in page.url
+    page.wait_for_function("!document.querySelector('dialog').open && !location.hash")
     assert page.locator("[data-verb]").count() == 0  # a viewer steers nothing
     assert complaints == []
     page.context.close()

@@ -1,31 +1,18 @@
 """The pages in a real browser, where two things happen at once: answers late, refused or overtaken, and who reads or works."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.html_report.browsing import browsers, needs_browser
-from tests.service.web.serving import PASSWORD, Served, a_run, serving
+from tests.html_report.browsing import needs_browser
+from tests.service.web.serving import PASSWORD, Served, a_run
 from tests.service.web.visiting import logged_in, named, opened
 from tuner.history.records import RunRecord
 from tuner.service.model import State
 from tuner.service.web.summary import metric_names
 
 pytestmark = needs_browser
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(tmp_path) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    with browsers() as found:
-        yield found
 
 
 @pytest.fixture

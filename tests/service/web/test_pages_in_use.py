@@ -1,28 +1,15 @@
 """The pages in a real browser: several tabs, devices, studies that workers run, keys alone."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.html_report.browsing import PATIENCE_MS, browsers, needs_browser
+from tests.html_report.browsing import PATIENCE_MS, needs_browser
 from tests.searches import wait_for
-from tests.service.web.serving import Served, a_run, serving
+from tests.service.web.serving import Served, a_run
 from tests.service.web.visiting import logged_in, named
 from tuner.service.model import State
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(tmp_path) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    with browsers() as found:
-        yield found
 
 
 @pytest.mark.slow

@@ -8,20 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.service.web.serving import Served, a_run, serving
 from tuner.history.events import EventLog, read_all
 from tuner.service.database import studies
 from tuner.service.model import State
 from tuner.service.web.feeds import Feeds
 from tuner.storage.folder import LocalFolder
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(tmp_path) as found:
-        yield found
 
 
 class Watch:

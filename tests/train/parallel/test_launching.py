@@ -55,8 +55,8 @@ def broken(config: dict[str, Any]) -> nn.Module:
 
 
 def task(model: Any = network, **changes: Any) -> Task:
-    pickled = pickle.dumps(ImageClassifier(data, model))
-    given = {"config": CONFIG, "epochs": 3, "seed": 1, "split_seed": 0, "threads": 1}
+    pickled = pickle.dumps((ImageClassifier(data, model), changes.pop("config", CONFIG)))
+    given = {"epochs": 3, "seed": 1, "split_seed": 0, "threads": 1}
     return Task(pickled, (str(ROOT),), **{**given, **changes})
 
 

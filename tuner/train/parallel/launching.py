@@ -38,9 +38,8 @@ class Task:
     """What the processes train.
 
     Attributes:
-        pickled: the trial's declaration
+        pickled: the trial's declaration and hyperparameters
         import_path: folders that its modules are imported from
-        config: hyperparameters
         epochs: length of the trial
         seed: of the trial
         split_seed: of the study
@@ -53,7 +52,6 @@ class Task:
 
     pickled: bytes
     import_path: tuple[str, ...]
-    config: dict[str, Any]
     epochs: int
     seed: int
     split_seed: int

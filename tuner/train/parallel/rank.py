@@ -38,8 +38,7 @@ def main(connection: Connection[Any, Any]) -> None:
         sys.path.extend(folder for folder in task.import_path if folder not in sys.path)
         with joined(rank, size, meeting, device) as group:
             trainer = Trainer(
-                pickle.loads(task.pickled),
-                task.config,
+                *pickle.loads(task.pickled),
                 epochs=task.epochs,
                 seed=task.seed,
                 split_seed=task.split_seed,

@@ -75,7 +75,7 @@ stream.onChange((word) => {
   if (word.study === null || page.studies === null || page.studies.includes(word.study)) soon();
 });
 setInterval(() => {
-  if (performance.now() - loaded > SILENT) soon();
+  if (!loading && performance.now() - loaded > SILENT) soon();
 }, 1000);
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) again();
