@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.html_report.browsing import needs_browser
+from tests.service.submissions import submission
 from tests.service.web.serving import PASSWORD, Served, a_run
 from tests.service.web.visiting import logged_in, named, opened
 from tuner.history.records import RunRecord
@@ -272,16 +273,19 @@ def test_a_comparison_is_live_and_one_that_cannot_be_made_says_why(
 
 
 def test_a_page_is_read_again_while_only_others_have_news(served: Served, browser: Any) -> None:
-    waiting, other = served.study("anne", State.QUEUED), served.study("bert", State.QUEUED)
+    waiting = served.study("anne", State.QUEUED)
     page, _ = opened(browser)
     page.context.set_extra_http_headers({"Authorization": f"Bearer {served.tokens['anne']}"})
     page.clock.install()
     page.goto(f"{served.url}/studies/{waiting}")
     page.wait_for_selector("#age.fresh")
-    for priority in (2, 3):  # half of the time, then the other half: the other study is never silent for all of it
-        named(served, other, priority=priority)
-        page.clock.run_for(9_000)
-        if priority == 2:
-            named(served, waiting, priority=7)  # of which no event tells this page
-    page.wait_for_selector("text=priority 7")
+    page.clock.run_for(2_000)
+    page.wait_for_timeout(700)  # until it has been read for the last time because of its own beginning
+    named(served, waiting, priority=7)  # of which no event tells this page
+    for _ in range(3):  # the server is never silent for 15 s
+        page.clock.run_for(6_000)
+        served.service.submit(submission(), served.users["bert"])
+        page.wait_for_timeout(700)
+    page.clock.run_for(5_000)
+    page.wait_for_selector("text=priority 7", timeout=6_000)  # the clock goes on meanwhile
     page.context.close()
