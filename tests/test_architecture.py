@@ -55,7 +55,7 @@ MAY_IMPORT = {
     ),
     "storage": ({"cache_folder", "errors"}, {"obstore"}),
     "history": ({"storage", "study", "budget", "errors", "foreign_text", "temporary"}, set()),
-    "orders": ({"results", "history", "storage", "budget", "errors", "quoting"}, set()),
+    "orders": ({"results", "history", "storage", "space", "budget", "errors", "quoting"}, set()),
     "results": (
         {
             *(

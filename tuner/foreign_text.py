@@ -9,6 +9,7 @@ from typing import Any
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff]"
 )
+_DIRECTIONS = re.compile("[\u202a-\u202e\u2066-\u2069]")  # they would change the direction of tuner's words, too
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _RUNS = re.compile(r"'*[=+\-@\t\r\n]")
 
@@ -16,6 +17,11 @@ _RUNS = re.compile(r"'*[=+\-@\t\r\n]")
 def printable(text: object) -> str:
     r"""The text for a terminal: control and direction characters are written as `\x1b` and `\u202e`."""
     return _UNPRINTABLE.sub(_escaped, str(text))
+
+
+def in_one_direction(value: Any) -> Any:
+    r"""A text of a page without changes of the writing direction, which are written as `\u202e`; else the value."""
+    return _DIRECTIONS.sub(_escaped, value) if type(value) is str else value
 
 
 def in_utf8(value: Any) -> Any:

@@ -278,6 +278,26 @@ def test_of_a_hundred_trials_a_second_the_time_left_is_not_reckoned_for_each(mon
     assert progress.time_left(now + 3600) is None
 
 
+def test_a_first_reckoning_that_took_long_is_not_kept_for_longer_than_a_tenth_of_what_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reckoned = []
+
+    def cold(record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
+        reckoned.append(now)
+        begun = time.thread_time()
+        while time.thread_time() < begun + 0.2:  # ten seconds at a fiftieth
+            pass
+        return TimeLeft(10.0, 20.0, 30.0)
+
+    monkeypatch.setattr(reckoning, "time_left", cold)
+    now = time.time()
+    progress = followed(event("study_started", now - 60), started(0, now - 59), plan=PLAN)
+    for second in range(5):
+        progress.time_left(now + second)
+    assert reckoned == [now, now + 2, now + 4]
+
+
 @pytest.mark.parametrize(
     ("last", "told"), [("study_interrupted", "55 s so far"), ("study_ended", "the trials took 55 s")]
 )

@@ -267,7 +267,7 @@ def test_a_search_without_a_winner_names_its_most_frequent_failure(tmp_path: Pat
     assert stream.getvalue() == (
         "no trial succeeded: 2 of 3 trials failed, message 1\n"
         "1 of 3 trials failed, lost: message 0\n"
-        f"for its traceback: python -m tuner show {tmp_path} --trial 00001\n"
+        f"to see it: python -m tuner show {tmp_path} --trial 00001\n"
     )
 
 

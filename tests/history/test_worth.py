@@ -63,6 +63,25 @@ def test_values_of_any_size_have_a_worth() -> None:
     assert of_full_length(numbered([0.0] * 6), "min").value == 0.0
 
 
+def test_a_loss_that_falls_by_decades_is_no_noise() -> None:
+    worth = of_full_length(numbered([10.0**-epoch for epoch in range(1, 10)]), "min")
+    assert (worth.epoch, worth.first, worth.last, worth.error) == (9, 8, 9, 0.0)
+    assert worth.value == pytest.approx(10**-8.5)
+
+
+def test_of_a_loss_that_rises_by_decades_at_its_end_the_best_epoch_stands() -> None:
+    worth = of_full_length(numbered([1, 0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6, 1e-4, 1e-3]), "min")
+    assert (worth.epoch, worth.reported, worth.first, worth.last) == (7, 1e-6, 6, 8)
+
+
+def test_the_error_of_a_loss_over_decades_is_a_factor() -> None:
+    draw = random.Random(3)
+    values = [10**-epoch * math.exp(draw.gauss(0, 0.3)) for epoch in range(1, 13)]
+    worth = of_full_length(numbered(values), "min")
+    assert worth.error is not None
+    assert 0.02 < worth.error / worth.value < 0.6
+
+
 @pytest.mark.parametrize("noise", [0.003, 0.03])
 def test_it_is_nearer_to_the_truth_than_the_best_value_and_its_error_is_true(noise: float) -> None:
     """Over 400 curves; the mean of the best value is too high by more than one standard deviation of the noise."""

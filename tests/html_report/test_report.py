@@ -1,6 +1,7 @@
 """What the report says, and of runs of any state and damage."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -134,6 +135,15 @@ def test_a_winner_whose_files_are_damaged_is_reported_without_them(tmp_path: Pat
     page = report_html(load_run(tmp_path))
     assert f"Trial {run.best.trial} is the best" in page
     assert "What the winner gets wrong" not in page
+
+
+def test_a_message_cannot_turn_the_words_around_it(tmp_path: Path) -> None:
+    run = simulated(tmp_path)
+    events = run.folder.read("events/000001.jsonl").replace(b"loss = nan", "\u202egnorw".encode())
+    run.folder.write("events/000001.jsonl", re.sub(rb',"sum":"[0-9a-f]+"', b"", events))
+    page = report_html(load_run(tmp_path))
+    assert "\u202e" not in page
+    assert r"\u202egnorw" in page
 
 
 def test_reading_and_reporting_loads_neither_ray_nor_torch(run: Run) -> None:

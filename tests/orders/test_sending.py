@@ -156,6 +156,22 @@ def test_what_waits_for_resume_says_so(finished: Run, capsys: pytest.CaptureFixt
     assert len(finished.folder.files("inbox")) == 4
 
 
+def test_what_waits_is_carried_out_without_more_trials_than_were_ordered(finished: Run) -> None:
+    write_info(finished.folder, {**finished.info, "end_reason": "trials", "study_file": "study.py"})
+    run = load_run(finished.path)
+    resumed = f"is carried out first by: python -m tuner resume {run.path}"
+    assert run.note("mine").message.endswith(resumed)
+    assert run.set(hours=9).message.endswith(resumed)
+    assert run.try_({"lr": 0.01}).message.endswith(f"{resumed} --trials 25")
+    assert run.try_({"lr": 0.02}).message.endswith(f"{resumed} --trials 26")
+
+
+def test_a_configuration_that_a_trial_has_is_refused_before_it_waits(finished: Run) -> None:
+    with pytest.raises(RunFolderError, match=r"try needs a configuration that no trial had, got .*, which trial 00007"):
+        finished.try_(finished.trial("7").config)
+    assert not (Path(finished.path) / "inbox").exists()
+
+
 def test_hours_that_are_too_short_are_said_before_a_search_runs(
     finished: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -88,6 +88,13 @@ def test_parallel_coordinates_keep_trials_without_a_hyperparameter_apart(run: Ru
     assert list(axes["width"].ticktext) == ["16", "32", "64"]
 
 
+def test_names_of_ticks_that_plotly_takes_literally_are_not_escaped(tmp_path: Path) -> None:
+    space = {"lr": uniform(0, 1), "kind": choice(["<b>", "a & b"])}
+    run = simulated(tmp_path, space=space, curve=lambda config, epoch: config["lr"] / epoch)
+    axes = {axis.label: axis for axis in run.plot.parallel().data[0].dimensions}
+    assert list(axes["kind"].ticktext) == ["<b>", "a & b"]
+
+
 def test_the_lowest_rank_is_the_best_trials(run: Run) -> None:
     table = space.ranks(run).table
     assert run.best is not None

@@ -43,6 +43,7 @@ def test_a_lead_within_the_noise_of_the_validation_set_is_none(tmp_path: Path) -
     found = findings.certainty(with_accuracies(tmp_path, [0.90, 0.91, 0.905, 0.5]))
     assert found is not None
     assert found.value == pytest.approx(0.91)
+    assert (found.first, found.last) == (2, 2)
     assert found.runner_up.trial == "00002"
     assert found.difference == pytest.approx(0.005)
     assert found.error == pytest.approx(math.sqrt(0.91 * 0.09 / 1000), rel=0.05)
@@ -113,6 +114,32 @@ def test_a_winner_best_at_its_last_epoch_and_many_failures_are_told(tmp_path: Pa
     first = findings.failures(run)[0].first.trial
     assert "trials longer than max_epochs=9" in texts(run)
     assert f"python -m tuner show {run.path} --trial {first}" in texts(run)
+
+
+def test_a_winner_that_was_best_before_its_last_epoch_is_not_told_to_train_longer(tmp_path: Path) -> None:
+    reached = [0.9, 0.95, 0.95, 0.96, 0.94]  # epoch 5 stands for the trial, epoch 4 was its best
+    run = simulated(
+        tmp_path,
+        space={"lr": uniform(0, 1)},
+        scheduler=NoEarlyStopping(),
+        budget=Budget(trials=3, max_epochs=5),
+        curve=lambda config, epoch: reached[epoch - 1] - config["lr"] / 100,
+        mode="max",
+    )
+    write_info(run.folder, {**run.info, "budget": {"max_epochs": 5}})
+    run = Run(run.folder)
+    assert run.best_epoch == 5
+    assert "trials longer than" not in texts(run)
+
+
+def test_a_traceback_is_promised_only_where_there_is_one(tmp_path: Path) -> None:
+    run = simulated(tmp_path)
+    assert "diverged: loss = nan); see the first: python -m tuner show" in texts(run)
+    events = run.folder.read("events/000001.jsonl").replace(
+        b'"cause":"diverged"', b'"cause":"error","traceback":"Traceback (most recent call last)"'
+    )
+    run.folder.write("events/000001.jsonl", re.sub(rb',"sum":"[0-9a-f]+"', b"", events))
+    assert "; see the first with its traceback: python -m tuner show" in texts(Run(run.folder))
 
 
 def test_trials_that_are_as_good_as_the_winner_are_told(tmp_path: Path) -> None:

@@ -141,3 +141,19 @@ def test_a_run_records_the_trainers_defaults_of_what_it_searches() -> None:
     space = {"lr": loguniform(1e-4, 1e-1), "batch_size": choice([32, 64]), "epochs": choice([3, 9]), "momentum": 0.5}
     assert trainer_defaults(declared(network, space)) == {"lr": 1e-3, "batch_size": 64}
     assert trainer_defaults(declared(lambda config: None, {"lr": loguniform(1e-4, 1e-1)})) == {}
+
+
+def test_a_factor_of_thousands_is_clear_though_the_first_trials_loss_is_noisy(tmp_path: Path) -> None:
+    def curve(config: dict[str, Any], epoch: int) -> float:
+        return config["scale"] * (3 if epoch % 2 else 1) * 10.0**-epoch
+
+    space = {"scale": choice([1e-4, 1.0])}
+    start = [{"scale": 1.0}, {"scale": 1e-4}]
+    budget = Budget(trials=2, max_epochs=9)
+    run = simulated(
+        tmp_path, space=space, start_from=start, scheduler=NoEarlyStopping(), budget=budget, curve=curve, mode="min"
+    )
+    gain = known(run)[FIRST]
+    assert gain.amount == "10,000 times"
+    assert gain.noise > 0
+    assert gain.is_clear

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from tests.wandb_mirror.wandb_server import wandb_server
 from tuner import Budget, NoEarlyStopping, load_run
 from tuner.history.records import TrialRecord
 from tuner.html_report import write_report
+from tuner.plots import Plots
 from tuner.results import Run
 from tuner.wandb_mirror.mirror import logged_in, mirror_command
+from tuner.wandb_mirror.summary import SECTIONS
 
 OWN = ("_step", "_runtime", "_timestamp")  # W&B's columns
 
@@ -184,6 +187,10 @@ def test_a_key_in_netrc_logs_in_to_its_server_alone(nobody: Path, monkeypatch: p
 def test_a_damaged_netrc_logs_nobody_in(nobody: Path) -> None:
     (nobody / ".netrc").write_text("machine\n")
     assert not logged_in()
+
+
+def test_each_plot_has_a_section() -> None:
+    assert sorted(chain.from_iterable(SECTIONS.values())) == sorted(Plots.names())
 
 
 def test_the_mirror_loads_neither_ray_nor_torch(run: Run) -> None:

@@ -235,7 +235,8 @@ def print_failure(run: Run, stream: IO[str]) -> None:
         print(f"{len(others) - SHOWN_FAILURES} more kinds of failures", file=stream)
     if run.end_reason == "failures":
         print(printable(f"the search ended as {ending(run)}"), file=stream)
-    print(printable(f"for its traceback: {command('show', run.path, '--trial', first.first.trial)}"), file=stream)
+    what = "for its traceback" if first.first.traceback else "to see it"
+    print(printable(f"{what}: {command('show', run.path, '--trial', first.first.trial)}"), file=stream)
 
 
 def print_damages(damages: Sequence[str], stream: IO[str], *, of: str = "") -> None:

@@ -7,6 +7,9 @@ for it. Isotonic regression estimates the end of a rising curve in this way (Aye
 value alone: a flat noisy curve is averaged, and a curve that still rises isn't held back by its earlier values. If the
 values clearly became worse after the best one, as in overfitting, the worth is the mean of the best value and its
 neighbours, and the best one's network stands for the trial. What this gains is in `docs/explanation/measured.md`.
+
+A loss whose late values differ by a factor of ten or more bends so much that noise can't be told from it. So all of
+this is done with its logarithms, and a mean is a geometric one.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ FEWEST_OF_AN_ERROR = 9  # values that are needed to estimate the noise well enou
 CLEAR = 2.0  # standard errors by which values are clearly worse
 FEWEST_IN_A_MEAN = 2
 BESIDE = 3  # values in the mean around the best one
+DECADE = 10.0  # factor between a loss's late values from which on their logarithms are compared
+ROUNDING = 1e-12  # of values that are shares or logarithms: a smaller bend is one of computing
 # The median of |a - 2b + c| of three neighbours whose errors are normal with standard deviation 1.
 MEDIAN_BEND = 0.6745 * math.sqrt(6)
 
@@ -51,14 +56,14 @@ def of_full_length(values: Sequence[tuple[int, float]], mode: str) -> Worth:
     """
     if len(values) < FEWEST:
         return of_shortened(values, mode)
-    scale = max(abs(value) for _, value in values) or 1.0  # so that no sum is beyond what a number can hold
-    sign = (1.0 if mode == "max" else -1.0) / scale
-    signed = [sign * value for _, value in values]
+    scale = _Logarithmic() if _spans_a_decade(values, mode) else _Linear(max(abs(value) for _, value in values) or 1.0)
+    sign = 1.0 if mode == "max" else -1.0
+    signed = [sign * scale.place(value) for _, value in values]
     noise, best, end = _noise(signed), signed.index(max(signed)), len(values) - 1
     declined = _has_declined(signed, best, noise)
     window = _around(best, end) if declined else range(end + 1 - _best_mean(signed), end + 1)
-    mean = scale * fmean(values[index][1] / scale for index in window)
-    error = scale * noise / math.sqrt(len(window)) if len(values) >= FEWEST_OF_AN_ERROR else None
+    mean = scale.value(sign * fmean(signed[index] for index in window))
+    error = scale.width(mean, noise / math.sqrt(len(window))) if len(values) >= FEWEST_OF_AN_ERROR else None
     epoch, reported = values[best if declined else end]
     return Worth(epoch, reported, mean, error, values[window[0]][0], values[window[-1]][0])
 
@@ -73,6 +78,39 @@ def of_shortened(values: Sequence[tuple[int, float]], mode: str) -> Worth:
 def late_half(count: int) -> int:
     """Of this many values, the largest number over which the mean is taken."""
     return math.ceil(count / 2)
+
+
+@dataclass(frozen=True)
+class _Linear:
+    """Values as shares of the largest, so that no sum is beyond what a number can hold."""
+
+    largest: float
+
+    def place(self, value: float) -> float:
+        return value / self.largest
+
+    def value(self, place: float) -> float:
+        return place * self.largest
+
+    def width(self, at: float, places: float) -> float:
+        """The difference between values that are so many places apart."""
+        return places * self.largest
+
+
+class _Logarithmic:
+    """Positive values by their logarithms."""
+
+    place = staticmethod(math.log)
+    value = staticmethod(math.exp)
+
+    def width(self, at: float, places: float) -> float:
+        """The difference between values that are so many places apart, near one of them."""
+        return at * places
+
+
+def _spans_a_decade(values: Sequence[tuple[int, float]], mode: str) -> bool:
+    late = [value for _, value in values[-late_half(len(values)) :]]
+    return mode == "min" and min(value for _, value in values) > 0 and max(late) >= DECADE * min(late)
 
 
 def _best_mean(values: Sequence[float]) -> int:
@@ -108,4 +146,5 @@ def _noise(values: Sequence[float]) -> float:
     """
     first = max(1, min(len(values) - late_half(len(values)), len(values) - 3))
     bends = [abs(values[i - 1] - 2 * values[i] + values[i + 1]) for i in range(first, len(values) - 1)]
-    return median(bends) / MEDIAN_BEND
+    bend = median(bends)
+    return bend / MEDIAN_BEND if bend > ROUNDING else 0.0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from tuner.foreign_text import in_one_direction
 from tuner.html_report.packing import packed, packed_plotly, policy
 from tuner.html_report.still import Still, still
 from tuner.plots import Plot
@@ -76,7 +77,12 @@ def _environment() -> Environment:
 
     loader = PackageLoader("tuner.html_report", "assets")
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=in_one_direction,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
 
     def source(name: str) -> str:

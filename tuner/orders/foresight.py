@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tuner.budget import SECONDS_PER_HOUR
+from tuner.errors import shown
 from tuner.history.records import RunRecord
+from tuner.space import Config, Space
 
 
 def too_few_trials(record: RunRecord, trials: float | None) -> str | None:
@@ -20,6 +22,18 @@ def too_few_trials(record: RunRecord, trials: float | None) -> str | None:
 def trials_begun(record: RunRecord) -> int:
     """The number of the run's configurations, including those that `try` has ordered and that wait for a worker."""
     return record.configurations + len(record.steered.waiting)
+
+
+def tried_before(record: RunRecord, space: Space, config: Config) -> str | None:
+    """Why a checked configuration can't be ordered, in a sentence, if a trial has it; None if none has it.
+
+    One that lacks values is completed by the search with others than a trial has.
+    """
+    key = space.key(config)
+    which = next((trial.trial for trial in record.trials.values() if space.key(trial.config) == key), None)
+    if which is None:
+        return None
+    return f"try needs a configuration that no trial had, got {shown(config)}, which trial {which} has; change a value"
 
 
 def used_up(record: RunRecord, hours: float | None) -> str | None:

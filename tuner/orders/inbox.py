@@ -52,6 +52,11 @@ def withdraw(folder: Folder, order: Order) -> None:
         folder.remove(f"{INBOX}/{order.file}")
 
 
+def waiting(folder: Folder) -> list[Order | Malformed]:
+    """The orders that no driver has answered yet. Raises OSError if the folder can't be read."""
+    return Inbox(folder).look()
+
+
 class Inbox:
     """The driver's view: `look` returns new orders, each file once, and deletes those that are `done`.
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.errors import RunFolderError
 from tuner.history.events import Event, EventFollower
-from tuner.orders.foresight import all_begun, cut_short, too_few_trials, used_up
+from tuner.orders.foresight import all_begun, cut_short, too_few_trials, tried_before, used_up
 from tuner.orders.going_on import going_on_by
-from tuner.orders.inbox import put, withdraw
+from tuner.orders.inbox import put, waiting, withdraw
 from tuner.orders.order import Order, checked
 from tuner.quoting import command
 from tuner.storage.folder import LocalFolder
@@ -101,9 +101,11 @@ class Sent:
         return f"{why}: the order waits in the run's inbox, and is carried out first by: {self._carried_out_by()}"
 
     def _carried_out_by(self) -> str:
-        """What resumes the run; if the order sets the number of trials, with that number, as it would win."""
+        """What resumes the run, with no more trials than the orders in its inbox need."""
+        if self.order.verb == "try":
+            return going_on_by(self._run, _trials_with_ordered(self._run))
         asked = self.order.arguments.get("trials") if self.order.verb == "set" else None
-        return _resumed_by(self._run) if asked is None else going_on_by(self._run, int(asked))
+        return going_on_by(self._run, None if asked is None else int(asked))
 
     def _told(self, outcome: Outcome, message: str) -> Answer:
         return Answer(self.order.id, self.order.verb, outcome, message)
@@ -153,6 +155,13 @@ def _resumed_by(run: Run) -> str:
     return going_on_by(run, more)
 
 
+def _trials_with_ordered(run: Run) -> int | None:
+    """The total of trials with room for the configurations that wait in the inbox; None if the present one has it."""
+    if run.status != "finished" or run.end_reason != "trials":
+        return None
+    return run.record.configurations + sum(isinstance(one, Order) and one.verb == "try" for one in waiting(run.folder))
+
+
 def _newest_session(run: Run) -> list[Event]:
     """The events of the newest driver; empty if there are none."""
     begun = [at for at, event in enumerate(run.events) if event["event"] in ("study_started", "study_resumed")]
@@ -175,7 +184,9 @@ def _check_beforehand(run: Run, verb: str, arguments: Mapping[str, Any]) -> None
         if problem is not None:
             raise RunFolderError(problem)
     elif verb == "try" and run.space.names:
-        run.space.check(arguments["config"], "try")
+        problem = tried_before(run.record, run.space, run.space.check(arguments["config"], "try"))
+        if problem is not None:
+            raise RunFolderError(problem)
     elif verb == "note" and "trial" in arguments:
         run.trial(arguments["trial"])
 

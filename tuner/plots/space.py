@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import unescape
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -226,8 +227,8 @@ def ranks(run: Run) -> Plot | None:
 
 
 def _parallel_axis(name: str, scale: Scale) -> dict[str, Any]:
-    axis = {"label": name, "values": scale.places}
-    return axis | {"tickvals": scale.ticks, "ticktext": scale.names}
+    names = [unescape(tick) for tick in scale.names]  # here plotly takes no markup
+    return {"label": name, "values": scale.places, "tickvals": scale.ticks, "ticktext": names}
 
 
 def _along_bar(run: Run) -> dict[str, str]:

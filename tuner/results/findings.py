@@ -29,13 +29,16 @@ MANY_FAILURES = 0.1  # of the trials
 class Certainty:
     """Whether the winner is better than the runner-up beyond the noise of the validation set.
 
-    `error` is the standard error of the winner's accuracy, `difference` its lead and `difference_error` the standard
-    error of the lead, as if both had been evaluated on different images: an upper bound, because the same images are
-    equally hard for both. `equals` are the trials that, within this error, may be as good as the winner.
+    `value` is the winner's accuracy, a mean over the epochs `first` to `last`, and `error` its standard error.
+    `difference` is its lead and `difference_error` the standard error of the lead, as if both had been evaluated on
+    different images: an upper bound, because the same images are equally hard for both. `equals` are the trials that,
+    within this error, may be as good as the winner.
     """
 
     images: int
     value: float
+    first: int
+    last: int
     error: float
     runner_up: TrialRecord
     difference: float
@@ -77,14 +80,18 @@ def certainty(run: Run) -> Certainty | None:
     ranked = run.record.ranked()
     if run.metric not in SHARES or not images or best is None or len(ranked) < 2:
         return None
-    (_, value), (runner_up, second), *_ = ranked
+    (winner, value), (runner_up, second), *_ = ranked
+    worth = run.record.standing_of(winner.trial)
+    if worth is None:
+        return None
     error, sign = share_error(value, images), 1.0 if run.mode == "max" else -1.0
 
     def error_beside(other: float) -> float:
         return math.hypot(error, share_error(other, images))
 
     equals = [trial.trial for trial, other in ranked[1:] if abs(value - other) < CLEAR * error_beside(other)]
-    return Certainty(images, value, error, runner_up, sign * (value - second), error_beside(second), tuple(equals))
+    lead, lead_error = sign * (value - second), error_beside(second)
+    return Certainty(images, value, worth.first, worth.last, error, runner_up, lead, lead_error, tuple(equals))
 
 
 def runner_up(run: Run) -> tuple[TrialRecord, float] | None:
@@ -196,9 +203,15 @@ def _borders(run: Run) -> list[Advice]:
 
 def _longer(run: Run) -> list[Advice]:
     best, longest = run.best, run.budget.get("max_epochs")
-    if best is None or longest is None or run.best_epoch != longest or longest == 1:
+    if best is None or longest is None or longest == 1 or _best_reported(run, best) != longest:
         return []
     return [Advice(f"The winner was best at its last epoch: trials longer than max_epochs={longest} may do better.")]
+
+
+def _best_reported(run: Run, trial: TrialRecord) -> int | None:
+    """The epoch of the trial's best value, which needn't be the one whose network stands for it."""
+    found = run.record.best_report_of(trial.trial)
+    return found and found[0]
 
 
 def _noise(run: Run) -> list[Advice]:
@@ -230,7 +243,8 @@ def _failing(run: Run) -> list[Advice]:
     total = len(run.record.trials)
     return [
         Advice(
-            f"{len(one.trials)} of {total} trials failed ({one.described}); see the first with its traceback:",
+            f"{len(one.trials)} of {total} trials failed ({one.described}); see the first"
+            f"{' with its traceback' if one.first.traceback else ''}:",
             command("show", run.path, "--trial", one.first.trial),
         )
         for one in failures(run)

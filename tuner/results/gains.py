@@ -31,7 +31,8 @@ class Gain:
 
     `over` names the something else. `trial` is the one that was measured, `epochs` how many of its `full` epochs it was
     trained; None if the value is predicted by the model of the trials, with an 80 % interval from `low` to `high`.
-    `noise` is the standard error of `by`, 0 if unknown; `times` how many times smaller a loss is, 0 if `by` says more.
+    `times` is how many times smaller a loss is, 0 if `by` says more; `noise` the standard error of `by`, or of the
+    logarithm of `times`, 0 if unknown.
     """
 
     by: float
@@ -56,7 +57,8 @@ class Gain:
     @property
     def is_clear(self) -> bool:
         """Whether there is a gain, of more than two standard errors."""
-        return bool(self.amount) and self.by >= CLEAR * self.noise
+        size = math.log(self.times) if self.times else self.by
+        return bool(self.amount) and size >= CLEAR * self.noise
 
     @property
     def words(self) -> str:
@@ -137,6 +139,7 @@ def _measured(run: Run, trial: TrialRecord, best: TrialRecord, over: str) -> Gai
     noise, times = 0.0 if trial is best else _noise(run, found, other), 0.0
     if run.mode == "min" and 0 < MANY_TIMES * found.value <= other.value:
         times = other.value / found.value
+        noise = math.hypot(*((worth.error or 0.0) / worth.value for worth in (found, other)))
     whole = trial.epoch if trial.status == "completed" else full_length(trial.config, run.longest_trial)
     return Gain(by, over, trial.trial, trial.epoch, whole, noise=noise, times=times)
 

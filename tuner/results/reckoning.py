@@ -10,6 +10,7 @@ from tuner.results.time_left import Ahead, TimeLeft, time_left
 
 SECONDS = 1.0  # the least between two computations
 SHARE = 0.02  # the most of the time spent on them: a search may end a hundred trials a second
+AGED = 0.1  # of the time left: a result older than that is replaced, also where the first one, still cold, took long
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,12 @@ class Reckoning:
         last = self._last
         if record.active_since is not None and last is not None and 0 <= now - last.at < last.holds:
             return last.left.after(now - last.at)
-        begun = time.perf_counter()
+        begun = time.thread_time()
         left = time_left(record, ahead, now)
-        holds = max(self._seconds, (time.perf_counter() - begun) / SHARE)
-        self._last = None if left is None else _Reckoned(left, now, holds)
+        spent = time.thread_time() - begun
+        self._last = None if left is None else _Reckoned(left, now, self._holds(left, spent))
         return left
+
+    def _holds(self, left: TimeLeft, spent: float) -> float:
+        """How long a result that took so many seconds of computing is kept."""
+        return max(self._seconds, min(spent / SHARE, AGED * left.middle))

@@ -29,7 +29,7 @@ SECTIONS = {  # W&B groups panels by the text before the slash
     "search": ("history", "curves", "distribution"),
     "hyperparameters": ("importance", "parallel", "slice", "contour", "rank"),
     "cost": ("timeline", "savings", "costs"),
-    "winner": ("confusion", "mistakes"),
+    "winner": ("confusion", "classes", "mistakes", "least_sure", "calibration", "winner_curves"),
 }
 OUTCOMES = {"order_obeyed": "obeyed", "order_refused": "refused"}  # of orders, by their events
 _NUMBERS = ("x", "y", "z", "values")
@@ -96,12 +96,12 @@ def has_marks(figure: go.Figure) -> bool:
 
 
 def _figures(run: Run) -> Iterator[tuple[str, str, go.Figure]]:
-    """Section, name and figure of those that show something; in a section, figures known here come first."""
-    known = {name: section for section, names in SECTIONS.items() for name in names}
-    for name in sorted(run.plot.names(), key=lambda name: list(known).index(name) if name in known else len(known)):
-        figure = getattr(run.plot, name)()
-        if has_marks(figure):
-            yield known.get(name, "search"), name, figure
+    """Section, name and figure of those that show something."""
+    for section, names in SECTIONS.items():
+        for name in names:
+            figure = getattr(run.plot, name)()
+            if has_marks(figure):
+                yield section, name, figure
 
 
 def _is_drawn(trace: Any) -> bool:
