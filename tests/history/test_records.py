@@ -182,6 +182,14 @@ def test_a_driver_that_was_killed_counts_up_to_its_last_event() -> None:
     assert (record.active_seconds, record.wall_seconds) == (10.0, 10.0)
 
 
+def test_an_epoch_that_is_trained_again_counts_once_and_is_told_apart() -> None:
+    record = fold(started(0), reported(0, 1), reported(0, 2), event("study_resumed"), started(0), reported(0, 1))
+    assert (record.epochs(), record.search_epochs(), record.epochs_again()) == (2, 2, 1)
+    for epoch in (2, 3):
+        record.apply(reported(0, epoch))
+    assert (record.epochs(), record.search_epochs(), record.epochs_again()) == (3, 3, 2)
+
+
 def test_closing_twice_counts_nothing_twice() -> None:
     record = fold(event("study_started", 10.0, trials=1), started(0, 11.0), event("study_interrupted", 14.0))
     record.close()

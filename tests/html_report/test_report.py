@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.results.kinds_of_runs import one_hyperparameter
-from tests.results.simulated import simulated
+from tests.results.simulated import gone_on_an_hour_later, simulated
 from tuner import Budget, NoEarlyStopping, Random, choice, load_run, uniform
 from tuner.errors import RunFolderError
 from tuner.html_report import report_html, write_report
+from tuner.html_report.trial_data import trial_data
 from tuner.results import Run
 from tuner.results.run import write_info
 
@@ -45,6 +46,20 @@ def test_it_says_what_won_and_how_to_do_it_again(run: Run) -> None:
     assert "test_accuracy 0.93 ±" in page
     for text in ("loguniform(0.0001, 0.1)", "kind is b", "space.py", "torch 2.15.0", "diverged"):
         assert text in page
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_trials_curve_leaves_out_the_time_when_no_search_ran(tmp_path: Path, killed: bool) -> None:
+    run = gone_on_an_hour_later(tmp_path, killed=killed)
+    (trial,) = json.loads(trial_data(run, list(run.record.trials.values())))["trials"]
+    before = 20 if killed else 25
+    assert trial["minutes"] == [round((before + after) / 60, 3) for after in (10, 20, 30)]
+
+
+def test_epochs_that_were_trained_again_are_told_where_epochs_are_counted(tmp_path: Path) -> None:
+    page = report_html(gone_on_an_hour_later(tmp_path, killed=True))
+    assert "<dt>epochs trained</dt><dd>3 <small>and 2 again</small></dd>" in page
+    assert "3 epochs: 3 in 1 trial trained to the end; in addition 2 trained again after interruptions; 50 s" in page
 
 
 def test_metrics_are_told_with_their_intervals(tmp_path: Path) -> None:

@@ -218,7 +218,8 @@ def test_what_a_run_has_spent_is_told_where_nothing_is_left_of_a_limit(tmp_path:
 
 def test_time_that_was_spent_is_told_as_people_say_it(tmp_path: Path) -> None:
     loop = searched(tmp_path, total_epochs=10)
-    loop.record.active_seconds, short = 150.0, study(budget=Budget(minutes=2))
+    short = study(budget=Budget(minutes=2))
+    loop.record.active.ended[:] = [(0.0, 150.0)]
     refusal = Limits(short, loop.record, 1).refusal()
     assert refusal == (
         "--hours counts the whole run and must be above the 2.5 minutes that it has already used, got 2 minutes; "

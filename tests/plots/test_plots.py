@@ -5,7 +5,7 @@ from statistics import median
 import pytest
 
 from tests.results.kinds_of_runs import all_failed, interrupted, long_unicode, sixty_conditional, two_trials
-from tests.results.simulated import simulated
+from tests.results.simulated import gone_on_an_hour_later, simulated
 from tuner import Budget, choice, uniform
 from tuner.plots import Plots, progress, space
 from tuner.results import Run
@@ -66,6 +66,23 @@ def test_the_timeline_has_a_lane_for_each_worker_and_no_overlap(run: Run) -> Non
     for _, lane in table.groupby("worker"):
         ordered = lane.sort_values("start")
         assert (ordered["start"].to_numpy()[1:] >= ordered["end"].to_numpy()[:-1] - 1e-6).all()
+
+
+@pytest.mark.parametrize(("killed", "first"), [(True, 20.0), (False, 25.0)])
+def test_the_timeline_leaves_out_the_time_when_no_search_ran(tmp_path: Path, killed: bool, first: float) -> None:
+    run = gone_on_an_hour_later(tmp_path, killed=killed)
+    found = progress.timeline(run)
+    assert found is not None
+    spans = found.table[["start", "end"]].to_numpy().tolist()
+    assert spans == [[0.0, first], [first, first + 30.0]]
+    assert found.figure.layout.title.text == "Workers trained 100% of the time, and started trials 0%"
+    assert run.record.wall_seconds == first + 30.0
+
+
+def test_the_minutes_of_the_history_leave_out_the_time_when_no_search_ran(tmp_path: Path) -> None:
+    found = progress.optimisation_history(gone_on_an_hour_later(tmp_path, killed=True), "time")
+    assert found is not None
+    assert found.table["time"].tolist() == [50.0 / 60]
 
 
 def test_the_contour_is_of_the_two_numbers_that_matter_most(run: Run) -> None:

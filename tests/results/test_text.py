@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tests.history.events_of_a_run import ended, fold, reported, started
+from tests.history.events_of_a_run import ended, event, fold, reported, started
 from tuner.results.text import best_so_far, duration, epochs_spent, hours, outcome, plural, settings, short, shown_path
 
 
@@ -69,6 +69,12 @@ def test_the_epochs_are_told_by_what_became_of_their_trials() -> None:
         "1 in 1 trial cut off at the search's end, 1 in 1 trial that can go on"
     )
     assert epochs_spent(fold(started(0), ended(0, "failed", cause="error", message="x"))) == "0 epochs"
+
+
+def test_epochs_that_were_trained_again_are_told_in_addition() -> None:
+    told = [started(0), reported(0, 1), reported(0, 2), event("study_resumed"), started(0), reported(0, 1)]
+    again = "2 epochs: 2 in 1 trial that can go on; in addition 1 trained again after interruptions"
+    assert epochs_spent(fold(*told)) == again
 
 
 def test_the_incumbent_is_named_with_its_epoch_and_settings() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tuner.budget import SECONDS_PER_HOUR
 from tuner.history.attempts import DRAINED, LOST, begin_anew
 from tuner.history.confirming import Confirming
 from tuner.history.event_lines import Event, finite, flaw, introduces, names_trial
 from tuner.history.placement import Placement
+from tuner.history.spent import Spent
 from tuner.history.standings import Rank, Standings
 from tuner.history.steered import Steered
 from tuner.history.trial_record import (
@@ -40,13 +40,14 @@ STATUSES: tuple[Status, ...] = ("running", "paused", "completed", "stopped", "in
 CAUSES = ("out_of_memory", "diverged", "error", "lost", "hung")
 
 
-class RunRecord:
+class RunRecord(Spent):
     """All trials of a run, kept up to date by `apply`.
 
     Long because it has a short method for each kind of event, and all of them change the same trials.
     """
 
     def __init__(self, metric: str, mode: str, events: Iterable[Event] = ()) -> None:
+        super().__init__()
         self.metric, self.mode = metric, mode
         self.trials: dict[str, TrialRecord] = {}
         self.ended_trials: list[TrialRecord] = []  # in the order of their ends
@@ -54,13 +55,7 @@ class RunRecord:
         self.steered = Steered()  # changes by users' orders
         self.confirming = Confirming()
         self.ended: str | None = None
-        self.active_seconds = 0.0  # of the drivers that have ended
-        self.active_since: float | None = None  # of the driver that works on it
-        self.last_time: float | None = None  # of an event
         self.configurations = self.refits = 0  # numbers of configurations, and of trials that train a winner again
-        self._epochs = self._later_epochs = 0
-        self._left_seconds = 0.0  # of all stays on workers that are over
-        self.on_workers: dict[str, TrialRecord] = {}  # running trials
         self._standings = Standings(mode, self.trials, lambda trial: trial.values(metric))
         self._study_version = 1
         for event in events:
@@ -93,16 +88,7 @@ class RunRecord:
             if trial.status in ("running", "paused"):
                 self._leave(trial, self.last_time or trial.started)
                 trial.status = "interrupted"
-        if self.active_since is not None and self.last_time is not None:
-            self.active_seconds += max(0.0, self.last_time - self.active_since)  # a clock may have been set back
-            self.active_since = None
-
-    @property
-    def wall_seconds(self) -> float:
-        """How long drivers have worked on the run, up to its last event."""
-        if self.active_since is None or self.last_time is None:
-            return self.active_seconds
-        return self.active_seconds + max(0.0, self.last_time - self.active_since)
+        self.active.end(self.last_time)
 
     def counts(self) -> dict[Status, int]:
         """Trials by status, each status present."""
@@ -206,24 +192,6 @@ class RunRecord:
         found = best and self.standing_of(best.trial)
         return found.value if found else None
 
-    def epochs(self) -> int:
-        """Epochs trained by all trials together."""
-        return self._epochs
-
-    def search_epochs(self) -> int:
-        """Epochs without those of `tuner confirm` and of a refit after the end, which no limit counts."""
-        return self._epochs - self._later_epochs
-
-    def running_seconds(self, now: float | None = None) -> float:
-        """How long all trials together have run, up to the last event or a later time."""
-        latest = max(self.last_time or 0.0, now or 0.0)
-        since = (t.running_since for t in self.on_workers.values() if t.running_since is not None)
-        return self._left_seconds + sum(max(0.0, latest - start) for start in since)
-
-    def device_hours(self, devices: float, now: float | None = None) -> float:
-        """Device hours that trials used, at this number of devices each, up to the last event or a later time."""
-        return devices * self.running_seconds(now) / SECONDS_PER_HOUR
-
     def reports(self) -> list[tuple[float, TrialRecord, int, float | None]]:
         """Every reported epoch in the order of time: time, trial, epoch, and the metric's value if it is a number."""
         found = [
@@ -262,13 +230,13 @@ class RunRecord:
 
     def _on_study_started(self, event: Event) -> None:
         self._study_version = event.get("study_version", 1)
-        self.active_since = event["time"]
+        self.active.begin(event["time"])
         self.ended = None
 
     def _on_study_resumed(self, event: Event) -> None:
         self.close()
         self._study_version = event.get("study_version", self._study_version)
-        self.active_since = event["time"]
+        self.active.begin(event["time"])
         self.ended = None
         for trial in self.trials.values():
             if trial.status == "interrupted" and trial.paused:
@@ -325,8 +293,7 @@ class RunRecord:
         trial.epochs[epoch.epoch] = epoch
         trial.due = epoch if epoch.decision != "continue" else None
         value = epoch.metrics.get(self.metric)
-        self._epochs += not again
-        self._later_epochs += not again and (trial.confirms or (trial.refits is not None and self.confirming.alone))
+        self._count_epoch(again=again, later=trial.confirms or (trial.refits is not None and self.confirming.alone))
         self._standings.report(trial, epoch.epoch, value if finite(value) else None, again=again)
 
     def _on_checkpoint_saved(self, event: Event) -> None:

@@ -15,15 +15,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, fields
 from typing import Any
 
+from tuner.history.active_time import ActiveTime
 from tuner.history.attempts import Attempt, Attempts
 from tuner.history.confirming import Confirming
 from tuner.history.placement import Placement
 from tuner.history.records import EpochRecord, RunRecord, TrialRecord
 from tuner.history.steered import Note, Steered
 
-FORMAT = 2
-_OF_RUN = ("notices", "ended", "active_seconds", "active_since", "last_time", "configurations", "refits")
-_INSIDE = ("_epochs", "_later_epochs", "_left_seconds", "_study_version")
+FORMAT = 3
+_OF_RUN = ("notices", "ended", "last_time", "configurations", "refits")
+_INSIDE = ("_epochs", "_later_epochs", "_epochs_again", "_left_seconds", "_study_version")
 _MADE_ANEW = ("attempts", "epochs", "checkpoints", "saved", "stays", "due")
 _PLAIN = tuple(field.name for field in fields(TrialRecord) if field.name not in _MADE_ANEW)
 
@@ -64,6 +65,7 @@ def _told_once(record: RunRecord) -> dict[str, Any]:
         "mode": record.mode,
         "trials": len(record.trials),
         "run": [inner[name] for name in (*_OF_RUN, *_INSIDE)],
+        "active": [record.active.since, record.active.ended],
         "ended_trials": [trial.trial for trial in record.ended_trials],
         "on_workers": list(record.on_workers),
         "standings": inner["_standings"].state(),
@@ -87,12 +89,17 @@ def _restored(told: dict[str, Any], lines: Iterator[bytes]) -> RunRecord:
         raise ValueError(f"{len(trials)} trials of {told['trials']}")
     inner = vars(record)
     inner.update(zip((*_OF_RUN, *_INSIDE), told["run"], strict=True))
+    record.active = _active(*told["active"])
     record.ended_trials = [record.trials[name] for name in told["ended_trials"]]
     record.on_workers = {name: record.trials[name] for name in told["on_workers"]}
     inner["_standings"].restore(told["standings"])
     record.steered = _steered(told["steered"])
     record.confirming = _confirming(told["confirming"])
     return record
+
+
+def _active(since: float | None, ended: list[list[float]]) -> ActiveTime:
+    return ActiveTime([(start, end) for start, end in ended], since)
 
 
 def _steered(told: dict[str, Any]) -> Steered:

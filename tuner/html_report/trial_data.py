@@ -53,7 +53,6 @@ def metric_names(run: Run) -> list[str]:
 
 def _described(run: Run, trial: TrialRecord) -> dict[str, Any]:
     worth = run.record.worth_of(trial.trial)
-    begun = run.events[0]["time"] if run.events else trial.started
     epochs = [trial.epochs[epoch] for epoch in sorted(trial.epochs)]
     return {
         "id": trial.trial,
@@ -63,7 +62,7 @@ def _described(run: Run, trial: TrialRecord) -> dict[str, Any]:
         "seconds": round(trial.running_seconds, 1),
         "values": {name: value if finite(value) else short(value) for name, value in flat_config(trial.config).items()},
         "epochs": [epoch.epoch for epoch in epochs],
-        "minutes": [round((epoch.time - begun) / 60, 3) for epoch in epochs],
+        "minutes": [round(run.record.active.at(epoch.time) / 60, 3) for epoch in epochs],
         "metrics": _curves([epoch.metrics for epoch in epochs]),
         "replay": command("replay", run.path, trial.trial),
         "show": command("show", run.path, "--trial", trial.trial, "--log"),

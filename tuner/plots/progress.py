@@ -195,7 +195,6 @@ def _bests(run: Run, against: Against) -> pd.DataFrame:
     """A row per trial that reported: where on the axis its best value was reported, the value, the best so far."""
     import pandas as pd
 
-    begun = run.events[0]["time"] if run.events else 0.0
     better = max if run.mode == "max" else min
     bests = {trial: run.record.best_report_of(trial) for trial in run.record.trials}
     so_far: list[float] = []
@@ -205,7 +204,7 @@ def _bests(run: Run, against: Against) -> pd.DataFrame:
             so_far = [better(*so_far, value)] if so_far else [value]
         found = bests[trial.trial]
         if found is not None and found[0] == epoch:
-            place = {"trials": trial.number + 1, "epochs": count, "time": (time - begun) / 60}[against]
+            place = {"trials": trial.number + 1, "epochs": count, "time": run.record.active.at(time) / 60}[against]
             best = so_far[0] if so_far else None
             rows.append((place, trial.trial, trial.status, trial.epoch, in_full(run, trial), found[1], best))
     columns = [against, "trial", "status", "trained", "in full", "value", "best so far"]
@@ -222,21 +221,22 @@ def _numbers(trial: TrialRecord, metric: str) -> list[float]:
 
 
 def _spans(run: Run) -> list[dict[str, Any]]:
-    """The intervals in which each trial ran, in seconds since the search began; a trial that paused has several."""
+    """The intervals in which each trial ran, in seconds of search; a trial that paused has several.
+
+    What ran when a driver was killed ended with its last event: the pause until another one goes on is no time of
+    search, so its end is the same place as its start.
+    """
     begun: dict[str, float] = {}
-    spans = []
-    origin = run.events[0]["time"] if run.events else 0.0
+    spans: list[dict[str, Any]] = []
     for event in run.events:
-        trial = event.get("trial")
+        trial, now = event.get("trial"), run.record.active.at(event["time"])
         if event["event"] in ("trial_started", "trial_resumed"):
-            begun[str(trial)] = event["time"]
+            begun[str(trial)] = now
         elif event["event"] in OFF_THE_WORKER and trial in begun:
-            spans.append({"trial": trial, "start": begun.pop(trial) - origin, "end": event["time"] - origin})
+            spans.append({"trial": trial, "start": begun.pop(trial), "end": now})
         elif event["event"] in ("study_interrupted", "study_ended", "study_resumed"):
-            spans += [
-                {"trial": name, "start": start - origin, "end": event["time"] - origin} for name, start in begun.items()
-            ]
+            spans += [{"trial": name, "start": start, "end": now} for name, start in begun.items()]
             begun = {}
-    last = run.events[-1]["time"] if run.events else 0.0
-    spans += [{"trial": name, "start": start - origin, "end": last - origin} for name, start in begun.items()]
+    last = run.record.active.at(run.events[-1]["time"]) if run.events else 0.0
+    spans += [{"trial": name, "start": start, "end": last} for name, start in begun.items()]
     return [{**span, "status": run.record.trials[span["trial"]].status} for span in spans]

@@ -106,13 +106,17 @@ def own_network(run: Run) -> str | None:
 
 
 def epochs_spent(record: RunRecord) -> str:
-    """How the epochs were used: "87 epochs: 58 in 6 trials trained to the end, 29 in 10 trials stopped early"."""
+    """How the epochs were used: "87 epochs: 58 in 6 trials trained to the end, 29 in 10 trials stopped early".
+
+    Each epoch counts once; a last part says how many were trained in addition to go on after interruptions.
+    """
     spent: dict[str, list[int]] = {fate: [] for fate in FATES}
     for trial in record.trials.values():
         if trial.epochs:
             spent[_fate(trial)].append(len(trial.epochs))
     parts = [f"{sum(epochs)} in {plural(len(epochs), 'trial')} {fate}" for fate, epochs in spent.items() if epochs]
-    return f"{plural(record.epochs(), 'epoch')}: {', '.join(parts)}" if parts else plural(0, "epoch")
+    again = f"; in addition {record.epochs_again()} trained again after interruptions" if record.epochs_again() else ""
+    return f"{plural(record.epochs(), 'epoch')}: {', '.join(parts)}{again}" if parts else plural(0, "epoch")
 
 
 def _fate(trial: TrialRecord) -> str:

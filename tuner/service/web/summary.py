@@ -76,7 +76,8 @@ class Summary:
     end_reason: str | None
     trials: dict[str, int]  # by status
     wanted: int | None
-    epochs: int
+    epochs: int  # each counted once
+    epochs_again: int  # trained in addition, to go on after interruptions
     longest: int  # epochs of a trial that isn't stopped
     rungs: list[int]
     best: Winner | None
@@ -111,6 +112,7 @@ def summary(run: Run) -> Summary:
         trials={str(status): count for status, count in record.counts().items()},
         wanted=run.budget.get("trials"),
         epochs=record.epochs(),
+        epochs_again=record.epochs_again(),
         longest=run.longest_trial,
         rungs=[int(rung) for rung in run.info.get("rungs") or []],
         best=in_utf8(_winner(run)),
@@ -206,8 +208,8 @@ def _hours(record: RunRecord, devices: float) -> dict[str, float]:
 
 
 def _saved_hours(record: RunRecord, trials: list[TrialRecord], longest: int, used: float) -> float:
-    epochs = record.epochs()
-    return saved_epochs(trials, longest) * used / epochs if epochs else 0.0
+    trained = record.epochs() + record.epochs_again()
+    return saved_epochs(trials, longest) * used / trained if trained else 0.0
 
 
 def _next_hour(record: RunRecord, used: float) -> NextHour | None:
@@ -221,11 +223,11 @@ def _next_hour(record: RunRecord, used: float) -> NextHour | None:
 
 
 def _gained(record: RunRecord, hours_a_device_hour: float) -> float | None:
-    """How much better the best value is than a device-hour ago, at the mean number of devices."""
+    """How much better the best value is than a device-hour of search ago, at the mean number of devices."""
     sign = 1 if record.mode == "max" else -1
-    before = (record.last_time or 0.0) - hours_a_device_hour * SECONDS_PER_HOUR
+    before = record.wall_seconds - hours_a_device_hour * SECONDS_PER_HOUR
     values = [
-        (epoch.time, sign * float(epoch.metrics[record.metric]))
+        (record.active.at(epoch.time), sign * float(epoch.metrics[record.metric]))
         for trial in record.trials.values()
         if trial.status != "failed"
         for epoch in trial.epochs.values()

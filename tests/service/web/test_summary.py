@@ -1,0 +1,39 @@
+"""The summary of a search for its page, from events with times of the test's own choosing."""
+
+import os
+import platform
+from pathlib import Path
+
+import pytest
+
+from tests.history.events_of_a_run import ended, event, reported, started
+from tests.results.simulated import gone_on_an_hour_later, of_events
+from tests.service.web.serving import Served
+from tuner.history.run_info import now
+from tuner.service.model import State
+from tuner.service.web.summary import summary
+
+
+def test_epochs_that_were_trained_again_are_told_apart(served: Served, tmp_path: Path) -> None:
+    study = served.study("anne", State.RUNNING, gone_on_an_hour_later(tmp_path / "told" / "1", killed=True))
+    found = served.client("anne").get(f"/api/v1/studies/{study}/summary").json()
+    assert (found["epochs"], found["epochs_again"]) == (3, 2)
+
+
+def test_the_hours_that_early_stopping_saved_are_of_epochs_as_long_as_the_trained_ones(tmp_path: Path) -> None:
+    """Six epochs of 10 s, of which two were trained again; two were saved."""
+    events = gone_on_an_hour_later(tmp_path / "first", killed=True).events[:-1]
+    events += [started(1, 4630.0), reported(1, 1, 4640.0, loss=5.0), ended(1, "stopped", 4640.0)]
+    assert summary(of_events(tmp_path / "second", events)).saved_hours == pytest.approx(20 / 3600)
+
+
+def test_what_the_last_hour_gained_is_of_an_hour_of_search(tmp_path: Path) -> None:
+    """Two trials of an hour each, a pause of a day, and half an hour of the third."""
+    events = [event("study_started"), started(0), reported(0, 1, 3600.0, loss=3.0), ended(0, "completed", 3600.0)]
+    events += [started(1, 3600.0), reported(1, 1, 7200.0, loss=2.0), ended(1, "completed", 7200.0)]
+    events += [event("study_interrupted", 7200.0, reason="Ctrl-C"), event("study_resumed", 90_000.0)]
+    events += [started(2, 90_000.0), reported(2, 1, 91_800.0, loss=1.0)]
+    here = {"host": platform.node(), "pid": os.getpid(), "updated": now()}
+    found = summary(of_events(tmp_path / "run", events, status="running", **here)).next_hour
+    assert found is not None
+    assert found.gained == 2.0
