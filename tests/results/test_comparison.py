@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.html_report.browsing import unpacked
-from tests.results.simulated import simulated
+from tests.results.simulated import gone_on_an_hour_later, simulated
 from tuner import Budget, NoEarlyStopping, Random
 from tuner.cli import main
 from tuner.errors import RunFolderError
@@ -48,6 +48,17 @@ def test_runs_are_compared_at_what_the_cheaper_one_cost(runs: list[Run]) -> None
     assert table["loss"].tolist() == [run.record.best_value for run in runs]
     assert table[found.equal_cost][0] == runs[0].record.best_value
     assert table[found.equal_cost][1] == best_after(runs[1], found.epochs) > table["loss"][1]
+
+
+def test_epochs_that_were_trained_again_have_a_column_if_there_are_any(runs: list[Run], tmp_path: Path) -> None:
+    column = "epochs trained again"
+    again = gone_on_an_hour_later(tmp_path, killed=True)
+    assert compare([again, runs[0]]).table[["epochs", column]].to_numpy().tolist() == [[3, 2], [len_of(runs[0]), 0]]
+    assert column not in compare(runs).table
+
+
+def len_of(run: Run) -> int:
+    return sum(len(trial.epochs) for trial in run.record.trials.values())
 
 
 def test_the_conclusion_names_the_better_one_and_the_difference(runs: list[Run]) -> None:

@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.history.events_of_a_run import event, reported, started
 from tests.loop.simulation import study
-from tests.results.simulated import simulated
+from tests.results.simulated import gone_on_an_hour_later, of_events, simulated
 from tuner import Budget, NoEarlyStopping, Random, Resources
 from tuner.cli import main
 from tuner.html_report import comparison_html
 from tuner.lifecycle.description import describe_run
 from tuner.results import Run, compare, load_run
+from tuner.results.comparison import FEW_RUNS
 from tuner.results.groups import difference
 from tuner.results.run import write_info
 
@@ -111,15 +113,51 @@ def test_the_course_over_time_ends_at_equal_cost(runs: list[Run]) -> None:
     assert [trace.name for trace in found.plot().figure.data if trace.name] == ["Random", "HyperOpt"]
 
 
-def test_the_course_over_minutes_ends_with_the_shortest_run(runs: list[Run]) -> None:
+def test_the_course_over_minutes_of_each_group_ends_with_its_longest_run(runs: list[Run]) -> None:
     found = compare(runs)
     drawn = found.plot("time")
-    ends = [max(time - run.events[0]["time"] for time, *_ in run.record.reports()) / 60 for run in runs]
-    assert drawn.table["minutes"].max() == pytest.approx(min(ends))
+    ends = drawn.table.groupby("group")["minutes"].max()
+    for name, of_group in (("Random", runs[:3]), ("HyperOpt", runs[3:])):
+        assert ends[name] == pytest.approx(max(run.record.wall_seconds for run in of_group) / 60)
     assert (drawn.table["runs"] == 3).all()
     last = drawn.table[drawn.table["group"] == "HyperOpt"].iloc[-1]
+    assert last["mean"] == pytest.approx(np.mean([run.record.best_value for run in runs[3:]]))
     assert last["standard error"] > 0
     assert [trace.name for trace in drawn.figure.data if trace.name] == ["Random", "HyperOpt"]
+
+
+def timed(folder: Path, study: str, seed: int, first: float, *values: float) -> Run:
+    """A run of one trial that reports after `first` seconds, and then every 10 s."""
+    reports = [reported(0, at + 1, first + 10 * at, loss=value) for at, value in enumerate(values)]
+    end = first + 10 * len(values)
+    events = [event("study_started"), started(0), *reports, event("study_ended", end, reason="trials")]
+    return of_events(folder / f"{study}-{seed}-{first:g}", events, seed=seed, search=f"{study}()")
+
+
+def test_a_group_is_drawn_whose_slowest_run_begins_after_another_run_has_ended(tmp_path: Path) -> None:
+    runs = [timed(tmp_path, "slow", 0, 10.0, 5.0), timed(tmp_path, "slow", 1, 60.0, 4.0, 2.0)]
+    runs += [timed(tmp_path, "quick", seed, 5.0 + seed, 3.0 + seed) for seed in (0, 1)]
+    drawn = compare(runs).plot("time")
+    assert [trace.name for trace in drawn.figure.data if trace.name] == ["slow", "quick"]
+    slow = drawn.table[drawn.table["group"] == "slow"]
+    assert (slow["minutes"].iloc[0], slow["minutes"].iloc[-1]) == (1.0, pytest.approx(80 / 60))
+    assert (slow["mean"].iloc[0], slow["mean"].iloc[-1]) == (4.5, 3.5)
+
+
+def test_groups_that_cannot_be_drawn_are_named_in_the_title(tmp_path: Path) -> None:
+    silent = [timed(tmp_path, "silent", seed, 5.0) for seed in (0, 1)]
+    quick = [timed(tmp_path, "quick", seed, 5.0, 3.0 + seed) for seed in (0, 1)]
+    title = compare([*quick, *silent]).plot("time").figure.layout.title.text.replace("<br>", " ")
+    assert title.endswith("against minutes of the search, without silent: no value was reported there")
+    assert compare(silent).plot("time").figure.layout.title.text == "No run has reported a value"
+
+
+def test_the_minutes_of_groups_leave_out_the_time_when_no_search_ran(tmp_path: Path) -> None:
+    runs = [gone_on_an_hour_later(tmp_path / str(seed), killed=True) for seed in (0, 1)]
+    for seed, run in enumerate(runs):
+        write_info(run.folder, {**run.info, "seed": seed})
+    drawn = compare([load_run(run.path) for run in runs]).plot("time").table
+    assert (drawn["minutes"].min(), drawn["minutes"].max()) == (30 / 60, 50 / 60)
 
 
 def test_a_cell_that_ends_with_the_plot_shows_it(runs: list[Run]) -> None:
@@ -250,6 +288,30 @@ def test_one_run_each_says_nothing_sure() -> None:
 def test_the_same_seed_twice_is_no_second_measurement(tmp_path: Path) -> None:
     twice = [run_of(tmp_path / name, 0, "Random()", curve=worse) for name in ("a", "b")]
     assert [len(group.runs) for group in compare(twice).groups] == [1, 1]
+
+
+def test_a_seed_that_is_there_twice_is_named_and_the_others_are_told_by_their_mean(tmp_path: Path) -> None:
+    runs = [timed(tmp_path, "a", seed, 5.0, value) for seed, value in enumerate((3.0, 4.0, 5.0))]
+    again = timed(tmp_path, "a", 0, 6.0, 1.0)
+    said = "seed 0 is in a-0-5 and a-0-6: such runs are no independent measurements, so a group has only one of them"
+    found = compare([*runs, again])
+    assert found.conclusion == f"after 1 epochs a-0-5 and 2 more reached loss 4 ± 0.58, the mean of 3 seeds; {said}"
+    assert [(len(group.runs), group.surplus) for group in found.groups] == [(3, False), (1, True)]
+    others = [timed(tmp_path, "b", seed, 5.0, 2.0 + seed / 10) for seed in (0, 1, 2)]
+    both = compare([*runs, again, *others]).conclusion
+    assert both.startswith("after 1 epochs b-0-5 and 2 more and a-0-5 and 2 more can't be distinguished: b-0-5 ")
+    assert both.endswith(f"; {said}")
+
+
+def test_groups_of_one_run_are_ranked_by_means_and_never_tested(tmp_path: Path) -> None:
+    runs = [timed(tmp_path, "a", seed, 5.0, value) for seed, value in enumerate((3.0, 5.0))]
+    one, more = timed(tmp_path, "b", 0, 5.0, 3.5), timed(tmp_path, "c", 0, 5.0, 6.0)
+    assert compare([*runs, one, more]).conclusion == (
+        "after 1 epochs b-0-5 has the best mean loss, 3.5, 0.5 ahead of a-0-5 and 1 more; a-0-5 and 1 more has 4 ± 1; "
+        f"c-0-5 has 6; {FEW_RUNS}"
+    )
+    others = [timed(tmp_path, "d", seed, 5.0, value) for seed, value in enumerate((7.0, 7.5))]
+    assert compare([*runs, one, *others]).conclusion.endswith("; not tested, as one run each: b-0-5 with 3.5")
 
 
 def test_seeds_of_one_study_are_told_by_their_mean(runs: list[Run]) -> None:

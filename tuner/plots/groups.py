@@ -24,13 +24,23 @@ def means(comparison: Comparison, against: Against = "epochs") -> Plot:
     table = comparison.over_time if against == "epochs" else over_minutes(comparison)
     axis = "epochs" if against == "epochs" else "minutes"
     metric, mode = comparison.runs[0].metric, comparison.runs[0].mode
-    title = comparison.conclusion if against == "epochs" else f"the mean of the best so far against {AXES[against]}"
+    title = comparison.conclusion if against == "epochs" else _title(comparison, against, table)
     figure = new_figure(escaped(title[0].upper() + title[1:]), x=AXES[against], y=label(metric))
     values = table["mean"].to_list()
     lowest = min(values) / 2 if values and is_wide(values, mode) else None  # less doesn't fit on a logarithmic axis
     for index, name in enumerate(dict.fromkeys(table["group"])):
         _add_group(figure, table[table["group"] == name], axis, CATEGORIES[index % len(CATEGORIES)], lowest)
     return Plot(f"comparison against {against}", draw_values(figure, table["mean"], mode), table)
+
+
+def _title(comparison: Comparison, against: Against, table: pd.DataFrame) -> str:
+    """What is drawn, and which groups are missing."""
+    drawn = set(table["group"])
+    if not drawn:
+        return "no run has reported a value"
+    missing = [group.name for group in comparison.groups if group.name not in drawn]
+    without = f", without {', '.join(missing)}: no value was reported there" if missing else ""
+    return f"the mean of the best so far against {AXES[against]}{without}"
 
 
 def _add_group(figure: go.Figure, rows: pd.DataFrame, axis: str, colour: str, lowest: float | None) -> None:
@@ -53,7 +63,7 @@ def _add_group(figure: go.Figure, rows: pd.DataFrame, axis: str, colour: str, lo
         y=rows["mean"],
         name=name,
         legendgroup=name,
-        mode="lines",
+        mode="lines" if len(rows) > 1 else "markers",  # a line of one point wouldn't be seen
         line={"color": colour, "shape": "hv"},
         customdata=error,
         hovertemplate=f"%{{y:.5g}} ± %{{customdata:.2g}} after %{{x:.4g}} {axis}",

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from tuner.errors import RunFolderError
 from tuner.foreign_text import in_utf8
-from tuner.results.groups import Difference, Group, difference, grouped, standard_error
+from tuner.results.groups import Difference, Group, difference, grouped, seeds_told_again, standard_error
 from tuner.results.run import Run
-from tuner.results.text import with_error
+from tuner.results.text import plural, with_error
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +21,24 @@ if TYPE_CHECKING:
 
 PLACES = 120  # points of a course over time
 CAVEAT = "from one run each, which may be the other way round with another seed: compare several seeds of each"
+FEW_RUNS = "a single run may be the other way round with another seed: compare several seeds of each"
+
+
+@dataclass(frozen=True)
+class _Reached:
+    """What the runs of a group had reached at equal cost."""
+
+    name: str
+    values: list[float]
+
+    @property
+    def mean(self) -> float:
+        return mean(self.values)
+
+    def __str__(self) -> str:
+        """The mean with its standard error, if there are several runs."""
+        error = standard_error(self.values)
+        return f"{self.mean:.4g}" + (f" ± {error:.2g}" if error is not None else "")
 
 
 @dataclass(frozen=True)
@@ -34,11 +52,12 @@ class Comparison:
     def table(self) -> pd.DataFrame:
         """A row per run: its settings, its cost, its best value, and its best value after `epochs` epochs.
 
-        If winners have several seeds, also the mean over them with its standard error, and their number.
+        If winners have several seeds, also the mean over them with its standard error, and their number. If epochs were
+        trained again after interruptions, also how many: `epochs` counts each once.
         """
         import pandas as pd
 
-        rows = []
+        rows, again = [], any(run.record.epochs_again() for run in self.runs)
         for name, run in zip(self.names, self.runs, strict=True):
             rows.append(
                 {
@@ -47,6 +66,7 @@ class Comparison:
                     "scheduler": in_utf8(run.info["scheduler"]),
                     "trials": len(run.record.trials),
                     "epochs": run.record.epochs(),
+                    **({"epochs trained again": run.record.epochs_again()} if again else {}),
                     "minutes": round(run.record.wall_seconds / 60, 2),
                     run.metric: run.record.best_value,
                     self.equal_cost: self._after(run),
@@ -111,32 +131,25 @@ class Comparison:
 
     @property
     def differences(self) -> list[Difference]:
-        """The differences of the best group at equal cost from each other one, if they have several runs."""
-        known = {group.name: values for group in self.groups if (values := self._values(group))}
+        """How much the best of the groups with several runs is ahead of each other such group at equal cost."""
+        told = {group.name: self._values(group) for group in self.groups if not group.surplus}
+        known = {name: values for name, values in told.items() if len(values) > 1}
         ranked = sorted(known, key=lambda name: mean(known[name].values()), reverse=self.runs[0].mode == "max")
-        mode, tested = self.runs[0].mode, sum(len(values) > 1 for values in known.values())
-        found = [
-            difference(ranked[0], known[ranked[0]], other, known[other], mode, max(2, tested)) for other in ranked[1:]
-        ]
+        mode, tested = self.runs[0].mode, max(2, len(known))
+        found = [difference(ranked[0], known[ranked[0]], other, known[other], mode, tested) for other in ranked[1:]]
         return [one for one in found if one is not None]
 
     @property
     def conclusion(self) -> str:
-        """Which is better at equal cost, by how much and how certainly; with one run each it warns."""
-        values = [(name, self._after(run)) for name, run in zip(self.names, self.runs, strict=True)]
-        told = [(name, value) for name, value in values if value is not None]
-        if not told:
+        """Which is better at equal cost, by how much and how certainly; with one run each it warns.
+
+        It also names seeds that several runs of one study have.
+        """
+        ranked = self._ranked()
+        if not ranked:
             return "no run has reported a value"
-        if self.differences:
-            return f"after {self.epochs} epochs " + "; ".join(map(str, self.differences))
-        if len(self.groups) == 1:
-            return f"after {self.epochs} epochs {self._of_one_group()}"
-        ranked = sorted(told, key=lambda pair: pair[1], reverse=self.runs[0].mode == "max")
-        (best, value), rest = ranked[0], ranked[1:]
-        if rest and rest[0][1] == value:
-            return f"after {self.epochs} epochs {best} and {rest[0][0]} are even at {self.runs[0].metric} {value:.4g}"
-        ahead = f", {abs(value - rest[0][1]):.4g} ahead of {rest[0][0]}" if rest else ""
-        return f"after {self.epochs} epochs {best} has the best {self.runs[0].metric}, {value:.4g}{ahead}; {CAVEAT}"
+        again = seeds_told_again(self.runs, self.names)
+        return f"after {self.epochs} epochs {self._compared(ranked)}" + (f"; {again}" if again else "")
 
     def plot(self, against: Against = "epochs") -> Plot:
         """Every run's best value so far on the same axes; for groups the mean and its error, except against trials."""
@@ -150,12 +163,29 @@ class Comparison:
         """Whether some runs only differ in their seed."""
         return any(len(group.runs) > 1 for group in self.groups)
 
-    def _of_one_group(self) -> str:
-        (group,), metric = self.groups, self.runs[0].metric
-        values = list(self._values(group).values())
-        error = standard_error(values)
-        told = f"{mean(values):.4g}" + (f" ± {error:.2g}" if error is not None else "")
-        return f"{group.name} reached {metric} {told}, the mean of {len(values)} seeds"
+    def _ranked(self) -> list[_Reached]:
+        """What the groups reached at equal cost, the best first; without surplus ones, unless no other has a value."""
+        told = [(group, list(self._values(group).values())) for group in self.groups]
+        known = [(group, _Reached(group.name, values)) for group, values in told if values]
+        counted = [reached for group, reached in known if not group.surplus] or [reached for _, reached in known]
+        return sorted(counted, key=lambda reached: reached.mean, reverse=self.runs[0].mode == "max")
+
+    def _compared(self, ranked: Sequence[_Reached]) -> str:
+        """The conclusion about what groups reached; those of one run can't be tested."""
+        if self.differences:
+            alone = ", ".join(f"{one.name} with {one}" for one in ranked if len(one.values) == 1)
+            return "; ".join(map(str, self.differences)) + (f"; not tested, as one run each: {alone}" if alone else "")
+        best, rest, metric = ranked[0], ranked[1:], self.runs[0].metric
+        seeds = any(len(one.values) > 1 for one in ranked)
+        if seeds and not rest:
+            return f"{best.name} reached {metric} {best}, the mean of {plural(len(best.values), 'seed')}"
+        if rest and rest[0].mean == best.mean:
+            return f"{best.name} and {rest[0].name} are even at {metric} {best}"
+        ahead = f", {abs(best.mean - rest[0].mean):.4g} ahead of {rest[0].name}" if rest else ""
+        if not seeds:
+            return f"{best.name} has the best {metric}, {best}{ahead}; {CAVEAT}"
+        others = "; ".join(f"{one.name} has {one}" for one in rest)
+        return f"{best.name} has the best mean {metric}, {best}{ahead}; {others}; {FEW_RUNS}"
 
     def _values(self, group: Group) -> dict[int | None, float]:
         """The values at equal cost by seed."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SURE = 0.05  # a group is called better if the probability of such a difference by chance is below this
 PAIRED = 0.75  # share of the smaller group's seeds in both groups from which on pairs are compared
+SHOWN_SEEDS = 3  # of those that several runs of one study have
 ROUNDING = 1e-9  # relative to a difference: a smaller spread counts as none
 _SAME = (
     "study", "metric", "mode", "space", "search", "scheduler", "started_from", "warm_start", "data_fingerprint",
@@ -27,10 +28,14 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # a function's address in memory, 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one study that only differ in their seed, with their names, in the order of their seeds."""
+    """Runs of one study that only differ in their seed, with their names, in the order of their seeds.
+
+    `surplus` says that it has runs left over: another group has the same study with their seeds and further ones.
+    """
 
     name: str
     runs: tuple[Run, ...]
+    surplus: bool = False
 
     @property
     def seeds(self) -> tuple[int | None, ...]:
@@ -82,15 +87,32 @@ def grouped(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
     Runs belong to one study if run.json records the same except for the seed, and the same options. Two runs with the
     same seed are not two independent measurements: each makes its own group.
     """
-    found: dict[str, list[tuple[Run, str]]] = {}
+    found: dict[tuple[str, int], list[tuple[Run, str]]] = {}
     for run, name in zip(runs, names, strict=True):
-        key = _declared(run)
-        while any(other.info.get("seed") == run.info.get("seed") for other, _ in found.get(key, [])):
-            key += "+"
-        found.setdefault(key, []).append((run, name))
+        study, place = _declared(run), 0
+        while any(other.info.get("seed") == run.info.get("seed") for other, _ in found.get((study, place), [])):
+            place += 1
+        found.setdefault((study, place), []).append((run, name))
     ordered = [sorted(members, key=lambda one: one[0].info.get("seed") or 0) for members in found.values()]
     labels = _labels([[run for run, _ in members] for members in ordered], [members[0][1] for members in ordered])
-    return [Group(label, tuple(run for run, _ in members)) for label, members in zip(labels, ordered, strict=True)]
+    surplus = [len(found[key]) < len(found[key[0], 0]) for key in found]
+    return [
+        Group(label, tuple(run for run, _ in members), is_surplus)
+        for label, members, is_surplus in zip(labels, ordered, surplus, strict=True)
+    ]
+
+
+def seeds_told_again(runs: Sequence[Run], names: Sequence[str]) -> str | None:
+    """A sentence without its end about seeds that several runs of one study have; None if there are none."""
+    found: dict[tuple[str, int | None], list[str]] = {}
+    for run, name in zip(runs, names, strict=True):
+        found.setdefault((_declared(run), run.info.get("seed")), []).append(name)
+    several = [(seed, same) for (_, seed), same in found.items() if seed is not None and len(same) > 1]
+    if not several:
+        return None
+    told = [f"seed {seed} is in {', '.join(same[:-1])} and {same[-1]}" for seed, same in several[:SHOWN_SEEDS]]
+    more = f", and {len(several) - SHOWN_SEEDS} more are in several runs" if len(several) > SHOWN_SEEDS else ""
+    return f"{', '.join(told)}{more}: such runs are no independent measurements, so a group has only one of them"
 
 
 def _declared(run: Run) -> str:
