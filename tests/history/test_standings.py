@@ -46,6 +46,16 @@ def test_without_a_trial_that_was_trained_to_its_end_the_best_value_stands() -> 
     assert record.best_of("00000") == (2, 0.95)
 
 
+def test_of_trials_that_are_too_short_for_a_mean_the_best_value_wins_also_where_the_budget_cut_it_off() -> None:
+    full, cut = [0.4972, 0.7654, 0.6927], [0.5363, 0.8883]
+    record = record_of((full, "completed"), (cut, "stopped"))
+    assert winner(record) == "00001"
+    assert [trial.trial for trial, _ in record.ranked()] == ["00001", "00000"]
+    assert winner(record_of((full, "completed"), ([0.5363, 0.7], "stopped"))) == "00000"
+    longer = record_of((full, "completed"), (cut, "stopped"), (STEADY, "completed"))
+    assert winner(longer) == "00002"  # whose noise is known
+
+
 def test_a_trial_that_is_better_throughout_is_ahead_before_it_ends() -> None:
     record = record_of((STEADY, "completed"), ([0.8, 0.95, 0.96], "running"))
     assert winner(record) == "00001"

@@ -28,7 +28,7 @@ def test_a_running_trial_keeps_its_newest_and_its_best() -> None:
 
 def test_of_ended_trials_only_the_winner_keeps_its_checkpoint(tmp_path: Path) -> None:
     record = fold(
-        *trained(0, 0.1, 0.5), ended(0, "completed"), *trained(1, 0.2, 0.8, 0.6), ended(1, "stopped"),
+        *trained(0, 0.1, 0.5), ended(0, "completed"), *trained(1, 0.2, 0.65, 0.6), ended(1, "stopped"),
         *trained(2, 0.7), ended(2, "completed"),
     )  # fmt: skip
     assert pruned(record) == ["00002/1"]

@@ -20,6 +20,7 @@ from tuner import (
     choice,
     grid_search,
     loguniform,
+    uniform,
 )
 from tuner.loop.earlier import learned
 from tuner.loop.portfolio import MOST, of_portfolio
@@ -79,7 +80,8 @@ def test_pretrained_weights_ask_other_studies(tmp_path: Path) -> None:
     [
         {"metric": "val_loss"},
         {"warm_start": None},
-        {"warm_start": History()},
+        {"warm_start": History(portfolio=False)},
+        {"trial": ImageClassifier("digits", weights="w.pt"), "warm_start": History()},
         {"search": Grid(), "space": {"lr": grid_search([0.1, 0.01])}, "budget": Budget(trials=None, max_epochs=3)},
         {"space": {"image_size": choice([8, 16])}},
         {"budget": Budget(trials=1)},
@@ -89,20 +91,75 @@ def test_others_get_none(changes: dict[str, Any]) -> None:
     assert of_portfolio(study(**changes), less=0) == ()
 
 
-def test_functions_learn_only_from_themselves(tmp_path: Path) -> None:
-    assert learned(function(space={"lr": loguniform(1e-4, 1e-1)}, metric="val_accuracy"), tmp_path) == Learned()
+def test_unless_told_otherwise_trials_that_start_from_pretrained_weights_alone_get_none() -> None:
+    unsaid = {"warm_start": History()}
+    random, asked = of_portfolio(study(**unsaid), less=0), of_portfolio(study(), less=0)
+    assert random == asked
+    own = ImageClassifier("digits", model=own_network)
+    assert of_portfolio(study(**unsaid, trial=own), less=0)
+    weights = ImageClassifier("digits", weights="w.pt")
+    assert of_portfolio(study(trial=weights), less=0)
+    assert of_portfolio(study(trial=weights, **unsaid), less=0) == ()
+
+
+def own_network(config: dict[str, Any]) -> Any:
+    raise NotImplementedError
+
+
+USUAL: dict[str, Any] = {
+    "learning_rate": loguniform(1e-4, 1e-1),
+    "batch_size": choice([16, 256]),
+    "layers": choice([1, 2]),
+}
+
+
+def of_function(**changes: Any) -> tuple[dict[str, Any], ...]:
+    settings = {
+        "space": USUAL,
+        "metric": "test_acc",
+        "mode": "max",
+        "budget": Budget(trials=20),
+        "warm_start": History(),
+    }
+    return of_portfolio(function(**{**settings, **changes}), less=0)
+
+
+def test_functions_with_usual_hyperparameters_start_with_the_portfolio_by_their_own_names() -> None:
+    found = of_function()
+    assert len(found) == MOST
+    assert {tuple(config) for config in found} == {("learning_rate", "batch_size", "layers")}
+    assert sum(config["batch_size"] == 16 for config in found) >= 3  # small ones were better
+    with_momentum = of_function(space={**USUAL, "momentum": uniform(0.1, 0.99)})
+    rates = [[config["learning_rate"] for config in each] for each in (found, with_momentum)]
+    assert max(rates[0]) < max(rates[1])  # which makes it SGD, with higher rates
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"metric": "loss"},
+        {"mode": "min", "metric": "accuracy"},
+        {"space": {**USUAL, "learning_rate": uniform(-5, -1)}},
+        {"space": {"x": uniform(0, 1), "y": uniform(0, 1)}},
+        {"warm_start": History(portfolio=False)},
+        {"warm_start": None},
+    ],
+)
+def test_other_functions_get_none(changes: dict[str, Any]) -> None:
+    assert of_function(**changes) == ()
 
 
 def test_options_take_it_and_earlier_runs_on_and_off(tmp_path: Path) -> None:
     declared, plain, off = study(), study(warm_start=History(top=3)), study(warm_start=None)
-    assert declared.with_options(portfolio=False).warm_start == History()
+    assert declared.with_options(portfolio=False).warm_start == History(portfolio=False)
     assert plain.with_options(portfolio=True).warm_start == History(top=3, portfolio=True)
     assert declared.with_options(history=False).warm_start == History(studies=(), portfolio=True)
-    assert plain.with_options(history=False).warm_start is None
+    assert plain.with_options(history=False).warm_start == History(studies=(), top=3)
+    assert plain.with_options(history=False, portfolio=False).warm_start is None
     assert declared.with_options(history=False, portfolio=False).warm_start is None
     assert off.with_options(portfolio=True).warm_start == History(studies=(), portfolio=True)
     assert off.with_options(portfolio=False).warm_start is None
-    assert learned(plain, tmp_path) == Learned()
+    assert learned(plain.with_options(portfolio=False), tmp_path) == Learned()
     assert len(learned(declared.with_options(history=False), tmp_path).portfolio) == MOST
 
 

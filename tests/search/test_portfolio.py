@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tuner.errors import StudyError
-from tuner.search import History, Problem, suggested_by_portfolio
+from tuner.search import History, Problem, suggested_by_portfolio, usual_names
 from tuner.search.portfolio import Kernel, Portfolio, shipped
 from tuner.space import Config, Space, choice, loguniform, uniform
 from tuner.trial.hyperparameters import HYPERPARAMETERS
@@ -113,6 +113,68 @@ def test_the_same_seed_gives_the_same() -> None:
     assert one != other
 
 
+# A function's own names
+
+
+def renamed(space: dict[str, Any]) -> dict[str, str]:
+    return usual_names(Space(space))
+
+
+def test_usual_hyperparameters_are_known_by_their_names() -> None:
+    space = {
+        "opt": {"learning_rate": loguniform(1e-5, 1), "momentum": uniform(0, 1)},
+        "batchSize": choice([16, 32]),
+        "Weight-Decay": uniform(0, 0.1),
+        "layers": choice([1, 2]),
+    }
+    assert renamed(space) == {
+        "opt.learning_rate": "lr",
+        "opt.momentum": "momentum",
+        "batchSize": "batch_size",
+        "Weight-Decay": "weight_decay",
+    }
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        {"lr": loguniform(1e-4, 1e-1)},  # too few
+        {"batch_size": choice([16, 32]), "momentum": uniform(0, 0.99)},  # no learning rate
+        {
+            "lr": loguniform(1e-4, 1e-1),
+            "wd": uniform(0, 0.1),
+            "a": uniform(0, 1),
+            "b": uniform(0, 1),
+            "c": uniform(0, 1),
+        },
+        {"lr": uniform(-5, -1), "batch_size": choice([16, 32])},  # an exponent
+        {"lr": uniform(1, 9), "batch_size": choice([16, 32])},  # a factor
+        {"lr": choice(["slow", "fast"]), "batch_size": choice([16, 32])},
+        {"lr": loguniform(1e-4, 1e-1), "batch_size": uniform(1000, 4000)},
+        {"head": {"lr": loguniform(1e-4, 1e-1)}, "body": {"lr": loguniform(1e-4, 1e-1)}, "bs": choice([16, 32])},
+    ],
+)
+def test_names_that_mean_something_else_or_are_too_few_are_not_known(space: dict[str, Any]) -> None:
+    assert renamed(space) == {}
+
+
+def test_a_constant_is_known_but_counts_for_nothing() -> None:
+    space = {"lr": loguniform(1e-4, 1e-1), "bs": choice([16, 32]), "optimizer": "sgd", "seed": 1}
+    assert renamed(space) == {"lr": "lr", "bs": "batch_size", "optimizer": "optimizer"}
+    assert renamed({"lr": loguniform(1e-4, 1e-1), "optimizer": "sgd", "momentum": 0.9}) == {}
+
+
+def test_suggestions_for_a_function_have_its_own_names_and_only_they_are_moved() -> None:
+    known = of(one=near(0.05), two=near(0.05))
+    space = Space({"net": {"learning_rate": loguniform(1e-4, 1e-1), "lr": uniform(5, 9)}, "momentum": uniform(0, 0.5)})
+    names = {"net.learning_rate": "lr"}
+    (found,) = suggested_by_portfolio(Problem(space), {"random"}, {"optimizer": "adam"}, 1, known, names)
+    assert found["net"]["learning_rate"] == pytest.approx(0.05, rel=0.5)
+    assert 5 <= found["net"]["lr"] <= 9
+    (sgd,) = suggested_by_portfolio(Problem(space), {"random"}, {"optimizer": "sgd"}, 1, known, names)
+    assert sgd["net"]["learning_rate"] < 0.002
+
+
 # What is shipped
 
 
@@ -144,6 +206,6 @@ def test_without_a_source_nothing_is_known_of_it() -> None:
     assert "digits" not in {known.sources[number] for number in less.study}
 
 
-def test_the_switch_is_true_or_false() -> None:
-    with pytest.raises(StudyError, match=r"^History.portfolio needs True or False, got 'no'; use False$"):
+def test_the_switch_is_true_false_or_none() -> None:
+    with pytest.raises(StudyError, match=r"^History.portfolio needs True, False or None, got 'no'; leave it out$"):
         History(portfolio="no").check()  # type: ignore[arg-type]

@@ -3,7 +3,8 @@
 A trial that was trained to its end ranks by its worth (`tuner.history.worth`), any other by its best value, which luck
 makes too good. So fully trained trials rank above the others, with two exceptions: trials that are clearly better,
 whose values over the last half of their epochs are on average better than anything that a fully trained one reported;
-and trials that ended the search because they reached its target. Trials of one configuration with several seeds rank
+and trials that ended the search because they reached its target. If trials have too few epochs for a mean, all rank by
+their best values, trained to their end or not. Trials of one configuration with several seeds rank
 together, by the mean of their worths minus its standard error (`tuner.history.repeats`): with fewer seeds the lead has
 to be larger. The best of them whose network was saved stands for the others.
 """
@@ -35,6 +36,7 @@ class Standings:
         self._trials, self._values = trials, values
         self._bests: dict[str, tuple[int, float]] = {}
         self._worths: dict[str, Worth] = {}  # of those trained to their end
+        self._averaged = False  # whether one of the worths is a mean of several epochs
         self._highest = -math.inf  # value that a fully trained trial reported, times the sign
         self.repeats = Repeats(self._worth_alone)
         self._leader = _Leader(self, lambda trial: trial.status != "failed")
@@ -57,6 +59,7 @@ class Standings:
         self._bests = {trial: (epoch, value) for trial, (epoch, value) in state["bests"].items()}
         self._worths = {trial: Worth(*worth) for trial, worth in state["worths"].items()}
         self._highest = -math.inf if state["highest"] is None else state["highest"]
+        self._look_for_means()
         for trial in self._trials.values():
             if trial.repeats is not None:
                 self.repeats.add(self._trials[trial.repeats], trial)
@@ -91,8 +94,11 @@ class Standings:
         name = trial.trial
         if trial.status == "completed" and name in self._bests:
             self._worths[name] = of_full_length(self._values(trial), self._mode)
+            if not self._averaged:
+                self._look_for_means()
             self._raise_highest(max(self._highest, self._sign * self._bests[name][1]))
         elif self._worths.pop(name, None) is not None:
+            self._look_for_means()
             self._raise_highest(max((self._sign * self._bests[t][1] for t in self._worths), default=-math.inf))
         self.repeats.forget()
         if self.repeats:  # the spread between seeds affects all
@@ -149,7 +155,7 @@ class Standings:
             sure = self._sign * seeds.mean - SPREADS_BELOW * error
             return 1, sure, -members[0].number, worth.epoch in trial.checkpoints, own, number
         value = self._sign * best[1]
-        return (2 if self._worths and self._is_beyond(trial) else 0), value, number, True, value, number
+        return self._tier(trial), value, number, True, value, number
 
     def leader(self) -> TrialRecord | None:
         """The trial that is ahead; failed ones don't count."""
@@ -197,6 +203,12 @@ class Standings:
         value = 0.0 if best is None else self._sign * best[1]
         return -1 if best is None else 0, value, number, True, value, number
 
+    def _tier(self, trial: TrialRecord) -> int:
+        """Of a trial that was not trained to its end: 0 behind those that were, 1 among them, 2 ahead of them."""
+        if not self._worths:
+            return 0
+        return 2 if self._is_beyond(trial) else 0 if self._averaged else 1
+
     def _is_beyond(self, trial: TrialRecord) -> bool:
         """Whether a trial that was not trained to its end is clearly better than those that were."""
         if self._sign * self._bests[trial.trial][1] <= self._highest:
@@ -206,6 +218,14 @@ class Standings:
         values = [value for _, value in self._values(trial)]
         last = values[-max(2, late_half(len(values))) :]  # their sum may be too large for a float
         return len(values) > 1 and self._sign * sum(value / len(last) for value in last) > self._highest
+
+    def _look_for_means(self) -> None:
+        """Whether a worth is a mean of several epochs may have changed."""
+        averaged = any(worth.first < worth.last for worth in self._worths.values())
+        if averaged != self._averaged:
+            self._averaged = averaged
+            for leader in (self._leader, self._leader_ended):
+                leader.look_again()
 
     def _raise_highest(self, highest: float) -> None:
         if highest != self._highest:

@@ -8,8 +8,8 @@ value alone: a flat noisy curve is averaged, and a curve that still rises isn't 
 values clearly became worse after the best one, as in overfitting, the worth is the mean of the best value and its
 neighbours, and the best one's network stands for the trial. What this gains is in `docs/explanation/measured.md`.
 
-A loss whose late values differ by a factor of ten or more bends so much that noise can't be told from it. So all of
-this is done with its logarithms, and a mean is a geometric one.
+A loss whose late values differ by factors bends so much that noise can't be told from it. So all of this is done with
+its logarithms, and a mean is a geometric one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FEWEST_OF_AN_ERROR = 9  # values that are needed to estimate the noise well enou
 CLEAR = 2.0  # standard errors by which values are clearly worse
 FEWEST_IN_A_MEAN = 2
 BESIDE = 3  # values in the mean around the best one
-DECADE = 10.0  # factor between a loss's late values from which on their logarithms are compared
+FACTOR = 3.0  # between a loss's late values, without the lowest and the highest: from it on logarithms are compared
 ROUNDING = 1e-12  # of values that are shares or logarithms: a smaller bend is one of computing
 # The median of |a - 2b + c| of three neighbours whose errors are normal with standard deviation 1.
 MEDIAN_BEND = 0.6745 * math.sqrt(6)
@@ -56,7 +56,9 @@ def of_full_length(values: Sequence[tuple[int, float]], mode: str) -> Worth:
     """
     if len(values) < FEWEST:
         return of_shortened(values, mode)
-    scale = _Logarithmic() if _spans_a_decade(values, mode) else _Linear(max(abs(value) for _, value in values) or 1.0)
+    scale = (
+        _Logarithmic() if _differs_by_factors(values, mode) else _Linear(max(abs(value) for _, value in values) or 1.0)
+    )
     sign = 1.0 if mode == "max" else -1.0
     signed = [sign * scale.place(value) for _, value in values]
     noise, best, end = _noise(signed), signed.index(max(signed)), len(values) - 1
@@ -108,9 +110,10 @@ class _Logarithmic:
         return at * places
 
 
-def _spans_a_decade(values: Sequence[tuple[int, float]], mode: str) -> bool:
-    late = [value for _, value in values[-late_half(len(values)) :]]
-    return mode == "min" and min(value for _, value in values) > 0 and max(late) >= DECADE * min(late)
+def _differs_by_factors(values: Sequence[tuple[int, float]], mode: str) -> bool:
+    """Whether this is a loss, all of it positive, whose late values differ so much, and not by a single one of them."""
+    inner = sorted(value for _, value in values[-late_half(len(values)) :])[1:-1]
+    return mode == "min" and bool(inner) and min(value for _, value in values) > 0 and inner[-1] >= FACTOR * inner[0]
 
 
 def _best_mean(values: Sequence[float]) -> int:

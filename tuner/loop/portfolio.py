@@ -2,34 +2,59 @@
 
 from __future__ import annotations
 
-from tuner.search import Grid, suggested_by_portfolio
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.search import Grid, suggested_by_portfolio, usual_names
 from tuner.space import Config
 from tuner.study import Study
+from tuner.trial import Trial
 
 MOST = 5  # slightly better than 1 or 3 (benchmarks/small_searches.py)
+PRETRAINED = ("weights",)  # the kind of trials for which no gain is shown (docs/explanation/measured.md)
 METRICS = ("val_accuracy", "val_f1", "val_top5_accuracy")  # what was good for accuracy is good for these
+ACCURACIES = re.compile("acc|f1", re.IGNORECASE)  # such metrics, by the names that functions give them
 
 
 def of_portfolio(study: Study, *, less: int) -> tuple[Config, ...]:
-    """Configurations for a study of the trainer's own hyperparameters; empty for others.
+    """Configurations for a study of the trainer's own hyperparameters, or of a function's usual ones; else none.
 
     Together with the `less` configurations of earlier runs they are at most half of the trials. A grid gets none: it is
     tried completely anyway.
     """
     trial = study.declared_trial
-    if study.warm_start is None or not study.warm_start.portfolio or not trial.portfolio:
+    if study.warm_start is None or isinstance(study.search, Grid) or not _is_accuracy(study, trial):
         return ()
-    if study.metric not in METRICS or isinstance(study.search, Grid):
+    wanted = study.warm_start.portfolio
+    if not (trial.portfolio != PRETRAINED if wanted is None else wanted):
         return ()
-    defaults = {name: row.default for name, row in trial.known_hyperparameters.items() if row.default is not None}
     most = min(MOST, _trials(study) // 2 - less)
-    return suggested_by_portfolio(study.problem, trial.portfolio, defaults, most)
+    if trial.known_hyperparameters:
+        return suggested_by_portfolio(study.problem, trial.portfolio, _defaults(trial), most)
+    names = usual_names(study.search_space)
+    return suggested_by_portfolio(study.problem, trial.portfolio, _implied(names), most, names=names)
 
 
 def describe_portfolio(configs: tuple[Config, ...]) -> str:
     """The text of the notice."""
     count = f"{len(configs)} configuration{'s' if len(configs) > 1 else ''}"
     return f"starts with {count} that did well on other data (tuner's portfolio); --no-portfolio leaves them out"
+
+
+def _is_accuracy(study: Study, trial: Trial) -> bool:
+    if trial.known_hyperparameters:
+        return study.metric in METRICS
+    return study.mode == "max" and ACCURACIES.search(study.metric) is not None
+
+
+def _defaults(trial: Trial) -> dict[str, Any]:
+    return {name: row.default for name, row in trial.known_hyperparameters.items() if row.default is not None}
+
+
+def _implied(names: Mapping[str, str]) -> dict[str, Any]:
+    """What the names of a function's hyperparameters say of others: what has momentum is SGD."""
+    return {"optimizer": "sgd"} if "momentum" in names.values() else {}
 
 
 def _trials(study: Study) -> int:

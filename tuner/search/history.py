@@ -29,15 +29,16 @@ class History:
     because it does well in studies where those before it do badly (Wistuba et al. 2015, Sequential Model-Free
     Hyperparameter Tuning). Test scores and failed trials are not used. `studies=()` uses none.
 
-    `portfolio`: after those, start from what tuner's own studies, which come with the package, found for the
-    hyperparameters of `ImageClassifier`; no effect for other trials. It is off by default: nothing was measured on
-    networks of usual size, and no gain is shown from pretrained weights.
+    `portfolio`: after those, start from what tuner's own studies, which come with the package, found for accuracy and
+    the hyperparameters of `ImageClassifier`. A function's hyperparameters are known by their usual names, such as
+    `learning_rate` and `batch_size`, if these are half of them or more. None: unless an `ImageClassifier` starts from
+    pretrained weights, for which no gain is shown.
     """
 
     path: str | None = None
     studies: tuple[str, ...] | None = None
     top: int = 10
-    portfolio: bool = False
+    portfolio: bool | None = None
 
     def check(self) -> None:
         """Raise StudyError for settings that can't work."""
@@ -52,16 +53,16 @@ class History:
             raise StudyError(f"History.studies needs a list of names, got {shown(self.studies)}; write ['name']")
         if not is_count(self.top):
             raise StudyError(f"History.top needs {COUNT_RULE}, got {shown(self.top)}; use 10")
-        if not isinstance(self.portfolio, bool):
-            raise StudyError(f"History.portfolio needs True or False, got {shown(self.portfolio)}; use False")
+        if not isinstance(self.portfolio, bool | None):
+            raise StudyError(f"History.portfolio needs True, False or None, got {shown(self.portfolio)}; leave it out")
 
 
 def start_from_runs(given: History | None, *, history: bool, portfolio: bool | None) -> History | None:
     """The study's starting point, changed by these options; None for the portfolio keeps the study's own setting."""
-    found = given or History(studies=())
+    found = given or History(studies=(), portfolio=False)
     kept = found if history else replace(found, studies=())
     kept = kept if portfolio is None else replace(kept, portfolio=portfolio)
-    return kept if kept.portfolio or kept.studies != () else None
+    return None if kept.portfolio is False and kept.studies == () else kept
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from tuner.errors import SpaceError
 from tuner.search.base import Floats, Problem
 from tuner.search.features import Features, unordered_options
 from tuner.search.history import greedy, moved_inside
+from tuner.search.usual_names import named_alike
 from tuner.space import Config, Space, constructors
 
 CANDIDATES = 256  # random configurations of the user's space, from which the most useful are chosen
@@ -141,6 +142,7 @@ def suggested_by_portfolio(
     defaults: Mapping[str, Any],
     top: int,
     portfolio: Portfolio | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> tuple[Config, ...]:
     """The most promising configurations of a space by the shipped studies; each does well in studies where the others
     do badly.
@@ -148,30 +150,50 @@ def suggested_by_portfolio(
     Args:
         problem: what is searched
         kinds: only studies of these kinds are used
-        defaults: values of the hyperparameters that the space doesn't have
+        defaults: values of the hyperparameters that the space doesn't have, where they are known
         top: how many
         portfolio: used instead of the shipped one
+        names: the space's names of the portfolio's hyperparameters; None if they have the portfolio's own
     """
     portfolio = portfolio or shipped()
-    if top < 1 or not set(portfolio.space.dimensions) & set(problem.space.dimensions):
+    names = {name: name for name in portfolio.space.dimensions} if names is None else names
+    if top < 1 or not names.keys() & set(problem.space.dimensions):
         return ()
-    candidates = _candidates(problem, portfolio, kinds)
+    candidates = _candidates(problem, portfolio, kinds, names, defaults)
     if not candidates:
         return ()
-    whole = [{**defaults, **problem.space.flatten(config)} for config in candidates]
+    whole = [{**defaults, **_renamed(problem.space.flatten(config), names)} for config in candidates]
     chosen = greedy(np.clip(portfolio.expected(whole, kinds), 0, 1), top)
     return tuple({problem.space.key(candidates[index]): candidates[index] for index in chosen}.values())
 
 
-def _candidates(problem: Problem, portfolio: Portfolio, kinds: Collection[str]) -> list[Config]:
+def usual_names(space: Space, portfolio: Portfolio | None = None) -> dict[str, str]:
+    """A function's names of the portfolio's hyperparameters -> the portfolio's own; see `tuner.search.usual_names`."""
+    return named_alike(space, (portfolio or shipped()).space)
+
+
+def _candidates(
+    problem: Problem,
+    portfolio: Portfolio,
+    kinds: Collection[str],
+    names: Mapping[str, str],
+    defaults: Mapping[str, Any],
+) -> list[Config]:
     """Random configurations of the space, and good ones; as close as possible to what the studies searched."""
     space, found = problem.space, []
+    back = {known: name for name, known in names.items()}
     for index, config in enumerate([*({} for _ in range(CANDIDATES)), *portfolio.best(kinds)]):
         generator = np.random.default_rng(np.random.SeedSequence(problem.seed, spawn_key=(_STREAM, index)))
         try:
-            drawn = space.flatten(space.complete(moved_inside(space, config), generator))
-            known = drawn | portfolio.space.flatten(moved_inside(portfolio.space, drawn))
-            found.append(space.complete(moved_inside(space, known), generator))
+            drawn = space.flatten(space.complete(moved_inside(space, _renamed(config, back)), generator))
+            searched = moved_inside(portfolio.space, {**defaults, **_renamed(drawn, names)})
+            near = {name: value for name, value in _renamed(searched, back).items() if name in drawn}
+            found.append(space.complete(moved_inside(space, drawn | near), generator))
         except SpaceError:  # the constraint rules it out
             continue
     return found
+
+
+def _renamed(flat: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """The values of these names, by their other names."""
+    return {names[name]: value for name, value in flat.items() if name in names}

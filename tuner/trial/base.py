@@ -107,11 +107,11 @@ class Trial(ABC):
 
     @property
     def portfolio(self) -> tuple[str, ...]:
-        """The kinds of the studies that come with tuner which are about such trials, by what they start from.
+        """The kinds of the studies that come with tuner which may be about such trials, by what they start from.
 
-        "random" weights, or pretrained "weights"; none for trials whose hyperparameters may mean anything.
+        "random" weights, or pretrained "weights"; both where it isn't known.
         """
-        return ()
+        return ("random", "weights")
 
     @property
     def started_from(self) -> str | None:
