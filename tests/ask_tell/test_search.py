@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.ask_tell.asked import PROMOTING, epoch_of, loss, study, train, train_all
@@ -38,6 +39,7 @@ from tuner import (
 )
 from tuner.errors import RunFolderError
 from tuner.results import refine
+from tuner.results.text import ending
 from tuner.schedule import Scheduler
 from tuner.search import SearchAlgorithm
 from tuner.space import GridSearch
@@ -469,3 +471,42 @@ def test_a_space_may_be_anything(tmp_path: Path) -> None:
         trial = search.ask()
         assert trial is not None
         assert set(trial.config) == {"a", "c"}
+
+
+NEAR: dict[str, Any] = {
+    "space": {"x": uniform(0, 1), "y": uniform(0, 1)},
+    "constraint": lambda config: bool(abs(config["x"] - config["y"]) < 0.00015),
+    "seed": 1,
+    "budget": Budget(trials=12, max_epochs=1),
+}
+
+
+def test_a_tight_constraint_ends_no_search_and_a_resumed_one_tries_the_same(tmp_path: Path) -> None:
+    with Search(study(**NEAR), storage=tmp_path / "whole") as whole:
+        assert train_all(whole) == 12
+    assert (whole.run.status, whole.run.end_reason) == ("finished", "trials")
+    with Search(study(**NEAR), storage=tmp_path / "two") as first:
+        for _ in range(5):
+            trial = first.ask()
+            assert trial is not None
+            train(first, trial)
+    with Search.resume(first.run.path, study(**NEAR)) as second:
+        assert train_all(second) == 7
+    configs = [[trial.config for trial in search.run.record.trials.values()] for search in (whole, second)]
+    assert configs[0] == configs[1]
+
+
+def test_a_search_whose_constraint_allows_nothing_more_is_concluded(tmp_path: Path) -> None:
+    only = float(np.random.default_rng(0).random())  # what `check` draws first
+    one = study(
+        space={"x": uniform(0, 1)}, constraint=lambda config: bool(config["x"] == only), start_from=[{"x": only}]
+    )
+    with Search(one, storage=tmp_path) as search:
+        assert train_all(search) == 1
+    for _ in range(2):  # it ends in the same way again
+        run = search.run
+        assert (run.status, run.end_reason, run.best and run.best.trial) == ("finished", "constraint", "00000")
+        assert "found that the constraint allows" in str(ending(run))
+        assert any(event.get("code") == "constraint" for event in run.events)
+        with Search.resume(run.path, one) as search:
+            assert search.ask() is None

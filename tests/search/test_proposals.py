@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from tests.search.searching import propose, run
-from tuner.search import Grid, HyperOpt, Problem, Proposals, Random, SearchAlgorithm, Searcher
+from tuner.errors import SpaceError
+from tuner.search import BOHB, Grid, HyperOpt, Problem, Proposals, Random, SearchAlgorithm, Searcher
 from tuner.space import Config, Space, choice, randint, sample_from, uniform
 
 ALL: list[SearchAlgorithm] = [Random(), Grid(), HyperOpt(startup_trials=3)]
@@ -150,3 +151,45 @@ def test_a_refused_configuration_is_proposed_no_more_and_its_trial_gets_another(
     proposals.refuse({"x": 1})
     proposals.refuse({"x": 3})
     assert proposals.propose(1) is None
+
+
+def _near(config: Config) -> bool:
+    """True for 3 of 10,000 configurations."""
+    return bool(abs(config["a"] - config["b"]) < 0.00015)
+
+
+@pytest.mark.parametrize("search", [Random(), Random(sobol=False), BOHB(), HyperOpt(startup_trials=3)], ids=repr)
+def test_a_constraint_that_allows_very_little_does_not_end_the_search(search: SearchAlgorithm) -> None:
+    space = Space({"a": uniform(0, 1), "b": uniform(0, 1)}, _near)
+    configs = run(propose(search, space, trials=12, seed=1), lambda config: float(config["a"]), 12)
+    assert len(configs) == 12
+    assert all(map(_near, configs))
+
+
+def test_a_search_ends_where_the_constraint_allows_nothing_more_that_is_found() -> None:
+    space = Space({"x": uniform(0, 1)}, lambda config: bool(config["x"] == 0.5))
+    proposals = propose(Random(), space, trials=5, starting_points=[{"x": 0.5}])
+    assert run(proposals, lambda config: 0.0, 5) == [{"x": 0.5}]
+    assert proposals.nothing_drawn
+
+
+def test_a_constraint_that_allows_nothing_at_all_is_an_error() -> None:
+    space = Space({"x": uniform(0, 1)}, lambda config: False)
+    with pytest.raises(SpaceError, match="constraint needs to leave some configurations, got none in 10,000 draws"):
+        propose(Random(), space, trials=5).suggest(0)
+
+
+def test_what_a_constraint_leaves_of_a_finite_space_is_found_without_luck() -> None:
+    space = Space({"n": randint(0, 50_000)}, lambda config: bool(config["n"] in (17, 41_717)))
+    configs = run(propose(Random(), space), lambda config: 0.0, 5)
+    assert sorted(config["n"] for config in configs) == [17, 41_717]
+
+
+def test_a_large_space_of_which_everything_allowed_was_tried_ends_soon() -> None:
+    asked: list[Config] = []
+    space = Space({"n": randint(0, 10**6)}, lambda config: asked.append(config) or bool(config["n"] % 5000 == 0))
+    proposals = Proposals(Problem(space), Stubborn({"n": 5000}))
+    for n in range(0, 10**6, 5000):
+        proposals.refuse({"n": n})
+    assert proposals.suggest(200) is None
+    assert len(asked) <= 100_020

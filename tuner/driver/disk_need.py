@@ -119,7 +119,7 @@ def largest_checkpoint(study: Study) -> Largest:
     Loads torch for an image classifier.
     """
     generator = np.random.default_rng(study.seed)
-    configs = [study.search_space.sample(generator) for _ in range(SAMPLES)] + study.starting_points
+    configs = study.search_space.several(SAMPLES, generator) + study.starting_points
     implementation = implementation_of(study.declared_trial)
     try:
         found = implementation.checkpoint_bytes(study.declared_trial, configs, epochs=study.budget.max_epochs)

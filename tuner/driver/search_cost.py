@@ -111,7 +111,7 @@ def measured_speeds(
 def kinds_of(study: Study) -> tuple[dict[str, dict[str, Any]], Counter[str]]:
     """The kinds of configurations in a study's space: one of each, and their number among a hundred."""
     generator = np.random.default_rng(study.seed)
-    configs = [study.search_space.sample(generator) for _ in range(SAMPLES)]
+    configs = study.search_space.several(SAMPLES, generator)
     kind = speeds_kind(study)
     return {kind(config): config for config in configs[::-1]}, Counter(map(kind, configs))
 

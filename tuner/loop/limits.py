@@ -12,7 +12,8 @@ from tuner.history.records import RunRecord
 from tuner.loop.refit_cost import kept_for_refit
 from tuner.study import Study
 
-FAILURES, STOP = "failures", "stop"  # reasons other than limits of the budget: trials fail, a user orders it
+FAILURES, STOP = "failures", "stop"  # reasons other than limits of the budget: trials fail, a user orders it,
+CONSTRAINT = "constraint"  # no further configuration is found that it allows
 SPENT = ("hours", "device_hours", "total_epochs")  # limits that also end the winner's refit
 OF_TIME = SPENT[:2]  # limits that also end what `tuner confirm` adds to a search
 MOST_FAILURES = 20  # of the first trials, before any has reported an epoch: the next ones would fail as well
@@ -74,19 +75,20 @@ class Limits:
         spent = ((limit, value) for limit, value in self._limits if limit.name in SPENT)
         return next((limit.name for limit, value in spent if limit.reached and limit.reached(value, spending)), None)
 
-    def end_reason(self, *, nothing_expected: bool) -> str:
+    def end_reason(self, ran_out: str | None) -> str:
         """What ended the search: a limit by its name, "failures", "stop", or "space" where all of it was tried.
 
-        If it had ended before trials were confirmed, the reason of that first end.
+        `ran_out` is why nothing more was suggested before all of it was tried, if that is known. If the search had
+        ended before trials were confirmed, the reason of that first end.
         """
         reached, confirming = self.reached(), self._record.confirming
         if confirming.alone and confirming.ended_by is not None and self.ends_confirming() is None:
             return confirming.ended_by
         if reached is not None:
             return reached
-        if nothing_expected:
-            return "min_improvement"
         budget = self._study.budget.trials
+        if ran_out is not None:
+            return ran_out
         return "space" if budget is None or self._record.configurations < budget else "trials"
 
     def replace(self, study: Study) -> None:

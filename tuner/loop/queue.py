@@ -11,14 +11,20 @@ import numpy as np
 
 from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.history.refits import Refit
+from tuner.loop.limits import CONSTRAINT
 from tuner.loop.packing import Admission, Place, Refusal, Wait
 from tuner.loop.racing import next_to_repeat
 from tuner.loop.stopping import Stopping
 from tuner.search import Proposals
+from tuner.search.proposals import RANDOM_DRAWS
 from tuner.space.values import recorded
 from tuner.study import Study
 
 MOST_REFUSED = 100  # configurations in a row that fit on no device: the others aren't expected to fit either
+NOTHING_DRAWN = (
+    f"the constraint allows no further configuration that was found in {RANDOM_DRAWS:,} draws, so no further trial is "
+    "suggested; loosen it, or narrow the space to where it holds"
+)
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,7 @@ class Queue:
         self._refused_in_a_row = 0
         self.refused = 0  # configurations that fit on no device
         self.exhausted = False  # nothing new will be suggested
-        self.nothing_expected = False  # because further trials would improve too little
+        self.ran_out: str | None = None  # why, before all was tried: "min_improvement" or "constraint"
         self.confirms_only = False  # of an ended search
 
     @property
@@ -108,7 +114,7 @@ class Queue:
 
     def expect(self, study: Study) -> None:
         """Suggest within the study's new limits, even if nothing more was to be suggested before."""
-        self._study, self.exhausted, self.nothing_expected = study, False, False
+        self._study, self.exhausted, self.ran_out = study, False, None
         self._proposals.expect(study.trials)
         self._stopping.expect(None if study.trials is None else max(0, study.trials - self._record.configurations))
 
@@ -245,12 +251,15 @@ class Queue:
         if self.exhausted:
             return None
         number = self._record.configurations
-        self.nothing_expected = self._expects_too_little(number)
-        config = None if self.nothing_expected else self._proposals.propose(number)
-        if config is None:
-            self._suggest_no_more()
-            return None
-        return self._first_start(config)
+        if self._expects_too_little(number):
+            self.ran_out = "min_improvement"
+        elif (config := self._proposals.propose(number)) is not None:
+            return self._first_start(config)
+        elif self._proposals.nothing_drawn:
+            self.ran_out = CONSTRAINT
+            self._notice(NOTHING_DRAWN, code=CONSTRAINT)
+        self._suggest_no_more()
+        return None
 
     def _first_start(self, config: dict[str, Any], **fields: Any) -> Entry:
         number = len(self._record.trials)

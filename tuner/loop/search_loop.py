@@ -166,8 +166,8 @@ class SearchLoop:
 
     @property
     def end_reason(self) -> str:
-        """What ended the search: a limit of the budget, "space" where all of it was tried, or "failures"."""
-        return self.record.ended or self._limits.end_reason(nothing_expected=self._queue.nothing_expected)
+        """What ended the search: a limit of the budget, "space" where all of it was tried, "failures", …"""
+        return self.record.ended or self._limits.end_reason(self._queue.ran_out)
 
     # What users order
 

@@ -170,6 +170,8 @@ def ending(run: Run) -> str | None:
     reason = run.end_reason or ""
     if reason == "space":
         return "every configuration of the space was tried"
+    if reason == "constraint":
+        return "no further configuration was found that the constraint allows"
     if reason == "stop":
         return f"{run.record.steered.stopped_by or 'a user'} stopped it"
     if reason == "failures":

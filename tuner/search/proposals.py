@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import islice
 
 import numpy as np
 
 from tuner.search.base import EndStatus, Problem, Searcher, require_finite
-from tuner.space import LARGEST_LISTED, Config
+from tuner.space import LARGEST_LISTED, Config, NothingDrawn, Space
 
 ATTEMPTS = 20
 RANDOM_ATTEMPTS = 1000
+RANDOM_DRAWS = 100_000  # under a constraint: a second or more
 _START, _UNSEEN, _LEARNED = 1, 2, 3  # keep the random streams of this module apart
 
 
@@ -34,8 +37,11 @@ class Proposals:
         space = problem.space
         self._seen: set[str] = set()
         self._size = space.size
+        self.nothing_drawn = False  # the last proposal failed because the constraint allows too little
         self._starts = [space.complete(p, self._generator(_START, i)) for i, p in enumerate(starting_points)]
-        memories = [space.complete(p, self._generator(_LEARNED, i)) for i, p in enumerate(learned)]
+        memories = [
+            config for i, p in enumerate(learned) if (config := _completed(space, p, self._generator(_LEARNED, i)))
+        ]
         self._learned = {space.key(config) for config in memories}
         self._starts += memories
 
@@ -48,6 +54,7 @@ class Proposals:
 
     def propose(self, number: int) -> Config | None:
         """Like `suggest`, but it isn't decided yet whether it becomes the trial: `adopt` or `refuse` it then."""
+        self.nothing_drawn = False
         if (self._trials is not None and number >= self._trials) or len(self._seen) >= self._size:
             return None
         config = self._starting_point()
@@ -99,28 +106,52 @@ class Proposals:
         return None
 
     def _suggestion(self, number: int) -> Config | None:
-        for attempt in range(ATTEMPTS):
-            config = self._searcher.suggest(number, attempt)
-            if config is None or self._is_new(config):
-                return config
+        with suppress(NothingDrawn):  # the next draws are of another random stream
+            for attempt in range(ATTEMPTS):
+                config = self._searcher.suggest(number, attempt)
+                if config is None or self._is_new(config):
+                    return config
         return self._unseen(number)
 
     def _unseen(self, number: int) -> Config | None:
-        """A new configuration if the searcher only repeats itself: a random one, or one of the rest of a finite
-        space.
+        """A new configuration if the searcher only repeats itself, or finds none that the constraint allows: a random
+        one, or one of the rest of a finite space.
+
+        Raises SpaceError if it would be the first of the search, and the constraint allows none of all draws.
         """
         generator = self._generator(_UNSEEN, number)
-        for _ in range(RANDOM_ATTEMPTS):
-            config = self._space.sample(generator)
-            if self._is_new(config):
+        found = self._random(generator)
+        if found is not None:
+            return found
+        if self._size <= LARGEST_LISTED:
+            rest = [config for config in self._space.grid() if self._is_new(config)]
+            return rest[int(generator.integers(len(rest)))] if rest else None
+        return None if self._seen else self._space.sample(generator)
+
+    def _random(self, generator: np.random.Generator) -> Config | None:
+        """The first random configuration that is new; None after too many that aren't."""
+        repeated = 0
+        for config in islice(self._space.draws({}, generator), RANDOM_DRAWS):
+            if not self._space.allows(config):
+                continue
+            if self._space.key(config) not in self._seen:
                 return config
-        if self._size > LARGEST_LISTED:
-            return None
-        rest = [config for config in self._space.grid() if self._is_new(config)]
-        return rest[int(generator.integers(len(rest)))] if rest else None
+            repeated += 1
+            if repeated == RANDOM_ATTEMPTS:
+                return None
+        self.nothing_drawn = self._size > LARGEST_LISTED
+        return None
 
     def _generator(self, stream: int, index: int) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=(stream, index)))
 
     def _is_new(self, config: Config) -> bool:
         return self._space.key(config) not in self._seen and self._space.allows(config)
+
+
+def _completed(space: Space, config: Config, generator: np.random.Generator) -> Config | None:
+    """The configuration with missing values sampled; None if the constraint leaves none that is found."""
+    try:
+        return space.complete(config, generator)
+    except NothingDrawn:
+        return None

@@ -20,7 +20,7 @@ from tuner.space.domain import Domain
 from tuner.space.functions import SampleFrom
 from tuner.space.numeric import Float, Integer, Normal
 from tuner.space.record import recorded_space, space_record
-from tuner.space.space import LARGEST_LISTED, Config, Constraint, Space
+from tuner.space.space import LARGEST_LISTED, Config, Constraint, NothingDrawn, Space
 
 __all__ = [
     "LARGEST_LISTED",
@@ -32,6 +32,7 @@ __all__ = [
     "GridSearch",
     "Integer",
     "Normal",
+    "NothingDrawn",
     "SampleFrom",
     "Space",
     "choice",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,10 @@ Config = dict[str, Any]
 Constraint = Callable[[Config], bool]
 LARGEST_LISTED = 100_000  # configurations that are listed one by one to be counted, or tried on a grid
 DRAWS = 10_000  # after so many draws a constraint counts as impossible
+
+
+class NothingDrawn(SpaceError):  # noqa: N818 -- what happened; a search may try again
+    """The constraint held for none of many random draws; it may hold for some configurations."""
 
 
 class Space:
@@ -102,21 +108,36 @@ class Space:
         """The configuration with missing values sampled and the constants filled in.
 
         Missing values are drawn such that the given ones are part of the configuration and the constraint holds;
-        `sample_from` functions may use each other's values. Raises SpaceError if a function fails, or the constraint
-        holds for none of many draws.
+        `sample_from` functions may use each other's values. Raises SpaceError if a function fails, or NothingDrawn if
+        the constraint holds for none of many draws.
         """
-        sampler = Sampler(self.dimensions, self._conditions, self.unflatten)
-        flat = {**self.constants, **self.flatten(config)}
-        for _ in range(DRAWS):
-            drawn = self.unflatten(sampler.complete(flat, generator))
+        for drawn in islice(self.draws(config, generator), DRAWS):
             if self.allows(drawn):
                 return drawn
         given = f" with {shown(config)}" if config else ""
         fix = "or change the configuration" if config else "or narrow the space to where it holds"
-        raise SpaceError(
+        raise NothingDrawn(
             f"constraint needs to leave some configurations, got none{given} in {DRAWS:,} draws, the last one "
             f"{shown(drawn)}; loosen it, {fix}"
         )
+
+    def draws(self, config: Config, generator: np.random.Generator) -> Iterator[Config]:
+        """The configuration with missing values sampled, again and again; the constraint isn't asked."""
+        sampler = Sampler(self.dimensions, self._conditions, self.unflatten)
+        flat = {**self.constants, **self.flatten(config)}
+        while True:
+            yield self.unflatten(sampler.complete(flat, generator))
+
+    def several(self, count: int, generator: np.random.Generator) -> list[Config]:
+        """Up to so many random configurations: fewer if the constraint allows so few that drawing takes long.
+
+        Raises NothingDrawn if not even one is found.
+        """
+        found = [self.sample(generator)]
+        with suppress(NothingDrawn):
+            while len(found) < count:
+                found.append(self.sample(generator))
+        return found
 
     def allows(self, config: Config) -> bool:
         """Whether the constraint, if any, holds for a whole configuration. Raises SpaceError if it fails."""
