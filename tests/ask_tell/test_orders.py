@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,8 @@ from tests.ask_tell.asked import epoch_of, study, train, train_all
 from tuner import Budget, Random, ReportError, Search, StudyError, uniform
 from tuner.ask_tell import AskedTrial
 from tuner.cli.main import main
+from tuner.lifecycle.writing_best import write_as_saved
+from tuner.results import Run, load_run
 
 
 @pytest.fixture
@@ -119,6 +123,59 @@ def test_run_and_resume_say_what_to_do_instead(tmp_path: Path, capsys: pytest.Ca
     assert "got the external trial 'lab'; ask for its trials in your own program with tuner.Search(study)" in told
     assert not (tmp_path / "other").exists()
     assert main(["check", str(tmp_path / "lab.py")]) == 0
+
+
+@pytest.fixture
+def concluding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """A run whose driver copies the winner until the test has ended."""
+    begun, done = threading.Event(), threading.Event()
+
+    def slowly(*arguments: Any) -> None:
+        begun.set()
+        done.wait(60)
+        write_as_saved(*arguments)
+
+    monkeypatch.setattr("tuner.ask_tell.driver.write_as_saved", slowly)
+    search = Search(study(budget=Budget(trials=2, max_epochs=3)), storage=tmp_path)
+    thread = threading.Thread(target=lambda: train_all(search))
+    thread.start()
+    assert begun.wait(60)
+    yield load_run(tmp_path)
+    done.set()
+    thread.join(60)
+
+
+def test_what_is_ordered_while_the_winner_is_written_waits_and_says_until_when(
+    concluding: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = concluding.path
+    assert main(["set", path, "--trials", "3"]) == 0
+    assert capsys.readouterr().out == (
+        "its search has just ended: the order waits in the run's inbox, and once its winner and report are written, is "
+        f"carried out first by: tuner.Search.resume({path!r}, trials=3)\n"
+    )
+    assert concluding.try_({"x": 0.25, "kind": "a"}).message.endswith(", trials=3)")
+    assert concluding.note("seen").outcome == "waiting"
+
+
+@pytest.mark.parametrize(
+    ("verb", "instead"),
+    [
+        ("stop", "tuner.Search.resume({!r}, trials=12)"),
+        ("pause", "tuner.Search.resume({!r}, trials=12)"),
+        ("retry", "python -m tuner retry {}"),
+        ("confirm", "python -m tuner confirm {}"),
+    ],
+)
+def test_what_needs_a_search_is_refused_while_the_winner_is_written(
+    concluding: Run, verb: str, instead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([verb, concluding.path]) == 2
+    assert (
+        "whose search has just ended; once its winner and report are written, go on with it by: "
+        f"{instead.format(concluding.path)}\n"
+    ) in capsys.readouterr().err
+    assert not concluding.folder.files("inbox")
 
 
 def test_options_of_workers_are_refused(tmp_path: Path) -> None:

@@ -136,6 +136,14 @@ def test_a_driver_that_is_about_to_go_on_is_waited_for_or_named(finished: Run, m
     assert (answers, lease.lost) == (["obeyed"], False)
 
 
+def test_a_driver_that_takes_a_run_again_is_waited_for_before_its_first_event(finished: Run) -> None:
+    write_info(finished.folder, {**finished.info, "status": "running"})  # as `resume` does before it
+    with held(finished.folder):
+        assert finished.note("while it starts", wait=False).outcome == "sent"
+        with pytest.raises(RunFolderError, match=r"driver is starting or ending just now; try again in a few seconds"):
+            finished.stop()
+
+
 def test_hours_that_a_run_has_used_already_are_told_at_once(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
     used = finished.record.active_seconds
     assert used > 0

@@ -13,6 +13,7 @@ from tuner.orders.foresight import all_begun, cut_short, too_few_trials, tried_b
 from tuner.orders.going_on import going_on_by
 from tuner.orders.inbox import put, waiting, withdraw
 from tuner.orders.order import Order, checked
+from tuner.orders.phase import ENDS, Phase, newest_session, phase_of
 from tuner.quoting import command
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import holder
@@ -27,7 +28,7 @@ NEED_A_SEARCH = ("stop", "pause", "retry", "confirm")
 OF_THEIR_OWN = ("retry", "confirm")
 LOOK_SECONDS, REMOTE_LOOK_SECONDS = 0.2, 2.0
 LIFE_SECONDS = 2.0  # between checks whether the search still goes on
-_ENDS = ("study_ended", "study_interrupted")
+WRITTEN = "once its winner and report are written"
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,21 @@ class Answer:
 class Sent:
     """An order that is in the inbox of a run."""
 
-    def __init__(self, run: Run, order: Order, follower: EventFollower, *, running: bool) -> None:
-        self.order, self._run, self._follower, self.running = order, run, follower, running
+    def __init__(self, run: Run, order: Order, follower: EventFollower, phase: Phase) -> None:
+        self.order, self._run, self._follower, self._phase = order, run, follower, phase
+
+    @property
+    def running(self) -> bool:
+        """Whether a driver will answer: it searches, or is about to; or lets go of the run, which is soon known."""
+        return self._phase in ("searching", "changing")
 
     def answer(self, *, wait: bool = True) -> Answer:
         """The answer; waits for it unless no search runs. Raises RunFolderError if the search ended before."""
         if not self.running:
-            return self._told("waiting", self._waits("no search runs on it now"))
+            ended = self._phase == "concluding"
+            return self._told(
+                "waiting", self._waits("its search has just ended" if ended else "no search runs on it now")
+            )
         if not wait:
             return self._told("sent", "the order is in the inbox of the run")
         return self._wait()
@@ -74,11 +83,11 @@ class Sent:
             answer = self._answer_in(events)
             if answer is not None:
                 return answer
-            if any(event["event"] in _ENDS for event in events):
+            if any(event["event"] in ENDS for event in events):
                 return self._came_too_late()
             if time.monotonic() - looked > LIFE_SECONDS:
                 looked = time.monotonic()
-                if holder(self._run.folder) is None and not type(self._run)(self._run.folder).alive:
+                if holder(self._run.folder) is None and not self._now.alive:
                     return self._answer_in(self._follower.new()) or self._came_too_late()
             time.sleep(pause)
 
@@ -98,14 +107,22 @@ class Sent:
         )
 
     def _waits(self, why: str) -> str:
-        return f"{why}: the order waits in the run's inbox, and is carried out first by: {self._carried_out_by()}"
+        after = f" {WRITTEN}," if phase_of(self._now) == "concluding" else ""
+        return (
+            f"{why}: the order waits in the run's inbox, and{after} is carried out first by: {self._carried_out_by()}"
+        )
 
     def _carried_out_by(self) -> str:
         """What resumes the run, with no more trials than the orders in its inbox need."""
         if self.order.verb == "try":
-            return going_on_by(self._run, _trials_with_ordered(self._run))
+            return going_on_by(self._run, _trials_with_ordered(self._now))
         asked = self.order.arguments.get("trials") if self.order.verb == "set" else None
         return going_on_by(self._run, None if asked is None else int(asked))
+
+    @property
+    def _now(self) -> Run:
+        """The run in its present state."""
+        return type(self._run)(self._run.folder)
 
     def _told(self, outcome: Outcome, message: str) -> Answer:
         return Answer(self.order.id, self.order.verb, outcome, message)
@@ -119,28 +136,30 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any], *, by: str | None = 
     """
     verb, arguments = checked(verb, arguments)
     now: Run = type(run)(run.folder)  # in its present state
-    alive = now.alive
-    held = not alive and holder(now.folder) is not None  # by a driver that starts, or still has something to send
-    session = _newest_session(now) if alive else []
-    running = alive and not any(event["event"] in _ENDS for event in session)
-    if running:
-        _check_driver(now, session)
-    elif verb in NEED_A_SEARCH and held:
-        raise RunFolderError(
-            f"{verb!r} needs a search that runs, got {run.path!r}, whose driver is starting or ending just now; "
-            "try again in a few seconds"
-        )
+    phase = phase_of(now)
+    if phase == "searching":
+        _check_driver(now)
     elif verb in NEED_A_SEARCH:
-        state = "whose search has just ended" if alive else f"which is {now.status}"
-        what = _trial_now(now, arguments["trial"]) if "trial" in arguments else f"there is nothing to {verb}"
-        instead = command(verb, run.path) if verb in OF_THEIR_OWN else _resumed_by(run)
-        why = state if verb in OF_THEIR_OWN else f"{state}: {what}"
-        raise RunFolderError(f"{verb!r} needs a search that runs, got {run.path!r}, {why}; go on with it by: {instead}")
+        raise RunFolderError(
+            f"{verb!r} needs a search that runs, got {run.path!r}, {_why_none(now, phase, verb, arguments)}"
+        )
     else:
         _check_beforehand(now, verb, arguments)
     follower = EventFollower(run.folder)
     follower.new()  # earlier events don't answer this order
-    return Sent(run, put(run.folder, verb, arguments, by), follower, running=running or held)
+    return Sent(run, put(run.folder, verb, arguments, by), follower, phase)
+
+
+def _why_none(run: Run, phase: Phase, verb: str, arguments: Mapping[str, Any]) -> str:
+    """The state of a run that no search runs on, and what to do: as the end of a sentence."""
+    if phase == "changing":
+        return "whose driver is starting or ending just now; try again in a few seconds"
+    instead = command(verb, run.path) if verb in OF_THEIR_OWN else _resumed_by(run)
+    if phase == "concluding":
+        return f"whose search has just ended; {WRITTEN}, go on with it by: {instead}"
+    what = _trial_now(run, arguments["trial"]) if "trial" in arguments else f"there is nothing to {verb}"
+    why = f"which is {run.status}" + ("" if verb in OF_THEIR_OWN else f": {what}")
+    return f"{why}; go on with it by: {instead}"
 
 
 def _trial_now(run: Run, name: str) -> str:
@@ -151,25 +170,24 @@ def _trial_now(run: Run, name: str) -> str:
 
 def _resumed_by(run: Run) -> str:
     """What resumes the run: a command, or a Python call if it was started from Python."""
-    more = run.record.configurations + MORE_TRIALS if run.status == "finished" and run.end_reason == "trials" else None
-    return going_on_by(run, more)
+    return going_on_by(run, run.record.configurations + MORE_TRIALS if _has_run_all_trials(run) else None)
+
+
+def _has_run_all_trials(run: Run) -> bool:
+    """Whether the search has ended as all its trials have, also where run.json doesn't say so yet."""
+    return (run.record.ended if run.alive else run.status == "finished" and run.end_reason) == "trials"
 
 
 def _trials_with_ordered(run: Run) -> int | None:
     """The total of trials with room for the configurations that wait in the inbox; None if the present one has it."""
-    if run.status != "finished" or run.end_reason != "trials":
+    if not _has_run_all_trials(run):
         return None
     return run.record.configurations + sum(isinstance(one, Order) and one.verb == "try" for one in waiting(run.folder))
 
 
-def _newest_session(run: Run) -> list[Event]:
-    """The events of the newest driver; empty if there are none."""
-    begun = [at for at, event in enumerate(run.events) if event["event"] in ("study_started", "study_resumed")]
-    return run.events[begun[-1] :] if begun else []
-
-
-def _check_driver(run: Run, session: list[Event]) -> None:
+def _check_driver(run: Run) -> None:
     """Refuse a run whose driver is of an older version that doesn't read the inbox."""
+    session = newest_session(run)
     if session and session[0].get("orders") is not True:
         raise RunFolderError(
             f"orders need a search that reads them, got {run.path!r}, which an older version of tuner runs; "
