@@ -495,3 +495,28 @@ def test_silence_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
     with Silence() as shown:
         shown.on_event(started(0))
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_trial_that_hangs_is_named_in_place_of_a_time_left() -> None:
+    now = time.time()
+    progress = followed(
+        event("study_started", now - 460, trials=2), started(0, now - 455), reported(0, 1, now - 420, accuracy=0.1),
+        plan=Plan("digits", "accuracy", "max", 2, 10),
+    )  # fmt: skip
+    assert progress.eta() == "00000 has reported nothing for 7 min (see hung_minutes); 7 min 40 s so far"
+
+
+def test_after_the_last_repeat_of_an_ended_search_no_time_is_left() -> None:
+    """Its budget was used up, and the report followed at once: "about 9 s left (4 to 25 s)"."""
+    now = time.time()
+    progress = followed(
+        event("study_started", now - 900, trials=None), *trained(0, 10, "completed"),
+        event("study_ended", now - 800, reason="total_epochs"), event("study_resumed", now - 60),
+        event("confirmation_requested", now - 60, trials=["00000"], seeds=1, alone=True, ended_by="total_epochs"),
+        {**started(1, now - 50), "repeats": "00000", "confirms": True},
+        reported(1, 1, now - 40, accuracy=0.1),
+        plan=Plan("digits", "accuracy", "max", None, 10, limits={"total_epochs": 10}),
+    )  # fmt: skip
+    assert progress.eta() == "1 repeat left to confirm, 9 epochs, 1 min 00 s so far"
+    progress.on_event(ended(1, "completed", now))
+    assert progress.eta() == "1 min 00 s so far"

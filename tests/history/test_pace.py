@@ -3,7 +3,7 @@
 import pytest
 
 from tests.history.events_of_a_run import ended, event, fold, reported, started
-from tuner.history.pace import pace_of, start_seconds, stay_times, typical_epoch
+from tuner.history.pace import pace_of, start_seconds, stay_times, still_trials, typical_epoch
 
 
 def test_a_start_is_what_the_first_report_is_late() -> None:
@@ -46,3 +46,20 @@ def test_the_pace_leaves_out_the_first_start_of_each_worker() -> None:
 
 def test_before_the_first_report_there_is_no_pace() -> None:
     assert pace_of(fold(event("study_started", 0.0), started(0, 0.0))) is None
+
+
+def test_a_trial_that_reports_nothing_for_many_times_the_longest_epoch_stands_still() -> None:
+    run = fold(
+        event("study_started", 0.0), started(0, 0.0), *(reported(0, k, 20.0 * k, accuracy=0.1) for k in range(1, 4)),
+        started(1, 50.0), reported(1, 1, 70.0, accuracy=0.1),
+    )  # fmt: skip
+    assert still_trials(run, 160.0) == {}
+    assert still_trials(run, 165.0) == {"00000": 105.0}
+    assert still_trials(run, 175.0) == {"00000": 115.0, "00001": 105.0}
+
+
+def test_short_epochs_make_no_short_silence_conspicuous_and_before_the_first_epoch_none_is() -> None:
+    quick = fold(event("study_started", 0.0), started(0, 0.0), reported(0, 1, 0.1, accuracy=0.1))
+    assert still_trials(quick, 60.0) == {}
+    assert still_trials(quick, 61.0) == {"00000": 60.9}
+    assert still_trials(fold(event("study_started", 0.0), started(0, 0.0)), 9000.0) == {}

@@ -9,7 +9,7 @@ from tests.history.events_of_a_run import ended, event, reported, started
 from tuner.history.events import Event
 from tuner.history.pace import pace_of
 from tuner.history.records import RunRecord
-from tuner.results.time_left import Ahead, TimeLeft, has_brackets, reduction_factor, rounded, time_left
+from tuner.results.time_left import Ahead, TimeLeft, has_brackets, reduction_factor, rounded, time_left, told_of
 
 AHEAD = Ahead(trials=4, max_epochs=10, workers=1)
 
@@ -206,3 +206,32 @@ def test_the_interval_holds_for_most_moments_of_simulated_searches() -> None:
     figures = together.figures
     assert 0.7 < figures["held"] < 0.9
     assert figures["median_width"] < 1.0
+
+
+def test_a_trial_that_stands_still_ends_nobody_knows_when() -> None:
+    hanging = [
+        event("study_started", 0.0), *trained(0, 0.0, 10), ended(0, "completed", 100.0), *trained(1, 100.0, 9),
+    ]  # fmt: skip
+    two = Ahead(2, 10, workers=1)
+    assert told(time_left(record(*hanging), two, 191.0)).high < 60
+    assert time_left(record(*hanging), two, 190.0 + 7 * 60) is None
+    timed = told(time_left(record(*hanging), replace(two, limits={"hours": 1}), 190.0 + 7 * 60))
+    assert 2900 < timed.low < timed.high < 3100
+    assert time_left(record(*hanging), replace(two, limits={"total_epochs": 20}), 190.0 + 7 * 60) is None
+
+
+def test_what_stands_still_is_said_with_the_longest_first() -> None:
+    assert told_of({}) == ""
+    assert told_of({"00018": 421.0}) == "00018 has reported nothing for 7 min (see hung_minutes)"
+    several = told_of({"00018": 421.0, "00003": 600.0, "00004": 75.0})
+    assert several == "00003 has reported nothing for 10 min, 2 more for over 75 s (see hung_minutes)"
+
+
+def test_what_is_added_to_an_ended_search_is_not_within_its_limits() -> None:
+    beside = [
+        event("study_started", 0.0), *trained(0, 0.0, 10), ended(0, "completed", 100.0),
+        event("study_ended", 101.0, reason="total_epochs"), event("study_resumed", 110.0),
+        event("confirmation_requested", 110.0, trials=["00000"], seeds=1, alone=True, ended_by="total_epochs"),
+        {**started(1, 111.0), "repeats": "00000", "confirms": True}, reported(1, 1, 120.0, accuracy=0.1),
+    ]  # fmt: skip
+    assert time_left(record(*beside), Ahead(None, 10, workers=1, limits={"total_epochs": 10}), 121.0) is None

@@ -16,7 +16,7 @@ from tuner.history.events import Event, finite
 from tuner.history.records import RunRecord, TrialRecord, full_length, saved_share
 from tuner.results.reckoning import Reckoning
 from tuner.results.text import duration, plural, short, trials_and_repeats, with_error
-from tuner.results.time_left import Ahead, TimeLeft, ahead_of, has_brackets, has_own_rule, reduction_factor
+from tuner.results.time_left import Ahead, TimeLeft, ahead_of, has_brackets, has_own_rule, reduction_factor, told_of
 
 if TYPE_CHECKING:
     from tuner.results import Run
@@ -166,13 +166,17 @@ class Progress:
         """The time left with its 80 % interval, or the time taken so far if the time left can't be known.
 
         After the last trial the winner is still scored and the report written, so this is not yet the total. When a
-        paused search will go on is unknown.
+        paused search will go on is unknown. Trials that stand still are named first.
         """
         if self.record.ended is not None:
             return f"the trials took {duration(self.record.wall_seconds)}"
         if self.record.active_since is None and self.record.active_seconds:  # paused: this session has ended
             return f"{duration(self.record.active_seconds)} so far"
         now = time.time()
+        still, rest = told_of(self._reckoning.still(self.record, now)), self._rest(now)
+        return f"{still}; {rest}" if still else rest
+
+    def _rest(self, now: float) -> str:
         elapsed = max(0.0, now - self._begun)
         confirming = self._confirming()
         if confirming:

@@ -14,6 +14,7 @@ MOST_OF_MEDIAN = 4.0  # times the median epoch of a trial: longer epochs are cut
 RECENT = 20  # the newest trials: earlier ones say less about the next ones
 LAST_EPOCHS = 12  # epochs of a trial that show how fast it is now
 CHANGE, CHANGE_TRIALS = 0.2, 2.0  # prior for the change of the pace's logarithm: its size; its weight, in trials
+STILL, STILL_SECONDS = 5.0, 60.0  # a trial stands still after so many times the longest epoch, and so many seconds
 HALVES = 4  # least number of epochs of a trial for comparing its halves
 
 
@@ -99,6 +100,37 @@ def stay_times(trial: TrialRecord) -> tuple[list[float], list[float]]:
         elif index:
             gaps.append(time - before)
     return firsts, gaps
+
+
+def still_trials(record: RunRecord, now: float) -> dict[str, float]:
+    """Running trials that have reported nothing for several times the longest epoch so far, and for how many seconds.
+
+    The first epoch of a stay counts with its start; before any epoch was reported, nobody knows what is long.
+    """
+    if record.active_since is None:
+        return {}
+    running = (t for t in record.trials.values() if t.status == "running" and t.due is None)
+    silent = {t.trial: seconds for t in running if (seconds := silence(t, now)) > STILL_SECONDS}
+    if not silent:
+        return {}
+    longest = _longest_epoch(record, max(silent.values()) / STILL)
+    return {trial: seconds for trial, seconds in silent.items() if seconds > STILL * longest}
+
+
+def silence(trial: TrialRecord, now: float) -> float:
+    """Seconds since the last report of a running trial, or since it came to its worker."""
+    began = now if trial.running_since is None else trial.running_since
+    return now - (max(began, trial.epochs[trial.epoch].time) if trial.epochs else began)
+
+
+def _longest_epoch(record: RunRecord, enough: float) -> float:
+    """Seconds of the longest epoch so far, or of one that took `enough`; infinite if there is none."""
+    longest = 0.0
+    for trial in reversed(record.trials.values()):
+        longest = max(longest, *(seconds for times in stay_times(trial) for seconds in times), 0.0)
+        if longest >= enough:
+            break
+    return longest or math.inf
 
 
 def start_seconds(trial: TrialRecord, typical: float | None = None) -> float:

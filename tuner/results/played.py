@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.history.event_lines import finite
-from tuner.history.pace import Pace
+from tuner.history.pace import Pace, silence
 from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.schedule import Decision, EarlyStopper, NoEarlyStopping
 from tuner.schedule.asha import PromotingASHA, StoppingASHA
@@ -85,13 +85,8 @@ class Rest:
         game.ready = ready
         for trial in self._trials.values():
             if trial.status == "running" and trial.due is None:
-                game.go_on(trial, self._elapsed(trial))
+                game.go_on(trial, silence(trial, self._now))
         return game
-
-    def _elapsed(self, trial: TrialRecord) -> float:
-        """Seconds since the last report of a running trial, or since it came to its worker."""
-        reported = trial.epochs[trial.epoch].time if trial.epochs else 0.0
-        return self._now - max(trial.running_since or self._now, reported)
 
     def _replayed(self, to_start: int) -> tuple[EarlyStopper, list[str]]:
         """An early stopper that knows what has happened, and the trials that it has resumed but that don't run yet."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from tuner.history.pace import still_trials
 from tuner.history.records import RunRecord
 from tuner.results.time_left import Ahead, TimeLeft, time_left
 
@@ -28,6 +29,7 @@ class Reckoning:
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds = seconds
         self._last: _Reckoned | None = None
+        self._still: tuple[float, dict[str, float]] = (0.0, {})  # when it was looked for, and what was found
 
     def forget(self) -> None:
         """Forget the last result: the limits have changed."""
@@ -43,6 +45,12 @@ class Reckoning:
         spent = time.thread_time() - begun
         self._last = None if left is None else _Reckoned(left, now, self._holds(left, spent))
         return left
+
+    def still(self, record: RunRecord, now: float) -> dict[str, float]:
+        """What `still_trials` finds, which is looked for as seldom."""
+        if not 0 <= now - self._still[0] < self._seconds:
+            self._still = now, still_trials(record, now)
+        return self._still[1]
 
     def _holds(self, left: TimeLeft, spent: float) -> float:
         """How long a result that took so many seconds of computing is kept."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.budget import SECONDS_PER_HOUR
-from tuner.history.pace import Pace, pace_of
+from tuner.history.pace import Pace, pace_of, still_trials
 from tuner.history.records import RunRecord
 from tuner.results.played import PRIOR_SPREAD, Rest
 from tuner.results.text import duration
@@ -101,15 +101,19 @@ def time_left(record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
     """How long it takes from `now` (seconds since 1970) until the report is written; None if that can't be known.
 
     It can't be known before the present driver has reported an epoch, after a pause or the end, and if no limit says
-    how much is left. The rest of the search is simulated some tens of times with its own early stopping, see
-    `tuner.results.played`: with starts, epochs as long as in trials so far, trials as good and failures as frequent,
-    idle workers at the end. Few simulations don't show well how much they differ, and the first trials say little about
-    the next ones: both widen the distribution. The report follows, which takes longer if a worker's start took longer,
-    and for images the scoring of the winner. The interval is the 10 % and 90 % quantiles: by benchmarks/time_left.py it
-    held at 82 % of the moments of simulated searches and at 75 % of those of real ones.
+    how much is left. It isn't known either while trials are added to an ended search, whose limits don't count; and if
+    a trial stands still, only limits of time say when the search ends. The rest of the search is simulated some tens of
+    times with its own early stopping, see `tuner.results.played`: with starts, epochs as long as in trials so far,
+    trials as good and failures as frequent, idle workers at the end. Few simulations don't show well how much they
+    differ, and the first trials say little about the next ones: both widen the distribution. The report follows, which
+    takes longer if a worker's start took longer, and for images the scoring of the winner. The interval is the 10 % and
+    90 % quantiles: by benchmarks/time_left.py it held at 82 % of the moments of simulated searches and at 75 % of those
+    of real ones.
     """
     pace = pace_of(record, ahead.workers or 1)
     if pace is None or record.active_since is None:  # no driver works on the run: it has ended, or was paused
+        return None
+    if record.confirming.alone:  # its limits don't count
         return None
     generator = np.random.default_rng([record.epochs(), len(record.trials)])
     futures = _Futures(record, ahead, pace, generator, now)
@@ -129,16 +133,19 @@ class _Futures:
         running = [trial for trial in self._live if trial.status == "running"]
         self._workers = max(1, ahead.workers or len(running), len(running))
         self._new = self._known_epoch_seconds()
+        still = still_trials(record, now)
+        self._some_stand_still, self._all_stand_still = bool(still), len(still) >= max(1, len(running))
 
     def by_limit(self) -> list[Floats | None]:
         """Seconds until each limit that can be predicted."""
         limits, record = self._ahead.limits or {}, self._record
-        found: list[Floats | None] = [None if self._ahead.trials is None else self._all_trials(self._ahead.trials)]
+        endless = self._ahead.trials is None or self._some_stand_still
+        found: list[Floats | None] = [None if endless else self._all_trials(self._ahead.trials or 0)]
         rate = self._new / self._workers  # wall-clock time for each epoch
         if limits.get("hours") is not None:
             left = SECONDS_PER_HOUR * float(limits["hours"]) - self._spent
             found.append(max(0.0, left) + self._generator.random(DRAWS) * self._new)
-        if limits.get("total_epochs") is not None:
+        if limits.get("total_epochs") is not None and not self._all_stand_still:
             found.append(max(0.0, float(limits["total_epochs"]) - record.epochs()) * rate)
         if limits.get("device_hours") is not None:
             left = SECONDS_PER_HOUR * float(limits["device_hours"]) / self._ahead.devices
@@ -180,6 +187,15 @@ class _Futures:
 
 
 # As text
+
+
+def told_of(still: Mapping[str, float]) -> str:
+    """Such as "00018 has reported nothing for 7 min (see hung_minutes)", from what `still_trials` found; else empty."""
+    if not still:
+        return ""
+    first = max(still, key=lambda trial: still[trial])
+    more = f", {len(still) - 1} more for over {rounded(min(still.values()))}" if len(still) > 1 else ""
+    return f"{first} has reported nothing for {rounded(still[first])}{more} (see hung_minutes)"
 
 
 def rounded(seconds: float) -> str:

@@ -12,7 +12,7 @@ from tuner.history.events import Event, EventFollower
 from tuner.history.records import RunRecord
 from tuner.results import load_run
 from tuner.results.reckoning import Reckoning
-from tuner.results.time_left import TimeLeft, ahead_of
+from tuner.results.time_left import TimeLeft, ahead_of, told_of
 from tuner.service.model import Progress
 from tuner.service.records import Records
 
@@ -115,4 +115,5 @@ class Followed:
             updated=record.last_time or 0.0,
             wanted=self._ahead.trials,
             left=None if left is None else (left.low, left.middle, left.high),
+            still=told_of(self._reckoning.still(record, self._clock())) or None,
         )

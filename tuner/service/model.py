@@ -178,6 +178,7 @@ class Progress:
     updated: float  # when its last event happened
     wanted: int | None = None  # trials in all, where a limit says so
     left: tuple[float, float, float] | None = None  # seconds that it still takes: 10 %, 50 % and 90 % of what may be
+    still: str | None = None  # which running trials have reported nothing for long, in words
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class OneRun(Service):
         followed, told = self._run_followed, self.study(study).progress
         if followed is not None:
             return followed.progress()
-        return Progress(**{**told, "left": None}) if told else None
+        return Progress(**{**told, "left": None, "still": None}) if told else None
 
     def followed(self, study: int) -> Followed | None:
         """The search while a driver works on it."""

@@ -218,7 +218,7 @@ class Service:
     def progress(self, study: int) -> Progress | None:
         """The progress of the study's search, from its events while it runs, else at its end; None before."""
         told = self.study(study).progress
-        stored = Progress(**{**told, "left": None}) if told else None
+        stored = Progress(**{**told, "left": None, "still": None}) if told else None
         return self._supervisor.progress(study) or stored
 
     def followed(self, study: int) -> Followed | None:
