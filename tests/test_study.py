@@ -183,6 +183,14 @@ REFUSALS: list[tuple[Callable[[], object], str]] = [
     ),
     (lambda: build(metric=None), "metric needs a str, got None"),
     (
+        lambda: build(trial=lambda config: None, metric="", mode="min"),
+        "metric needs the name of what trials report, got ''; write metric='loss'",
+    ),
+    (
+        lambda: build(trial=lambda config: None, metric=" ", mode="min"),
+        "metric needs the name of what trials report, got ' '; write metric='loss'",
+    ),
+    (
         lambda: build(metric="val_accuracy", mode="min"),
         "val_accuracy is better high, got mode='min'; use mode='max', or leave it out",
     ),

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tuner.errors import RunFolderError
+from tuner.errors import RunFolderError, asked_from_python
 from tuner.history.events import Event, Listener
 from tuner.installation import check_trains
 from tuner.notify import listed
@@ -318,7 +318,7 @@ def _driving(
     """How a search is driven, from what was `given`; within the block its progress is shown."""
     from tuner.console.notebook import shown_here
 
-    with shown_here(plan, quiet=not progress, earlier=earlier) as shown:
+    with asked_from_python(), shown_here(plan, quiet=not progress, earlier=earlier) as shown:
         yield _driver().Driving(*given, [*listeners, shown], listed(notify))
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tuner.errors import StudyError, did_you_mean, shown
+from tuner.errors import StudyError, did_you_mean, setting, shown
 from tuner.mode import Mode
 from tuner.space.values import is_number
 
@@ -191,17 +191,18 @@ class Limit:
         spent = math.nan if self.spent is None else self.spent(spending)
         without = math.nan if self.spent is None else self.spent(replace(spending, kept_epochs=0, kept_seconds=0.0))
         kept = ", with what is kept to train the winner again" if spent > without else ""
+        option = setting(self.option, name=self.name)
         return (
-            f"{self.option} counts the whole run and must be {self.beyond} the {self.told(_read_well(spent))} that it "
-            f"has already used{kept}, got {self.told(_read_well(limit))}; use {self._another(spent)}"
+            f"{option} counts the whole run and must be {self.beyond} the {self.told(_read_well(spent))} that it has "
+            f"already used{kept}, got {self.told(_read_well(limit))}; use {self._another(spent)}"
         )
 
     def _another(self, spent: float) -> str:
         """The option with a value for as much again; for a target, whose value only the user can know, without one."""
         if self.beyond != "above" or not spent > 0:
-            return f"{self.option} with another value"
+            return f"{setting(self.option, name=self.name)} with another value"
         again = str(math.ceil(2 * spent)) if self.quantity is COUNT else f"{float(f'{2 * spent:.2g}'):g}"
-        return f"{self.option} {again} for as much again"
+        return f"{setting(self.option, again, self.name)} for as much again"
 
 
 def _read_well(value: float) -> float:

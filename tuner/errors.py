@@ -21,12 +21,15 @@ from __future__ import annotations
 
 import difflib
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from tuner.device_errors import advice, context_is_dead, is_device_fault
 
 LONGEST_SHOWN = 300  # characters of a value in a message
+_from_python: ContextVar[bool] = ContextVar("from_python", default=False)  # who reads a message has called a function
 NO_REPORT = "it returned without reporting anything; call tuner.report(...) once per epoch"
 
 
@@ -136,6 +139,23 @@ def one_line(text: str) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
+
+
+@contextmanager
+def asked_from_python() -> Iterator[None]:
+    """Within the block `setting` names arguments of calls, no options of commands; for this thread."""
+    token = _from_python.set(True)
+    try:
+        yield
+    finally:
+        _from_python.reset(token)
+
+
+def setting(option: str, value: object = None, name: str | None = None) -> str:
+    """A setting as who asked would write it: `--trials 22` of a command, `trials=22` of a call; `name` if another."""
+    if not _from_python.get():
+        return option if value is None else f"{option} {value}"
+    return (name or option.removeprefix("--").replace("-", "_")) + ("" if value is None else f"={value}")
 
 
 def did_you_mean(name: str, known: Iterable[str], spellings: Mapping[str, str] | None = None) -> str:

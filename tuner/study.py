@@ -311,6 +311,8 @@ def _check_types(study: Study) -> None:
         if not isinstance(value, kind) or not is_writable(value):
             hint = f"; write {value.__name__}()" if isinstance(value, type) and issubclass(value, kind) else ""
             raise StudyError(f"{name} needs a {kind.__name__}, got {shown(value)}{hint}")
+    if not study.metric.strip():
+        raise StudyError(f"metric needs the name of what trials report, got {shown(study.metric)}; write metric='loss'")
     if not isinstance(study.warm_start, History | None):
         raise StudyError(f"warm_start needs History(...) or None, got {shown(study.warm_start)}; write History()")
     if isinstance(study.seed, bool) or not isinstance(study.seed, int) or study.seed < 0:

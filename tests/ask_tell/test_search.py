@@ -128,11 +128,23 @@ def test_a_search_without_anything_left_to_run_is_concluded_though_nobody_asked(
 def test_a_finished_run_is_extended_and_one_without_anything_left_refused(tmp_path: Path) -> None:
     with Search(study(), storage=tmp_path) as search:
         train_all(search)
-    with pytest.raises(RunFolderError, match=r"^--trials is the total number of trials and must be above 6"):
+    with pytest.raises(RunFolderError, match=r"^trials is the total number of .*; use trials=16$"):
         Search.resume(tmp_path, study())
     with Search.resume(tmp_path, study(), trials=8) as search:
         assert train_all(search) == 2
     assert len(search.run.record.trials) == 8
+
+
+def test_a_limit_that_is_too_low_is_named_as_an_argument(tmp_path: Path) -> None:
+    limited = study(budget=Budget(total_epochs=6, max_epochs=3))
+    with Search(limited, storage=tmp_path) as search:
+        train_all(search)
+    told = (
+        r"^total_epochs counts the whole run and must be above the 6 that it has already used, got 6; "
+        r"use total_epochs=12 for as much again$"
+    )
+    with pytest.raises(RunFolderError, match=told):
+        Search.resume(tmp_path, limited)
 
 
 def test_a_live_run_is_refused_by_its_lease(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from tuner.quoting import command
 from tuner.resources import Resources
 from tuner.results.found import load_run
 from tuner.results.run import Run, write_info
-from tuner.results.text import own_network, trained_again, trials_and_repeats
+from tuner.results.text import ending, own_network, trained_again, trials_and_repeats
 from tuner.schedule import Decision, Scheduler
 
 
@@ -181,6 +181,24 @@ def test_a_limit_of_epochs_keeps_what_it_takes_and_counts_it(fast: Path) -> None
     assert again.status == "completed"
     assert record.search_epochs() == record.epochs() <= 30
     assert record.epochs() - len(again.epochs) == 23  # had the trial that ran won by its last epoch, 8 more were due
+
+
+@pytest.mark.parametrize(
+    ("budget", "kept"),
+    [
+        (Budget(total_epochs=30, max_epochs=8), ", with what was kept to train the winner again"),
+        (Budget(trials=2, max_epochs=8), ""),
+    ],
+    ids=["30 epochs", "2 trials"],
+)
+def test_a_limit_that_was_not_used_up_is_said_with_what_was_kept(fast: Path, budget: Budget, kept: str) -> None:
+    """Beside "28 of 30 epochs" it said that the limit of 30 epochs was reached."""
+    loop = build(study(budget=budget), fast)
+    end(loop, failing="broken")  # takes none of what was kept
+    info = describe_run(study(budget=budget), {}, Resources(), None)
+    write_info(loop.folder, {**info, "status": "finished", "end_reason": loop.end_reason})
+    told = ending(load_run(fast))
+    assert told == ("the limit of 30 epochs was reached" if kept else "every trial was run") + kept
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])

@@ -138,6 +138,7 @@ def test_a_driver_that_is_about_to_go_on_is_waited_for_or_named(finished: Run, m
 
 def test_a_driver_that_takes_a_run_again_is_waited_for_before_its_first_event(finished: Run) -> None:
     write_info(finished.folder, {**finished.info, "status": "running"})  # as `resume` does before it
+    time.sleep(1.0)  # a lease names whole seconds
     with held(finished.folder):
         assert finished.note("while it starts", wait=False).outcome == "sent"
         with pytest.raises(RunFolderError, match=r"driver is starting or ending just now; try again in a few seconds"):
@@ -150,6 +151,22 @@ def test_hours_that_a_run_has_used_already_are_told_at_once(finished: Run, capsy
     assert main(["set", finished.path, "--hours", str(used / 7200)]) == 0
     assert "so that no further trial would start with a limit of" in capsys.readouterr().out
     assert "that is all 24 that were begun: no further one starts" in finished.set(trials=24).message
+
+
+def test_a_limit_that_a_run_has_reached_already_is_told_at_once(
+    finished: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    used = finished.record.search_epochs()
+    told = f"; the run has used {used} epochs already, so that no further trial would start with a limit of {used - 5}"
+    assert main(["set", finished.path, "--total-epochs", str(used - 5)]) == 0
+    assert capsys.readouterr().out.endswith(f"{told}\n")
+    tried = finished.try_({"lr": 0.01}).message
+    assert tried.endswith(
+        f"{told}, nor this one; set another first: python -m tuner set {finished.path} --total-epochs N"
+    )
+    assert "already" not in finished.set(total_epochs=used + 5).message
+    assert "already" not in finished.try_({"lr": 0.02}).message  # the order before it waits, too
+    assert "the run has reached loss" in finished.set(target=1e9).message
 
 
 def test_what_waits_for_resume_says_so(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:

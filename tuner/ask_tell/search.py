@@ -15,7 +15,7 @@ from tuner.ask_tell.checking import checked_cause, checked_epoch, checked_metric
 from tuner.ask_tell.driver import LOOK_SECONDS, AskDriver
 from tuner.ask_tell.out import Out
 from tuner.ask_tell.trial import Answer, AskedTrial
-from tuner.errors import ReportError, describe_error, describe_failure, shown
+from tuner.errors import ReportError, asked_from_python, describe_error, describe_failure, shown
 from tuner.history.events import Listener
 from tuner.loop.queue import Start
 from tuner.notify import listed
@@ -74,7 +74,9 @@ class Search:
     ) -> None:
         changes = {"name": name, "seed": seed, "fixed": fixed, "history": history, **limits}
         told = listed(notify)
-        self._take(begin(study, changes, storage=storage, concurrency=concurrency, listeners=listeners, notify=told))
+        with asked_from_python():
+            driver = begin(study, changes, storage=storage, concurrency=concurrency, listeners=listeners, notify=told)
+        self._take(driver)
 
     @classmethod
     def resume(
@@ -110,8 +112,8 @@ class Search:
         """
         search = cls.__new__(cls)
         told = listed(notify)
-        search._take(
-            go_on(
+        with asked_from_python():
+            driver = go_on(
                 *(path, study, limits),
                 take_over=take_over,
                 retry=retry,
@@ -119,7 +121,7 @@ class Search:
                 listeners=listeners,
                 notify=told,
             )
-        )
+        search._take(driver)
         return search
 
     def _take(self, driver: AskDriver) -> None:

@@ -40,7 +40,7 @@ def order(options: argparse.Namespace, verb: str, arguments: Mapping[str, Any], 
         raise KeyboardInterrupt(
             "no longer waiting; the order stays in the run's inbox, and will be carried out"
         ) from interrupt
-    warning = foreseen(run, arguments) if answer.outcome == "waiting" and verb == "set" else None
+    warning = foreseen(run, verb, arguments) if answer.outcome == "waiting" else None
     if options.json:
         told = {**answer.record(), "run": run.path, "arguments": dict(arguments), "by": sent.order.by}
         print(json.dumps({**told, "warning": warning} if warning else told))

@@ -28,7 +28,7 @@ from tuner.driver.patching import changed, environment, quiet_loggers
 from tuner.driver.quick_start import Workers, any_worker_taken
 from tuner.driver.reaching import check_reachable
 from tuner.driver.watchdog import Listening, Watchdog
-from tuner.errors import StudyError
+from tuner.errors import StudyError, setting
 from tuner.lifecycle.interruption import Interruption
 from tuner.loop.packing import Device
 from tuner.machine import Machine, this_machine
@@ -100,7 +100,7 @@ def connected(
     if address is not None and study.resources.packed:
         raise StudyError(
             f"{study.resources.packed}='auto' needs Ray as tuner starts it on this machine, got address={address!r}; "
-            "leave --address out, or use a number"
+            f"leave {setting('--address')} out, or use a number"
         )
     if ray.is_initialized():
         raise StudyError(
@@ -304,8 +304,8 @@ def _join(address: str, code: dict[str, Any] | None) -> None:
         ) from error
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         raise StudyError(
-            f"--address needs a running Ray cluster, got {address!r}, where no cluster answers; "
-            f"start one with `ray start --head`, or leave --address out ({str(error).splitlines()[0]})"
+            f"{setting('--address')} needs a running Ray cluster, got {address!r}, where no cluster answers; "
+            f"start one with `ray start --head`, or leave {setting('--address')} out ({str(error).splitlines()[0]})"
         ) from error
 
 
@@ -343,8 +343,8 @@ def _check_told(study: Study, wanted: int | None, present: int) -> None:
     where = "where Ray's autoscaler starts the nodes, a search needs to say"
     if wanted is None and not present:
         raise StudyError(
-            f"{where} for how many trials at once, got no --concurrency and no node that has room for a trial; add "
-            "--concurrency N"
+            f"{where} for how many trials at once, got no {setting('--concurrency')} and no node that has room for a "
+            f"trial; add {setting('--concurrency', 'N')}"
         )
     if study.uses_gpu and study.resources.gpus is None and not any(node.get("GPU") for node in _nodes(study.resources)):
         raise StudyError(

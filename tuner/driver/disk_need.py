@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tuner.budget import GB
-from tuner.errors import RunFolderError, StudyError
+from tuner.errors import RunFolderError, StudyError, setting
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord
 from tuner.loop.room import disk_too_full, least_bytes, needed_free, round_above
@@ -89,7 +89,8 @@ class DiskNeed:
         raise StudyError(
             f"disk_gb needs to hold three checkpoints of about {_told(self.checkpoint_bytes or 0)} for each of "
             f"{self.workers} trials at once, and the best ones, {_told(self.least_bytes)} in all, got {limit_gb:g}; "
-            f"use --disk {round_above(self.least_bytes / GB):g}, or fewer trials at once (--concurrency)"
+            f"use {setting('--disk', f'{round_above(self.least_bytes / GB):g}', 'disk_gb')}, or fewer trials at once "
+            f"({setting('--concurrency')})"
         )
 
     def notices(self, limit_gb: float | None, disk: Disk | None) -> list[str]:

@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import Any
 
-from tuner.errors import StudyError, describe_error
+from tuner.errors import StudyError, asked_from_python, describe_error
 
 
 def main(descriptor: int) -> None:
@@ -39,7 +39,8 @@ def _search(task: dict[str, Any], begun: Any) -> None:
     from tuner.driver import Driving, run
 
     study = cloudpickle.loads(task["study"])
-    run(study, task["changes"], Driving(**task["driving"], begun=begun), storage=task["storage"])
+    with asked_from_python():
+        run(study, task["changes"], Driving(**task["driving"], begun=begun), storage=task["storage"])
 
 
 def _end_with_the_input() -> None:

@@ -32,7 +32,7 @@ from tuner.driver.quick_start import (
     raylet_command,
     without_dashboard,
 )
-from tuner.errors import StudyError
+from tuner.errors import StudyError, setting
 from tuner.machine import Machine, divided_gpus
 from tuner.temporary import OwnedFolder
 from tuner.worker import begin
@@ -179,7 +179,7 @@ def _start(machine: Machine, settings: dict[str, Any], make: Callable[[], LocalR
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise StudyError(
             f"a search needs Ray to start on this machine, got no answer from it twice ({reason}); "
-            "try again when the machine is less busy, or name a running cluster with --address"
+            f"try again when the machine is less busy, or name a running cluster with {setting('--address')}"
         ) from error
 
 

@@ -7,7 +7,7 @@ import re
 import socket
 import ssl
 
-from tuner.errors import StudyError
+from tuner.errors import StudyError, setting
 
 SECONDS = 5.0  # for a connection, and for an answer
 # HOST:PORT; other forms, "auto" and "ray://…", are left to Ray
@@ -25,8 +25,9 @@ def check_reachable(address: str) -> None:
             theirs = _has_tls(connection)
     except (OSError, OverflowError, UnicodeError) as error:  # the latter two from an impossible port or name
         raise StudyError(
-            f"--address needs a running Ray cluster, got {address!r}, where nothing answers "
-            f"({getattr(error, 'strerror', None) or error}); start one with `ray start --head`, or leave --address out"
+            f"{setting('--address')} needs a running Ray cluster, got {address!r}, where nothing answers "
+            f"({getattr(error, 'strerror', None) or error}); start one with `ray start --head`, or leave "
+            f"{setting('--address')} out"
         ) from error
     ours = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
     if theirs is True and not ours:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import RunFolderError
+from tuner.errors import RunFolderError, setting
 from tuner.lifecycle.conclusion import is_concluded
 from tuner.lifecycle.description import function_sources
 from tuner.lifecycle.obedience import extending, foreseen_study, with_orders
@@ -171,7 +171,7 @@ def _nothing_left_to_search(earlier: Run, study: Study) -> str | None:
         if done >= space:
             return f"the run tried all {done} configurations of its space; widen the space in a new study"
         return (
-            f"--trials is the total number of trials and must be above {done}, which the run already has, "
-            f"got {wanted}; use --trials {done + 10}"
+            f"{setting('--trials')} is the total number of trials and must be above {done}, which the run already has, "
+            f"got {wanted}; use {setting('--trials', done + 10)}"
         )
     return limits.refusal()

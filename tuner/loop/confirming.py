@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.errors import RunFolderError
+from tuner.errors import RunFolderError, setting
 from tuner.history.event_lines import MOST_SEEDS
 from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.results.run import Run
@@ -93,8 +93,8 @@ def confirmation(record: RunRecord, longest: int, top: int | None, seeds: int | 
         )
     if top is not None and top > len(ended):
         raise RunFolderError(
-            f"confirm trains configurations again whose trials have ended with a value, got --top {top} for a run that "
-            f"has {len(ended)}; use --top {len(ended)}"
+            "confirm trains configurations again whose trials have ended with a value, got "
+            f"{setting('--top', top)} for a run that has {len(ended)}; use {setting('--top', len(ended))}"
         )
     chosen = ended[: top or TOP]
     higher = ranked[: ranked.index(chosen[-1])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
 
-from tuner.errors import RunFolderError
+from tuner.errors import RunFolderError, setting
 from tuner.failures import Failures
 from tuner.history.attempts import LOST
 from tuner.history.records import RunRecord, TrialRecord
@@ -151,7 +151,11 @@ def to_retry(record: RunRecord, named: Iterable[str]) -> list[str]:
     found = [t.trial for t in record.trials.values() if t.status == "failed" and t.cause != "diverged"]
     if not found:
         diverged = sum(trial.status == "failed" for trial in record.trials.values())
-        but = f" but {diverged} that diverged; name one with --trial to run it all the same" if diverged else ""
+        but = (
+            f" but {diverged} that diverged; name one with {setting('--trial', name='retry')} to run it all the same"
+            if diverged
+            else ""
+        )
         raise RunFolderError(f"failed trials can run again, got a run without any{but or '; there is nothing to do'}")
     return found
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 
 from tuner.budget import GB
+from tuner.errors import setting
 from tuner.history.checkpoints import CHECKPOINTS, CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.loop.keeping import Keeper
@@ -161,7 +162,7 @@ class Room:
             self._told = True
             self._actions.notice(
                 f"the disk limit of {(self._limit or 0) / GB:g} GB holds no more paused trials: the least promising "
-                "ones end now, as by early stopping; a higher --disk keeps more of them",
+                f"ones end now, as by early stopping; a higher {setting('--disk', name='disk_gb')} keeps more of them",
                 code=FEWER_PAUSED,
             )
         self._actions.end(trial.trial, status="stopped", by=BY)
@@ -202,7 +203,7 @@ def limit_too_low(limit_gb: float, needed_gb: float) -> str:
     """The reason of a pause if the limit can't hold what the search needs."""
     return (
         f"disk_gb needs to hold the checkpoints that the search goes on from, which take {needed_gb:.4g} GB with those "
-        f"that come next, got {limit_gb:g}; go on with --disk {round_above(needed_gb):g}"
+        f"that come next, got {limit_gb:g}; go on with {setting('--disk', f'{round_above(needed_gb):g}', 'disk_gb')}"
     )
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from tuner.budget import SECONDS_PER_HOUR
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.budget import SECONDS_PER_HOUR, Limit, Spending, limits_of
 from tuner.errors import shown
 from tuner.history.records import RunRecord
 from tuner.space import Config, Space
+
+UNITS = {"hours": "h", "device_hours": "device hours", "total_epochs": "epochs"}  # of what a run uses up
 
 
 def too_few_trials(record: RunRecord, trials: float | None) -> str | None:
@@ -36,12 +42,25 @@ def tried_before(record: RunRecord, space: Space, config: Config) -> str | None:
     return f"try needs a configuration that no trial had, got {shown(config)}, which trial {which} has; change a value"
 
 
-def used_up(record: RunRecord, hours: float | None) -> str | None:
-    """A sentence if the run has already used this many hours, so that nothing more would be trained; else None."""
-    used = record.active_seconds / SECONDS_PER_HOUR
-    if hours is None or used < hours:
-        return None
-    return f"the run has used {used:.2g} h already, so that no further trial would start with a limit of {hours:g}"
+def used_up(record: RunRecord, budget: Mapping[str, Any], devices: float) -> tuple[Limit, str] | None:
+    """The limit of a budget that the run has reached already, so that nothing more would be trained, and a sentence.
+
+    `devices` is how many devices a running trial holds. None if no limit is reached.
+    """
+    spent = record, devices, record.active_seconds, record.last_time or 0.0
+    spending = Spending(*spent, mode="max" if record.mode == "max" else "min")
+    for limit, value in limits_of(budget):
+        if limit.reached is not None and limit.reached(value, spending):
+            return limit, _told_of(limit, value, spending, record.metric)
+    return None
+
+
+def _told_of(limit: Limit, value: float, spending: Spending, metric: str) -> str:
+    spent = math.nan if limit.spent is None else limit.spent(spending)
+    used, kind = f"used {spent:.4g} {UNITS.get(limit.name)}", "limit"
+    if limit.name not in UNITS:
+        used, kind = f"reached {metric} {spent:.4g}", limit.name
+    return f"the run has {used} already, so that no further trial would start with a {kind} of {value:g}"
 
 
 def all_begun(record: RunRecord, trials: float | None) -> str | None:

@@ -21,9 +21,9 @@ def phase_of(run: Run) -> Phase:
     if not run.alive:
         return "none" if holder(run.folder) is None else "changing"
     session = newest_session(run)
-    if not any(event["event"] in ENDS for event in session):
-        return "searching"
-    return "changing" if _is_of_an_earlier_driver(session, run) else "concluding"
+    if session and _is_of_an_earlier_driver(session, run):
+        return "changing"
+    return "concluding" if any(event["event"] in ENDS for event in session) else "searching"
 
 
 def newest_session(run: Run) -> list[Event]:
@@ -33,6 +33,6 @@ def newest_session(run: Run) -> list[Event]:
 
 
 def _is_of_an_earlier_driver(session: list[Event], run: Run) -> bool:
-    """Whether the present driver took the run only after these events began, so that its own are still to come."""
+    """Whether the present driver took the run only after these events, so that its own are still to come."""
     now = holder(run.folder)
-    return now is not None and float(session[0]["time"]) < datetime.fromisoformat(now.since).timestamp()
+    return now is not None and float(session[-1]["time"]) < datetime.fromisoformat(now.since).timestamp()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from tuner.budget import NAMES
 from tuner.errors import RunFolderError
 from tuner.history.events import Event, EventFollower
 from tuner.orders.foresight import all_begun, cut_short, too_few_trials, tried_before, used_up
@@ -209,8 +210,25 @@ def _check_beforehand(run: Run, verb: str, arguments: Mapping[str, Any]) -> None
         run.trial(arguments["trial"])
 
 
-def foreseen(run: Run, arguments: Mapping[str, Any]) -> str | None:
-    """The effect of new limits, if there is no driver to say it; None if there is nothing to say."""
-    trials, hours = arguments.get("trials"), arguments.get("hours")
-    told = all_begun(run.record, trials) or used_up(run.record, hours)
-    return told or cut_short(run.record, trials, run.budget.get("hours") if hours is None else hours)
+def foreseen(run: Run, verb: str, arguments: Mapping[str, Any]) -> str | None:
+    """The effect of an order that waits, if there is no driver to say it; None if there is nothing to say."""
+    now: Run = type(run)(run.folder)  # in its present state
+    budget = {**now.budget, **_limits_that_wait(now)}
+    reached = used_up(now.record, budget, now.devices)
+    if verb == "try" and reached is not None:
+        limit, told = reached
+        return f"{told}, nor this one; set another first: {command('set', run.path, limit.option, limit.metavar)}"
+    if verb != "set":
+        return None
+    trials = arguments.get("trials")
+    told_of_limits = all_begun(now.record, trials) or (reached and reached[1])
+    return told_of_limits or cut_short(now.record, trials, budget.get("hours"))
+
+
+def _limits_that_wait(run: Run) -> dict[str, Any]:
+    """The limits that orders in the inbox will set."""
+    try:
+        orders = [order for order in waiting(run.folder) if isinstance(order, Order) and order.verb == "set"]
+    except OSError:
+        return {}
+    return {name: value for order in orders for name, value in order.arguments.items() if name in NAMES}

@@ -55,7 +55,7 @@ class Steerable:
         answer = send(run, verb, arguments).answer(wait=wait)
         if answer.outcome == "refused":
             raise RunFolderError(answer.message)
-        warning = foreseen(run, arguments) if answer.outcome == "waiting" and verb == "set" else None
+        warning = foreseen(run, verb, arguments) if answer.outcome == "waiting" else None
         return replace(answer, message=f"{answer.message}; {warning}") if warning else answer
 
     @property

@@ -178,7 +178,24 @@ def ending(run: Run) -> str | None:
         first = "each of the first trials failed before its first epoch ended"
         alike = run.info["failures"].get("alike") or Failures().alike or 1  # older runs don't say
         return all_failed_alike(run.record.ended_trials, int(alike)) or first
-    return budget.ending(reason, run.budget, run.metric)
+    told = budget.ending(reason, run.budget, run.metric)
+    return f"{told}, with what was kept to train the winner again" if told and _kept_some(run, reason) else told
+
+
+def _kept_some(run: Run, reason: str) -> bool:
+    """Whether a limit was reached only together with what the search reserved for its refit, which took less."""
+    limit, value = next((pair for pair in budget.limits_of(run.budget) if pair[0].name == reason), (None, 0.0))
+    if (
+        limit is None
+        or limit.spent is None
+        or limit.reached is None
+        or limit.beyond != "above"
+        or not run.record.refits
+    ):
+        return False
+    spent = run.record, run.devices, run.record.active_seconds, run.record.last_time or 0.0
+    spending = budget.Spending(*spent, mode="max" if run.mode == "max" else "min")
+    return limit.spent(spending) < value
 
 
 def outcome(trial: TrialRecord) -> str:
