@@ -95,3 +95,13 @@ def test_a_fixed_value_that_the_constraint_rules_out_is_refused() -> None:
 
 def test_the_numbers_of_trials_are_those_the_constraint_leaves() -> None:
     assert build(space={"n": randint(0, 5)}, constraint=lambda c: bool(c["n"] < 2)).trials == 2
+
+
+def test_several_draws_are_fewer_where_the_constraint_allows_next_to_nothing() -> None:
+    generator = np.random.default_rng(0)
+    first = float(np.random.default_rng(0).random())
+    rare = Space({"x": uniform(0, 1)}, lambda config: bool(config["x"] == first))
+    assert rare.several(100, generator) == [{"x": first}]
+    with pytest.raises(SpaceError, match="got none in 10,000 draws"):
+        rare.several(100, generator)
+    assert len(SPACE.several(100, generator)) == 100
