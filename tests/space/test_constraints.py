@@ -97,6 +97,14 @@ def test_the_numbers_of_trials_are_those_the_constraint_leaves() -> None:
     assert build(space={"n": randint(0, 5)}, constraint=lambda c: bool(c["n"] < 2)).trials == 2
 
 
+def test_a_whole_configuration_that_the_constraint_rules_out_is_asked_about_once() -> None:
+    asked: list[Config] = []
+    space = Space({"x": uniform(0, 1), "c": 3}, lambda config: bool(asked.append(config)))
+    with pytest.raises(SpaceError, match=r"constraint needs to allow the configuration, got \{'x': 0.5, 'c': 3\}"):
+        space.complete({"x": 0.5}, np.random.default_rng(0))
+    assert len(asked) == 1
+
+
 def test_several_draws_are_fewer_where_the_constraint_allows_next_to_nothing() -> None:
     generator = np.random.default_rng(0)
     first = float(np.random.default_rng(0).random())

@@ -23,6 +23,7 @@ from tuner.search.history import greedy, moved_inside
 from tuner.search.usual_names import named_alike
 from tuner.space import Config, Space, constructors
 
+MOST_RULED_OUT = 64  # candidates in a row that a constraint doesn't allow: a search isn't held up for the others
 CANDIDATES = 256  # random configurations of the user's space, from which the most useful are chosen
 BEST = 8  # trials of each study that are candidates, too
 _STREAM = 4  # keeps the random stream apart from others
@@ -180,7 +181,7 @@ def _candidates(
     defaults: Mapping[str, Any],
 ) -> list[Config]:
     """Random configurations of the space, and good ones; as close as possible to what the studies searched."""
-    space, found = problem.space, []
+    space, found, ruled_out = problem.space, [], 0
     back = {known: name for name, known in names.items()}
     for index, config in enumerate([*({} for _ in range(CANDIDATES)), *portfolio.best(kinds)]):
         generator = np.random.default_rng(np.random.SeedSequence(problem.seed, spawn_key=(_STREAM, index)))
@@ -189,8 +190,11 @@ def _candidates(
             searched = moved_inside(portfolio.space, {**defaults, **_renamed(drawn, names)})
             near = {name: value for name, value in _renamed(searched, back).items() if name in drawn}
             found.append(space.complete(moved_inside(space, drawn | near), generator))
+            ruled_out = 0
         except SpaceError:  # the constraint rules it out
-            continue
+            ruled_out += 1
+            if ruled_out == MOST_RULED_OUT:
+                break
     return found
 
 

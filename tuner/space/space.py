@@ -111,9 +111,14 @@ class Space:
         `sample_from` functions may use each other's values. Raises SpaceError if a function fails, or NothingDrawn if
         the constraint holds for none of many draws.
         """
+        known = self.constants.keys() | self.flatten(config).keys()
         for drawn in islice(self.draws(config, generator), DRAWS):
             if self.allows(drawn):
                 return drawn
+            if self.flatten(drawn).keys() <= known:  # nothing is drawn: the next one would be the same
+                raise NothingDrawn(
+                    f"constraint needs to allow the configuration, got {shown(drawn)}; change one of them"
+                )
         given = f" with {shown(config)}" if config else ""
         fix = "or change the configuration" if config else "or narrow the space to where it holds"
         raise NothingDrawn(
