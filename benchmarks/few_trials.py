@@ -7,11 +7,12 @@ DIR holds LCBench's surrogate with its `simulator.py` (`pip install .[bench]`), 
 of `few_trials_worlds.py`, which says what is real of them. Two trials at a time; a search sees noisy values. The regret
 is that of the network that the product would choose, in truth: 0 for the best configuration there is, 1 for a random
 one in the middle. Each task has seeds of its own, and strategies share them. Intervals are of 90 %, over the tasks'
-means; "all" weighs each kind alike. "random" trains each trial to its end, "random at equal epochs" as long as the
-default's epochs of the same search last. "at limits" is the share of a suggestion's continuous numbers, after the first
-four trials, that lie within 1 % of a limit; of random ones 2 %. `--long` instead: the 1,040 epochs of `search.py` on
-LCBench's 8 development tasks, standard errors over tasks: what such a change costs searches of many trials. The last
-line is one JSON object.
+means; "all" weighs each kind alike. "default" starts from nothing, "portfolio" on LCBench from the configurations that
+come with tuner, as a user's function with such hyperparameters does. "random" trains each trial to its end, "random at
+equal epochs" as long as the default's epochs of the same search last. "at limits" is the share of a suggestion's
+continuous numbers, after the first four trials, that lie within 1 % of a limit; of random ones 2 %. `--long` instead:
+the 1,040 epochs of `search.py` on LCBench's 8 development tasks, standard errors over tasks: what such a change costs
+searches of many trials. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from few_trials_worlds import EPOCHS, World, worlds
 from peers import seed_of
 from small_searches import Strategy, interval, searched
 
-from tuner import ASHA, HyperOpt, NoEarlyStopping, Random
+from tuner import ASHA, Budget, HyperOpt, NoEarlyStopping, Random
+from tuner.loop.portfolio import MOST
 from tuner.machine import this_machine
 from tuner.search import Problem
 from tuner.space import Config
@@ -52,6 +54,7 @@ BUDGETS: dict[str, tuple[int | None, float]] = {
 RANDOM = Strategy(Random(sobol=False), NoEarlyStopping())
 STRATEGIES = {
     "default": Strategy(),
+    "portfolio": Strategy(known=MOST),
     "random": RANDOM,
     "random at equal epochs": RANDOM,
     "HyperOpt + ASHA(stop)": Strategy(HyperOpt(), ASHA(rule="stop")),
@@ -77,10 +80,20 @@ def measure(world: World, name: str, seed: int, budget: str) -> Found:
     rungs = tuple(strategy.scheduler.rungs(EPOCHS))
     problem = Problem(world.space, seed=seed, trials=trials, max_epochs=EPOCHS, rungs=rungs)
     running = Watched(world, seed)
-    found = searched(problem, strategy, running, total_epochs=epochs, workers=2)
+    learned = known_of(world, seed, budget) if strategy.known else ()
+    found = searched(problem, strategy, running, learned=learned, total_epochs=epochs, workers=2)
     trial, epoch = choice.product(found)
     regret = world.regret(found.true[trial][epoch])
     return Found(regret, sum(map(len, found.seen.values())), running.at_limits())
+
+
+def known_of(world: World, seed: int, budget: str) -> tuple[Config, ...]:
+    """What the portfolio suggests; none for tasks that it was made of."""
+    if world.kind != "lcbench":
+        return ()
+    trials, epochs = BUDGETS[budget]
+    limits = Budget(trials=trials, total_epochs=None if trials else epochs, max_epochs=EPOCHS)
+    return search.portfolio_of(world.space, seed, limits)
 
 
 @cache

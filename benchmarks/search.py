@@ -36,16 +36,20 @@ from peers import EPOCHS, PEERS, load_simulator, seed_of, unit_of
 from tuner import (
     ASHA,
     BOHB,
+    Budget,
+    External,
     History,
     HyperBand,
     HyperOpt,
     MultiFidelityGP,
     Random,
+    Study,
     lograndint,
     loguniform,
     randint,
     uniform,
 )
+from tuner.loop.portfolio import of_portfolio
 from tuner.machine import this_machine
 from tuner.schedule import Decision, Scheduler
 from tuner.search import EarlierStudy, EarlierTrial, Problem, Proposals, SearchAlgorithm, learn
@@ -68,11 +72,16 @@ class Product:
     """A study of ours as the simulator's strategy: the search algorithm and the scheduler of a study file."""
 
     def __init__(
-        self, search: SearchAlgorithm, scheduler: Scheduler, seed: int, earlier: Sequence[EarlierStudy] = ()
+        self,
+        search: SearchAlgorithm,
+        scheduler: Scheduler,
+        seed: int,
+        earlier: Sequence[EarlierStudy] = (),
+        known: Sequence[Config] = (),
     ) -> None:
         self._rungs = tuple(scheduler.rungs(EPOCHS))
         problem = Problem(SPACE, seed=seed, max_epochs=EPOCHS, rungs=self._rungs)
-        learned = learn(problem, earlier, History().top).configs
+        learned = [*learn(problem, earlier, History().top).configs, *known]
         self._proposals = Proposals(problem, search.build(problem), learned=learned)
         self._configs: dict[str, Config] = {}
         self._curves: dict[str, dict[int, float]] = {}
@@ -132,6 +141,18 @@ PROMOTE, STOP = ASHA(rule="promote"), ASHA(rule="stop")
 DEFAULT = partial(Product, MultiFidelityGP(), PROMOTE)
 
 
+def portfolio_of(space: Space, seed: int, budget: Budget) -> tuple[Config, ...]:
+    """What the product starts a study from whose trial is a function with these hyperparameters."""
+    trial = External("lcbench")
+    return of_portfolio(Study("lcbench", trial=trial, space=space, budget=budget, seed=seed), less=0)
+
+
+def with_portfolio(seed: int) -> Product:
+    """The default as a user has it: it starts from the portfolio that comes with tuner."""
+    budget = Budget(trials=None, total_epochs=20 * EPOCHS, max_epochs=EPOCHS)
+    return DEFAULT(seed, known=portfolio_of(SPACE, seed, budget))
+
+
 def with_history(task: str, number: int, *, studies: int) -> Product:
     """The default, after this many studies of other tasks, which are drawn and run again for each seed."""
     others = [study for study in earlier_studies()[number] if study.name != task]
@@ -171,6 +192,7 @@ def _alone(strategy: Callable[[int], Product], task: str, number: int) -> Produc
 
 STRATEGIES: dict[str, Callable[[str, int], Product]] = {
     "default": alone(DEFAULT),
+    "portfolio": alone(with_portfolio),
     "history33": partial(with_history, studies=33),
     "history10": partial(with_history, studies=10),
     "history1": partial(with_history, studies=1),

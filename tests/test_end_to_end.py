@@ -236,6 +236,7 @@ def train(config):
 """
 
 
+@pytest.mark.slow
 def test_quick_epochs_are_reported_together_and_none_is_trained_in_vain(tmp_path: Path) -> None:
     trained = tmp_path / "trained"
     trained.mkdir()
@@ -477,6 +478,7 @@ study = Study(
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_promoted_confirmed_and_replayed_trials_get_tuples_and_functions_as_declared(tmp_path: Path) -> None:
     space = study_file(tmp_path, "import tempfile\nfrom pathlib import Path\n" + DECLARED)
     done = tuner("run", space, "--json", folder=tmp_path)

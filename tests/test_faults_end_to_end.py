@@ -12,7 +12,7 @@ pytestmark = pytest.mark.ray
     [
         pytest.param("driver killed", marks=pytest.mark.slow),  # as in test_signals_end_to_end.py, at any moment
         "worker killed past a rung",
-        "driver killed in its conclusion",
+        pytest.param("driver killed in its conclusion", marks=pytest.mark.slow),
     ],
 )
 def test_nothing_is_lost_by_a_kill(kind: str) -> None:

@@ -29,6 +29,7 @@ study = Study(
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_search_among_models_on_unclean_images_lists_what_it_left_out_and_ends_in_files_of_the_winner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -95,6 +95,7 @@ def test_trials_share_the_cpu_as_memory_and_cores_allow(tmp_path: Path) -> None:
     assert device["memory_bytes"] == pytest.approx(0.95 * 2.8e9 - 700 * 2**20)
 
 
+@pytest.mark.slow
 def test_each_trial_sees_the_gpu_that_it_was_given_and_a_worker_stays_with_its_own(tmp_path: Path) -> None:
     run = search(ON_TWO_GPUS, tmp_path)
     seen: dict[Any, set[Any]] = {}

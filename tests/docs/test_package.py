@@ -88,6 +88,7 @@ def run(python: Path, *arguments: str, folder: Path) -> subprocess.CompletedProc
     )
 
 
+@pytest.mark.slow
 def test_the_wheel_has_the_package_and_nothing_else(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
@@ -102,6 +103,7 @@ def test_the_wheel_has_the_package_and_nothing_else(built: Path) -> None:
     assert {name.partition("/")[0] for name in names} == {"tuner"}
 
 
+@pytest.mark.slow
 def test_the_sdist_has_what_the_wheel_is_made_from(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
@@ -116,6 +118,7 @@ def test_the_sdist_has_what_the_wheel_is_made_from(built: Path) -> None:
     assert "tuner/search/portfolio.json" in names
 
 
+@pytest.mark.slow
 def test_the_installed_package_says_its_version_and_checks_a_study(elsewhere: Path, tmp_path: Path) -> None:
     shutil.copy(ROOT / "search_spaces" / "digits.py", tmp_path)
     where = run(elsewhere, "-c", "import tuner; print(tuner.__file__)", folder=tmp_path).stdout.strip()

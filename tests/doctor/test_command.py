@@ -86,6 +86,7 @@ def of_another_release(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_torchvision_without_its_operators_is_a_failure_with_its_fix(tmp_path: Path) -> None:
     changed = {"PYTHONPATH": f"{unfit_torchvision(tmp_path / 'shim')}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     finished = tuner("doctor", "--only", "torch", "--only", "fp32", "--json", folder=tmp_path, **changed)
@@ -96,6 +97,7 @@ def test_torchvision_without_its_operators_is_a_failure_with_its_fix(tmp_path: P
     assert (found["fp32"].status, found["fp32"].said) == ("skipped", "needs torch, which failed")
 
 
+@pytest.mark.slow
 def test_torchvision_of_another_release_is_a_failure_with_its_fix(tmp_path: Path) -> None:
     changed = {"PYTHONPATH": f"{of_another_release(tmp_path / 'shim')}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     finished = tuner("doctor", "--only", "torch", "--json", folder=tmp_path, **changed)
@@ -106,6 +108,7 @@ def test_torchvision_of_another_release_is_a_failure_with_its_fix(tmp_path: Path
 
 
 @needs_mounts
+@pytest.mark.slow
 def test_a_full_disk_is_a_failure_with_its_fix(tmp_path: Path) -> None:
     full = tmp_path / "full"
     full.mkdir()

@@ -52,6 +52,7 @@ def test_every_kind_fits_every_screen(
     visit.page.context.close()
 
 
+@pytest.mark.slow
 def test_long_names_fit_a_phone(browser: Any, reports: dict[str, str]) -> None:
     visit = opened(browser, reports["long_unicode"], width=390)
     importance = visit.page.locator("#plot-importance")
@@ -109,6 +110,7 @@ def test_a_search_that_saved_no_epoch_has_no_figure_of_that(reports: dict[str, s
     assert 'id="plot-savings"' in Path(reports["sixty_conditional"]).read_text()
 
 
+@pytest.mark.slow
 def test_no_word_of_the_table_is_broken(browser: Any, reports: dict[str, str]) -> None:
     visit = opened(browser, reports["sixty_conditional"], width=820)
     lines = (
@@ -166,6 +168,7 @@ def test_the_still_picture_of_sixty_trials_is_small(reports: dict[str, str]) -> 
     assert 1000 < len(picture) < 30_000
 
 
+@pytest.mark.slow
 def test_a_browser_that_can_not_unpack_shows_tables(browser: Any, reports: dict[str, str]) -> None:
     context = browser.new_context(viewport={"width": 1400, "height": 900})
     page = context.new_page()

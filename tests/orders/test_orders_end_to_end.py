@@ -128,6 +128,7 @@ def test_a_search_takes_every_order_while_it_runs(tmp_path: Path) -> None:
         run.stop()
 
 
+@pytest.mark.slow
 def test_epochs_of_ten_minutes_are_not_waited_for(tmp_path: Path) -> None:
     process = started(tmp_path, LONG_EPOCHS, reports=0)
     wait_for(lambda: trials_started(tmp_path) >= 2)

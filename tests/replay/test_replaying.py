@@ -226,6 +226,7 @@ def test_the_text_that_the_trial_was_trained_with_counts_not_what_the_file_says_
     assert found.equal
 
 
+@pytest.mark.slow
 def test_other_threads_are_listed(tmp_path: Path) -> None:
     run = searched(tmp_path / "run", plain())
     found, plan = replayed(run, "0", tmp_path / "again", cpus=2)
@@ -236,6 +237,7 @@ def test_other_threads_are_listed(tmp_path: Path) -> None:
 # How it was trained
 
 
+@pytest.mark.slow
 def test_smaller_micro_batches_and_other_threads_begin_at_the_epoch_at_which_they_began(tmp_path: Path) -> None:
     run = searched(tmp_path / "run", plain())
     trial = run.trial("0")
@@ -390,6 +392,7 @@ def test_a_replay_in_a_process_of_its_own_writes_what_it_is_asked_for(tmp_path: 
     assert [row["val_loss"] for row in written["epochs"]] == [epoch.recorded for epoch in found.epochs]
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_an_error_in_a_sentence(tmp_path: Path) -> None:
     run = searched(tmp_path / "run", text('{"x": 0.5}', body=FUNCTION))
     for event in run.events:

@@ -86,6 +86,7 @@ def test_a_search_that_has_not_ended_can_be_exported(tmp_path: Path, reports: in
     )
 
 
+@pytest.mark.slow
 def test_the_dashboard_serves_it(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("optuna_dashboard")
     export(run, "optuna", tmp_path / "study.db")

@@ -106,7 +106,7 @@ def test_the_summary_has_the_table_the_plots_the_report_and_the_winner(run: Run,
 
 
 def test_a_resumed_search_goes_on_in_the_same_runs_and_tells_nothing_twice(tmp_path: Path) -> None:
-    budget = Budget(trials=5, max_epochs=9)
+    budget = Budget(trials=2, max_epochs=9)
     whole = simulated(tmp_path / "study" / "run", scheduler=NoEarlyStopping(), budget=budget)
     lines = whole.folder.read("events/000001.jsonl").splitlines(keepends=True)
     (Path(whole.path) / "events/000001.jsonl").write_bytes(b"".join(lines[: len(lines) // 2]))

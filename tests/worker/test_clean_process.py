@@ -53,6 +53,7 @@ def test_torch_is_as_in_a_new_process() -> None:
         assert torch.is_grad_enabled()
 
 
+@pytest.mark.slow
 def test_torch_that_is_imported_inside_for_the_first_time_is_set_up_the_same() -> None:
     program = """
 import sys

@@ -362,8 +362,10 @@ def test_in_a_browser_stale_data_says_so_until_the_server_is_there_again(tmp_pat
     [
         ("/", 390, "dark"),
         ("/studies/1", 1400, "light"),
-        ("/compare?study=1&study=2", 390, "light"),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in [("/", 1400, "light"), ("/studies/1", 390, "dark")]),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in [("/", 1400, "light"), ("/studies/1", 390, "dark"), ("/compare?study=1&study=2", 390, "light")]
+        ),
     ],
 )
 def test_in_a_browser_axe_finds_nothing_and_nothing_is_cut_off(

@@ -83,6 +83,7 @@ MARKED = """async () => {
 }"""
 
 
+@pytest.mark.slow
 def test_rows_that_stay_are_not_moved_and_what_is_marked_stays_marked(served: Served, browser: Any) -> None:
     page, complaints = logged_in(browser, served, "anne")
     assert page.evaluate(ROWS) == ["c a HR b", True, 1, ["c"]]
@@ -143,6 +144,7 @@ def test_a_part_that_is_refused_leaves_the_others(served: Served, tmp_path: Path
     page.context.close()
 
 
+@pytest.mark.slow
 def test_a_request_that_fails_is_said(served: Served, study: int, browser: Any) -> None:
     page, _ = logged_in(browser, served, "anne", f"/studies/{study}")
     page.wait_for_selector("#trials tbody a")
@@ -178,6 +180,7 @@ def test_the_panel_shows_the_trial_that_was_asked_for_last(served: Served, study
     page.context.close()
 
 
+@pytest.mark.slow
 def test_a_trial_that_could_not_be_read_is_opened_by_the_next_click(served: Served, study: int, browser: Any) -> None:
     page, _ = logged_in(browser, served, "anne", f"/studies/{study}")
     link = page.locator("#trials tbody a").first
@@ -212,6 +215,7 @@ def test_a_link_to_a_trial_outlasts_a_login_and_waits_for_the_trial(served: Serv
 @pytest.mark.parametrize(
     "elsewhere", ["https://elsewhere.invalid/", "//elsewhere.invalid/", "\\\\elsewhere.invalid", "http://"]
 )
+@pytest.mark.slow
 def test_a_login_leads_nowhere_else(served: Served, browser: Any, elsewhere: str) -> None:
     page, _ = opened(browser)
     page.goto(f"{served.url}/login")
@@ -224,6 +228,7 @@ def test_a_login_leads_nowhere_else(served: Served, browser: Any, elsewhere: str
     page.context.close()
 
 
+@pytest.mark.slow
 def test_the_panel_closes_by_a_click_beside_it_and_not_by_marking_text(
     served: Served, study: int, browser: Any
 ) -> None:
@@ -246,6 +251,7 @@ def test_the_panel_closes_by_a_click_beside_it_and_not_by_marking_text(
     page.context.close()
 
 
+@pytest.mark.slow
 def test_long_values_fit_a_phone(served: Served, tmp_path: Path, browser: Any) -> None:
     run = a_run(tmp_path, start_from=[{"lr": 0.01, "kind": "b", "depth": 1, "momentum": 0.1, "width": 16}])
     study = served.study("anne", State.RUNNING, run)
@@ -272,6 +278,7 @@ def test_a_comparison_is_live_and_one_that_cannot_be_made_says_why(
     page.context.close()
 
 
+@pytest.mark.slow
 def test_a_page_is_read_again_while_only_others_have_news(served: Served, browser: Any) -> None:
     waiting = served.study("anne", State.QUEUED)
     page, _ = opened(browser)

@@ -19,7 +19,7 @@ SMALL = [
     ("resnet18", 28, 1, {"batch_size": 64}),
     ("resnet18", 32, 3, {"batch_size": 32, "optimizer": "sgd", "ema_decay": 0.99, "clip_norm": 1.0}),
     ("resnet18", 48, 3, {"batch_size": 256, "finetune": "head", "flip": 0.5}),
-    ("resnet50", 32, 3, {"batch_size": 8}),
+    pytest.param("resnet50", 32, 3, {"batch_size": 8}, marks=pytest.mark.slow),
 ]
 LARGE = [
     ("resnet18", 32, 3, {"batch_size": 512}),
