@@ -41,7 +41,7 @@ def test_a_folder_becomes_a_study_that_passes_check_and_minutes_that_are_too_few
     photos(here / "my photos")
     (here / "my photos" / "cat" / "broken.jpg").write_bytes(b"no image")
     monkeypatch.setattr(drafting, "PROBE_SECONDS", 0.2)
-    arguments = ("init", "my photos", "--minutes", "0.1", "--weights", "none", "--models", "squeezenet1_1")
+    arguments = ("init", "my photos", "--minutes", "0.1", "--weights", "none", "--models", "shufflenet_v2_x0_5")
     code, out, err = run_main(capsys, *arguments)
     assert code == 0, err
     assert "data: 24 image files of 2 classes; all of 40 x 30 pixels; 24 RGB" in out
@@ -75,7 +75,7 @@ def test_it_is_told_as_json_and_may_replace_a_file(
     monkeypatch.chdir(tmp_path)
     photos(tmp_path / "my photos")
     Path("study.py").write_text("mine")
-    arguments = ("init", "my photos", "--minutes", "2", "--weights", "none", "--models", "squeezenet1_1")
+    arguments = ("init", "my photos", "--minutes", "2", "--weights", "none", "--models", "shufflenet_v2_x0_5")
     code, out, _ = run_main(capsys, *arguments, "--force", "--json", "-o", "study.py")
     told = json.loads(out)
     assert (code, told["file"], told["data"]["classes"]) == (
@@ -83,7 +83,7 @@ def test_it_is_told_as_json_and_may_replace_a_file(
         "study.py",
         {"cat": {"train": 12}, "dog": {"train": 12}},
     )
-    assert [each["model"] for each in told["models"]] == ["squeezenet1_1"]
+    assert [each["model"] for each in told["models"]] == ["shufflenet_v2_x0_5"]
     assert all(each["reason"] for each in told["settings"])
     assert told["cost"]["minutes"]["middle"] > 0
     assert load_study("study.py").name == "my-photos"

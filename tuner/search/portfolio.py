@@ -79,7 +79,10 @@ class Portfolio:
 
     def points(self, configs: Sequence[Mapping[str, Any]]) -> Floats:
         """Configurations [n], of any space, as points [n, columns], in units of the kernel's lengths."""
-        units = np.array([self.space.encode(moved_inside(self.space, config)) for config in configs])
+        return self._points([moved_inside(self.space, config) for config in configs])
+
+    def _points(self, configs: Sequence[Config]) -> Floats:
+        units = np.array([self.space.encode(config) for config in configs])
         return np.asarray(Features(self.space).points(units) / columns_of(self.space, self.kernel.lengths))
 
     def expected(self, configs: Sequence[Mapping[str, Any]], kinds: Collection[str]) -> Floats:
@@ -87,7 +90,7 @@ class Portfolio:
         from tuner.search.gaussian_process import matern  # loads scipy
         from tuner.search.linear_algebra import cho_factor, cho_solve
 
-        kernel, known = self.kernel, self.points(self.configs)
+        kernel, known = self.kernel, self._points(self.configs)
         same = self.study[:, None] == self.study
         covariance = matern(known, known) * (kernel.shared + kernel.own * same) + kernel.noise * np.eye(len(known))
         middle = float(self.regrets.mean())
