@@ -55,6 +55,8 @@ def reports(search: Search) -> list[tuple[str, int]]:
         (3, {}, r"^a report needs the study's metric 'loss', got nothing"),
         (3, "good", r"^the study's metric needs a number, got loss='good'; report a float$"),
         (3, None, r"^the study's metric needs a number, got loss=None"),
+        (3, True, r"^the study's metric needs a number, got loss=True; report a float$"),
+        (3, np.bool_(True), r"^the study's metric needs a number, got loss=(np\.)?True(_)?; report a float$"),
         (3, np.ones(2), r"^the study's metric needs a number, got loss=array"),
         (3, {"loss": 0.5, 1: 2}, r"^metrics have names, got \{'loss': 0.5, 1: 2\}"),
     ],

@@ -7,6 +7,7 @@ import pytest
 
 from tests.loop.simulation import build, drive, events_of, parabola, study
 from tuner import ASHA, Budget, Grid, HyperBand, HyperOpt, NoEarlyStopping, Random, choice, randint, uniform
+from tuner.errors import shown
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import Event
 from tuner.history.records import saved_epochs
@@ -140,6 +141,16 @@ def test_nan_is_a_diverged_trial_and_never_reaches_the_search_algorithm(tmp_path
     assert failed[0].epochs[1].metrics == {"loss": None}
 
 
+def test_a_number_too_large_for_a_float_is_a_diverged_trial_with_a_short_message(tmp_path: Path) -> None:
+    loop = build(study(), tmp_path)
+    start = loop.next_action()
+    assert start is not None
+    assert loop.report(start.trial, 1, {"loss": 10**400}) is Decision.STOP
+    trial = loop.record.trials[start.trial]
+    assert (trial.cause, trial.message) == ("diverged", f"loss = {shown(10**400)}")
+    assert len(trial.message or "") < 310
+
+
 @pytest.mark.parametrize(
     ("metrics", "message"),
     [
@@ -149,6 +160,8 @@ def test_nan_is_a_diverged_trial_and_never_reaches_the_search_algorithm(tmp_path
         ),
         ({"loss": "low"}, "the study's metric needs a number, got loss='low'; report a float"),
         ({"loss": None}, "the study's metric needs a number, got loss=None; report a float"),
+        ({"loss": True}, "the study's metric needs a number, got loss=True; report a float"),
+        ({"loss": "low" * 999}, f"the study's metric needs a number, got loss={shown('low' * 999)}; report a float"),
     ],
 )
 def test_a_report_without_a_number_for_the_metric_fails_the_trial(

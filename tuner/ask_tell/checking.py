@@ -13,6 +13,7 @@ from tuner.ask_tell.trial import AskedTrial
 from tuner.errors import ReportError, shown
 from tuner.history.events import plain
 from tuner.history.records import RunRecord, TrialRecord
+from tuner.loop.metric import as_python, flaw_of
 
 CAUSES = ("error", "out_of_memory", "diverged")
 
@@ -30,7 +31,7 @@ def known_trial(record: RunRecord, trial: AskedTrial | str) -> TrialRecord:
 
 def checked_epoch(epoch: object) -> int:
     """The epoch, a whole number from 1 on, which may be numpy's; raises ReportError for anything else."""
-    number = _as_python(epoch)
+    number = as_python(epoch)
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise ReportError(f"an epoch is a whole number of at least 1, got {shown(epoch)}; count epochs from 1")
     return number
@@ -50,9 +51,9 @@ def checked_metrics(value: object, metric: str) -> dict[str, Any]:
         raise ReportError(
             f"a report needs the study's metric {metric!r}, got {names}; report it, or change the study's metric="
         )
-    number = _as_python(given[metric])
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        raise ReportError(f"the study's metric needs a number, got {metric}={shown(given[metric])}; report a float")
+    flaw = flaw_of(metric, given[metric])
+    if flaw is not None:
+        raise ReportError(flaw)
     try:
         metrics: dict[str, Any] = json.loads(json.dumps(given, default=plain))
     except (TypeError, ValueError, RecursionError) as error:
@@ -90,16 +91,6 @@ def existing_folder(folder: str | PathLike[str]) -> Path:
     if not path.is_dir():
         raise ReportError(f"a checkpoint is a folder, got {shown(str(folder))}; write its files into one")
     return path
-
-
-def _as_python(value: object) -> object:
-    item = getattr(value, "item", None)
-    if not callable(item):
-        return value
-    try:
-        return item()
-    except (TypeError, ValueError, RuntimeError):  # an array of several numbers
-        return value
 
 
 def _finite_or_none(value: Any) -> Any:

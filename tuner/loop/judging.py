@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tuner.errors import shown
 from tuner.history.event_lines import finite
 from tuner.history.records import TrialRecord, full_length
 from tuner.loop.limits import Limits
+from tuner.loop.metric import flaw_of
 from tuner.loop.stopping import Stopping
 from tuner.schedule import Decision
 from tuner.search import Proposals
@@ -103,8 +105,9 @@ class Judge:
                 "error",
                 f"a trial must report the study's metric {name!r}, got {reported}; report it, or change metric=",
             )
-        if isinstance(metrics[name], int | float) and not finite(metrics[name]):
-            return "diverged", f"{name} = {metrics[name]}"
+        flaw = flaw_of(name, metrics[name])
+        if flaw is not None:
+            return "error", flaw
         if not finite(metrics[name]):
-            return "error", f"the study's metric needs a number, got {name}={metrics[name]!r}; report a float"
+            return "diverged", f"{name} = {shown(metrics[name])}"
         return None
