@@ -11,6 +11,7 @@ TunerError
 └── TrialError            ends one trial; the search goes on
     ├── TrialDiverged     the loss became NaN or infinite
     ├── TrialLost         its worker can't run it; it goes on elsewhere
+    ├── WorkerBusy        the worker's last trial doesn't end; the next one starts elsewhere
     └── TrialOutOfMemory  the device or the host had too little memory
 
 Messages say the rule, what was got, and the fix, in one line:
@@ -87,6 +88,10 @@ class TrialLost(TrialError):  # noqa: N818
     cause = "lost"
 
 
+class WorkerBusy(TrialError):  # noqa: N818
+    """The code of a worker's last trial doesn't end; the next trial starts on another worker, and has lost nothing."""
+
+
 class TrialOutOfMemory(TrialError):  # noqa: N818
     """Too little memory even for one image; with a `remedy`, too little unless all processes apply that."""
 
@@ -109,7 +114,7 @@ def describe_failure(error: BaseException) -> tuple[str, str, str]:
     if context_is_dead(error):
         line = one_line(str(error).split("\n")[0])
         return "lost" if is_device_fault(error) else "error", f"{type(error).__name__}: {line}; {advice(error)}", trace
-    return "error", f"{type(error).__name__}: {error}", trace
+    return "error", f"{type(error).__name__}: {error}".removesuffix(": "), trace
 
 
 # For messages

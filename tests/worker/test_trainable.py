@@ -1,10 +1,13 @@
-"""What a worker still holds of a trial when it gives memory back: nothing, however the trial ended."""
+"""The end of a trial in its worker: what the driver is told, and what the worker still holds of it."""
 
 import gc
 import json
+import os
+import sys
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
@@ -89,3 +92,112 @@ def test_what_a_function_reported_before_it_returns_by_itself_reaches_the_driver
     assignment = replace(ASSIGNMENT, config={"epochs": 5}, epochs=10**9, save_epochs=[], run_uri=str(tmp_path))
     trainable.perform(cloudpickle.dumps(FunctionTrial(report_and_return)), assignment)
     assert [message["epoch"] for message in told if "epoch" in message] == [1, 2, 3, 4, 5]
+
+
+# What a trial's code does when it is to end, or otherwise than by returning
+
+
+class Interrupted(BaseException):
+    """A library's own, past handlers for Exception."""
+
+
+def swallow_and_return(config: dict[str, Any]) -> None:
+    with suppress(SystemExit):
+        tuner.report(loss=1.0)
+
+
+def fail_in_clean_up(config: dict[str, Any]) -> None:
+    try:
+        tuner.report(loss=1.0)
+    finally:
+        raise RuntimeError("no such service")
+
+
+def exit_otherwise(config: dict[str, Any]) -> None:
+    try:
+        tuner.report(loss=1.0)
+    except SystemExit:
+        sys.exit(3)
+
+
+def report_in_a_thread(config: dict[str, Any]) -> None:
+    with ThreadPoolExecutor() as pool:
+        pool.submit(tuner.report, loss=1.0)
+
+
+def raise_interrupt(config: dict[str, Any]) -> None:
+    raise KeyboardInterrupt
+
+
+def raise_own(config: dict[str, Any]) -> None:
+    raise Interrupted("by its callback")
+
+
+def fork(config: dict[str, Any]) -> None:
+    """Its child goes on as if it were the trial."""
+    child = os.fork()
+    if child:
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        tuner.report(loss=1.0, code=code)
+    elif config["child"] == "reports":
+        tuner.report(loss=2.0)
+    elif config["child"] == "exits":
+        sys.exit(7)
+
+
+def ran(function: Any, tmp_path: Path, **config: Any) -> None:
+    assignment = replace(ASSIGNMENT, config=config, epochs=9, save_epochs=[], run_uri=str(tmp_path))
+    trainable.perform(cloudpickle.dumps(FunctionTrial(function)), assignment)
+
+
+@pytest.mark.parametrize("function", [swallow_and_return, fail_in_clean_up, exit_otherwise, report_in_a_thread])
+def test_a_trial_that_was_ended_tells_nothing_more_whatever_its_code_makes_of_that(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: Any
+) -> None:
+    """Ray would never answer."""
+    told: list[str] = []
+
+    def end(session: WorkerSession, messages: Sequence[Message]) -> None:
+        told.extend(next(iter(json.loads(message.text))) for message in messages)
+        if told[-1] == "epoch":
+            raise SystemExit(0)
+
+    monkeypatch.setattr(WorkerSession, "_deliver", end)
+    with pytest.raises(SystemExit) as ended:
+        ran(function, tmp_path)
+    assert ended.value.code == 0
+    assert told == ["placed", "epoch"]
+    log = "".join(path.read_text() for path in tmp_path.glob("logs/*"))
+    assert ("RuntimeError: no such service" in log) == (function is fail_in_clean_up)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [(raise_interrupt, "KeyboardInterrupt"), (raise_own, "Interrupted: by its callback")],
+)
+def test_a_trial_fails_with_whatever_it_raises(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: Any, message: str
+) -> None:
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        WorkerSession, "_deliver", lambda session, messages: told.extend(json.loads(one.text) for one in messages)
+    )
+    ran(function, tmp_path)
+    failure = told[-1]["failure"]
+    assert (failure["cause"], failure["message"]) == ("error", message)
+    assert function.__name__ in failure["traceback"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize(("child", "code"), [("reports", 1), ("exits", 7), ("returns", 0)])
+def test_a_process_that_the_trial_forks_ends_with_the_trials_code_and_the_trial_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, child: str, code: int
+) -> None:
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        WorkerSession, "_deliver", lambda session, messages: told.extend(json.loads(one.text) for one in messages)
+    )
+    ran(fork, tmp_path, child=child)
+    assert [message["metrics"] for message in told if "epoch" in message] == [{"loss": 1.0, "code": code}]
+    log = "".join(path.read_text() for path in tmp_path.glob("logs/*"))
+    assert ("RuntimeError: tuner.report works in the trial's own process" in log) == (child == "reports")

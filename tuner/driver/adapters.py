@@ -26,6 +26,8 @@ from tuner.driver.autoscaling import bundles_of
 from tuner.driver.host_memory import KilledForMemoryError
 from tuner.driver.leaving import IdleWorkers, Leaving, end_all_workers
 from tuner.driver.packing import share_name
+from tuner.driver.ray_errors import message_of, text_of
+from tuner.driver.unready import Unready
 from tuner.history.attempts import DRAINED
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.logs import add_to_log
@@ -97,7 +99,7 @@ class RaySearch(SearchAlgorithm):  # type: ignore[misc]
     def next_trial(self) -> RayTrial | None:
         """A new Ray trial, or None if no worker is free or there is nothing to do now."""
         self._bridge.look_around()
-        start = self._bridge.loop.next_action()
+        start = self._bridge.unready.next() or self._bridge.loop.next_action()
         return None if start is None else self._bridge.create(start, self._experiment)
 
     def is_finished(self) -> bool:
@@ -198,15 +200,17 @@ class RayCallback(Callback):  # type: ignore[misc]
             return
         error, loop = trial.last_error, self._bridge.loop
         self._bridge.expect_no_more(trial.ours)
+        if self._bridge.unready.take(self._bridge.controller, trial):
+            return
         stacks = take_stacks(self._bridge.folder, trial.ours)
         if stacks and isinstance(error, RayActorError):
             add_to_log(self._bridge.folder, trial.ours, stacks)
             loop.lost(trial.ours, HUNG, hung_message(loop.study.failures.hung_minutes), stacks)
         elif isinstance(error, RayActorError):
             cause = "out_of_memory" if isinstance(error, KilledForMemoryError) else "lost"
-            loop.lost(trial.ours, cause, _first_line(error))
+            loop.lost(trial.ours, cause, message_of(error))
         else:
-            loop.failed(trial.ours, "error", _first_line(error), str(error))
+            loop.failed(trial.ours, "error", message_of(error), text_of(error))
 
 
 @dataclass
@@ -230,13 +234,14 @@ class Bridge:
         self._current: dict[str, RayTrial] = {}
         self._stays: dict[str, int] = {}
         self._noticed: set[str] = set()
+        self.unready = Unready(self.loop)
         self._coming: dict[str, int] = {}
         self.loop.announced = self._coming.keys()
         self._looked = 0.0
         self.folder = open_folder(self.run_uri)
         self._checkpoints = CheckpointStore(self.folder)
         self._leaving, self._idle = Leaving(), IdleWorkers()
-        self._controller: Any = None
+        self.controller: Any = None  # Ray's
 
     def is_current(self, trial: RayTrial) -> bool:
         """Whether it is the newest stay of its trial: messages of an older one are ignored."""
@@ -260,7 +265,7 @@ class Bridge:
 
         Raises SearchLeft if an order ends the search.
         """
-        self._controller = controller
+        self.controller = controller
         if self.joined:
             self._idle.end(controller)
         if self.orders is None:
@@ -282,10 +287,10 @@ class Bridge:
 
     def end_workers(self) -> None:
         """After a search that was left while trials ran: kill their workers, and free what these held."""
-        if self._controller is None:
+        if self.controller is None:
             return
         try:
-            end_all_workers(self._controller)
+            end_all_workers(self.controller)
         except Exception:  # Ray is ending as well
             _log.debug("workers could not be ended cleanly", exc_info=True)
 
@@ -319,12 +324,12 @@ class Bridge:
         self._coming.pop(trial, None)
 
     def _note_ends(self) -> None:
-        """Ray silently ends a trial if a worker can't be reused because its last trial doesn't end."""
+        """Ray silently ends a trial if a worker can't be reused."""
         for ours in sorted(self.loop.running):
             trial = self._current[ours]
-            if trial.status in (RayTrialBase.ERROR, RayTrialBase.TERMINATED):
+            if trial.status in (RayTrialBase.ERROR, RayTrialBase.TERMINATED) and trial not in self.unready:
                 self.expect_no_more(ours)
-                self.loop.lost(ours, "lost", _first_line(trial.last_error))
+                self.loop.lost(ours, "lost", message_of(trial.last_error))
 
     def _note_saves(self) -> None:
         """Note checkpoints that were still being written when their trial's last report came."""
@@ -350,6 +355,7 @@ class Bridge:
             max_failures=0,
         )
         trial.ours = start.trial
+        self.unready.note(start)
         self._current[start.trial] = trial
         return trial
 
@@ -389,8 +395,3 @@ class Bridge:
             return ray.tune.PlacementGroupFactory([{"CPU": cpus, share_name(place.device): gpus}])
         bundles, strategy = bundles_of(self.resources)
         return ray.tune.PlacementGroupFactory(bundles, strategy=strategy)
-
-
-def _first_line(error: BaseException | None) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

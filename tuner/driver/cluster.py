@@ -35,7 +35,6 @@ from tuner.machine import Machine, this_machine
 from tuner.resources import ACCELERATOR, Resources
 from tuner.study import Study
 from tuner.temporary import sweep
-from tuner.worker.assignment import THREAD_TIMEOUT
 from tuner.worker.begin import no_collecting
 from tuner.worker.code import runtime_environment
 from tuner.worker.implementation import implementation_of
@@ -54,7 +53,6 @@ _ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
-    THREAD_TIMEOUT[0]: THREAD_TIMEOUT[1],
     "TUNE_GLOBAL_CHECKPOINT_S": "300",  # Ray's snapshot is a by-product: the events are what a run resumes from
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "TUNE_RESULT_BUFFER_LENGTH": "1",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from tuner.errors import describe_failure
 from tuner.replay.stays import Stay
 from tuner.trial import Trial
 from tuner.worker.clean_process import clean_process
+from tuner.worker.forking import no_forked_process
 from tuner.worker.implementation import implementation_of
 from tuner.worker.reporting import WRITER, WorkerSession
 from tuner.worker.sending import Message
@@ -21,8 +21,8 @@ SECONDS_FOR_WRITING = 600.0
 Tell = Callable[[dict[str, Any]], None]
 
 
-class StayOver(BaseException):
-    """Leaves the trial's code at the end of a stay, as Ray's SystemExit does: past its handlers for Exception."""
+class StayOver(SystemExit):
+    """Leaves the trial's code at the end of a stay, as Ray's SystemExit does."""
 
 
 class ReplaySession(WorkerSession):
@@ -33,6 +33,9 @@ class ReplaySession(WorkerSession):
     def __init__(self, stay: Stay, tell: Tell) -> None:
         super().__init__(stay.assignment)
         self._until, self._tell = stay.until, tell
+
+    def ignored(self) -> None:
+        """The trial's code goes on after the end of the stay: it leaves it again at each report."""
 
     def _deliver(self, messages: Sequence[Message]) -> None:
         """Convert metrics to what a run's events have: plain JSON, without NaN."""
@@ -51,7 +54,7 @@ def train(trial: Trial, stays: Sequence[Stay], folder: str, tell: Tell) -> None:
     try:
         for stay in stays:
             _train_one(trial, Stay(replace(stay.assignment, run_uri=folder), stay.until), tell)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         tell({"failure": describe_failure(error)[1]})
 
 
@@ -61,8 +64,11 @@ def _train_one(trial: Trial, stay: Stay, tell: Tell) -> None:
         worker = ReplaySession(stay, tell)
         try:
             worker.watch.start()
-            with session.activate(worker), suppress(StayOver):
+            with session.activate(worker), no_forked_process():
                 implementation_of(trial).train(trial, assignment, worker)
+        except BaseException:
+            if not worker.stopped:  # otherwise the stay is over, whatever the trial's code makes of that
+                raise
         finally:
             worker.watch.stop()
             WRITER.flush(SECONDS_FOR_WRITING)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 REPORT = "tuner_report"  # the only key of a worker's reports to Ray
-THREAD_TIMEOUT = ("TUNE_FUNCTION_THREAD_TIMEOUT_S", "120")  # clean-up that takes longer hangs a worker that is reused
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -20,6 +21,7 @@ from tuner.storage.locations import no_space, open_folder
 from tuner.temporary import OwnedFolder
 from tuner.worker.assignment import REPORT, Assignment
 from tuner.worker.draining import DrainWatch
+from tuner.worker.ending import CATCHES, LAST
 from tuner.worker.hanging import HangWatch
 from tuner.worker.output import NO_OUTPUT, Output
 from tuner.worker.saving import BackgroundWriter, unwritten
@@ -145,6 +147,18 @@ class WorkerSession:
         """Tell the driver that the trial has failed, after its output was written to the log."""
         self.output.flush()
         self._sender.send(_text({"failure": {"cause": cause, "message": message, "traceback": trace}}))
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the driver has ended the trial here."""
+        return self._sender.stopped
+
+    def ignored(self) -> None:
+        """The trial's code goes on though the driver has ended the trial here: this worker is of no use any more."""
+        self.watch.stop()
+        print(f"trial {self._assignment.trial} was ended, and its code goes on; {CATCHES}", file=sys.stderr)
+        self.output.flush()
+        LAST.hold()
 
     def flush(self) -> None:
         """Wait until the driver has answered all reports; called when the trial's code has returned."""

@@ -47,13 +47,13 @@ class Sender:
         self._since: float | None = None  # when the oldest unanswered message was given
         self._sending = self._closed = False
         self._answered = 0.0
-        self._ended: BaseException | None = None
+        self._ended: BaseException | None = None  # what ended the trial, or failed in sending
         self._thread: threading.Thread | None = None
 
     def send(self, text: str) -> None:
         """Send a message after those that are held, and return when the driver wants the trial to go on.
 
-        Raises whatever ended the trial, now or since the message before.
+        Raises whatever ended the trial, now or before.
         """
         with self._waiting():
             self._take_turn()
@@ -95,6 +95,11 @@ class Sender:
             finally:
                 self._answer()
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the driver has ended the trial here: it takes nothing more, and everything raises SystemExit."""
+        return isinstance(self._ended, SystemExit)
+
     def close(self) -> None:
         """Send nothing more."""
         with self._changed:
@@ -117,8 +122,12 @@ class Sender:
             self._held.clear()
             self._since = messages[0][0] if messages else None
         now = time.monotonic()
-        if messages:
-            self._send([Message(text, max(0.0, now - given)) for given, text in messages])
+        try:
+            if messages:
+                self._send([Message(text, max(0.0, now - given)) for given, text in messages])
+        except SystemExit as ended:  # also if the trial's code catches it
+            self._ended = ended
+            raise
 
     def _answer(self) -> None:
         with self._changed:

@@ -20,9 +20,11 @@ from tuner.device_errors import context_is_dead, dead_context
 from tuner.errors import TrialLost, describe_error, describe_failure
 from tuner.history.placement import Placement
 from tuner.trial import Trial
-from tuner.worker.assignment import THREAD_TIMEOUT, Assignment
+from tuner.worker.assignment import Assignment
 from tuner.worker.clean_process import clean_process
 from tuner.worker.code import extend_import_path
+from tuner.worker.ending import LAST
+from tuner.worker.forking import no_forked_process
 from tuner.worker.implementation import implementation_of
 from tuner.worker.output import captured
 from tuner.worker.pickling import pickle_trial, received
@@ -38,13 +40,17 @@ def make_trainable(trial: Trial) -> type[tune.Trainable]:
 
     def run_trial(assignment: dict[str, Any]) -> None:
         extend_import_path(import_path)
-        os.environ.setdefault(*THREAD_TIMEOUT)  # which nodes of a joined cluster don't have from the driver
         told = Assignment(**assignment | {"config": received(assignment["config"])})
         if told.device is not None:  # before CUDA is initialised; a worker stays with its GPU
             os.environ["CUDA_VISIBLE_DEVICES"] = told.device
         perform(pickled, told)
 
     class TrialRunner(wrap_function(run_trial)):  # type: ignore[misc]
+        def reset_config(self, new_config: dict[str, Any]) -> bool:
+            """Called before the next trial begins; raises WorkerBusy if the code of the last one doesn't end."""
+            end_last_trial()
+            return bool(super().reset_config(new_config))
+
         def cleanup(self) -> None:
             """Called before the process ends, which may be while a checkpoint is still being written."""
             try:
@@ -60,11 +66,17 @@ def finish_writing() -> None:
     WRITER.flush(SECONDS_FOR_WRITING)
 
 
+def end_last_trial() -> None:
+    """Tell the code of the last trial that it has ended, and wait for that. Raises WorkerBusy if it goes on."""
+    LAST.end(ray_session.get_session())
+
+
 def perform(pickled: bytes, assignment: Assignment) -> None:
     """Run one trial; its failure is reported and not raised, so that the worker can be used again.
 
     But if the process can't use its GPU any more, the exception ends it, and Ray starts another.
     """
+    LAST.begin(assignment.trial)
     with clean_process(seed=assignment.seed, threads=max(1, int(assignment.cpus)), gpu_share=assignment.gpus):
         placement = placement_here(assignment)
         opening = f"trial {assignment.trial} {_verb(assignment)} on {placement.described}"
@@ -77,14 +89,14 @@ def _perform(pickled: bytes, assignment: Assignment, worker: WorkerSession, plac
         worker.watch.start()
         worker.placed(placement)
         _check_context()
-        with session.activate(worker):
+        with session.activate(worker), no_forked_process():
             trial = cloudpickle.loads(pickled)
             implementation_of(trial).train(trial, assignment, worker)
         worker.flush()
-    except (Exception, SystemExit) as error:
-        if isinstance(error, SystemExit) and _comes_from_ray(error):  # the search wants the trial to stop
-            traceback.clear_frames(error.__traceback__)  # they hold the trial's network and optimizer
-            raise
+    except BaseException as error:  # KeyboardInterrupt, too: the worker's own signals don't reach this thread
+        if worker.stopped or _comes_from_ray(error):  # the search wants the trial to stop
+            _let_go(error)
+            raise SystemExit(0) from None
         worker.watch.stop()
         finish_writing()  # before the driver gives the trial to another worker
         worker.fail(*describe_failure(error))
@@ -92,6 +104,16 @@ def _perform(pickled: bytes, assignment: Assignment, worker: WorkerSession, plac
             raise
     finally:
         worker.close()
+
+
+def _let_go(error: BaseException) -> None:
+    """Print an error of the clean-up, for the trial's log, and clear frames: they hold network and optimizer."""
+    if not isinstance(error, SystemExit):
+        traceback.print_exception(error)
+    found: BaseException | None = error
+    while found is not None:
+        traceback.clear_frames(found.__traceback__)
+        found = found.__context__
 
 
 def _verb(assignment: Assignment) -> str:
@@ -105,7 +127,9 @@ def _check_context() -> None:
         raise TrialLost(f"an earlier trial left its worker's GPU unusable ({describe_error(error)})") from error
 
 
-def _comes_from_ray(error: SystemExit) -> bool:
-    """Whether it was raised in Ray's own `report`, called by us or by the user's code."""
+def _comes_from_ray(error: BaseException) -> bool:
+    """Whether it is the SystemExit of Ray's own `report`, called by the user's code."""
+    if not isinstance(error, SystemExit):
+        return False
     frames = list(traceback.walk_tb(error.__traceback__))
     return bool(frames) and frames[-1][0].f_globals is vars(ray_session)

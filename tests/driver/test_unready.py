@@ -1,0 +1,67 @@
+"""A trial whose worker was not ready for it begins on another one, and has lost nothing."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.exceptions import RayActorError, RayTaskError
+
+from tests.loop.simulation import build, study
+from tuner.driver.adapters import RayTrial
+from tuner.driver.unready import Unready
+from tuner.errors import WorkerBusy
+from tuner.loop.queue import Start
+from tuner.loop.search_loop import SearchLoop
+
+Way = tuple[SearchLoop, Start, RayTrial, Any]
+
+
+@pytest.fixture
+def way(tmp_path: Path) -> Way:
+    """A trial that the loop has started, on its way to a used worker."""
+    loop = build(study(), tmp_path)
+    start = loop.next_action()
+    assert start is not None
+    trial = RayTrial.__new__(RayTrial)
+    trial.ours, trial.trial_id = start.trial, start.trial
+    staged = {trial}
+    controller = SimpleNamespace(
+        _resetting_trials={trial}, _staged_trials=staged, _unstage_trial_with_resources=staged.discard
+    )
+    return loop, start, trial, controller
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RayTaskError("reset", "Ray's text", WorkerBusy("its code went on")), "its code went on"),
+        (RayActorError(), "a worker died before trial 00000 began there, so the trial begins on another one"),
+    ],
+)
+def test_it_begins_again_and_the_user_is_told_why(way: Way, error: BaseException, told: str) -> None:
+    loop, start, trial, controller = way
+    unready = Unready(loop)
+    unready.note(start)
+    trial.last_error = error
+    assert unready.take(controller, trial)
+    assert trial in unready
+    assert (controller._resetting_trials, controller._staged_trials) == (set(), set())
+    assert unready.next() == start
+    assert unready.next() is None
+    assert trial not in unready
+    assert loop.running == {start.trial}
+    assert loop.record.trials[start.trial].losses == 0
+    assert loop.record.notices[-1] == told
+
+
+def test_it_does_not_begin_again_if_it_had_begun_or_was_ended_meanwhile(way: Way) -> None:
+    loop, start, trial, controller = way
+    unready = Unready(loop)
+    unready.note(start)
+    trial.last_error = RayActorError()
+    assert not unready.take(None, trial)
+    assert unready.take(controller, trial)
+    assert not unready.take(controller, trial)  # Ray forgot it: a failure from now on is its own
+    loop.end_by_order(start.trial)
+    assert unready.next() is None

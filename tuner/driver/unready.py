@@ -1,0 +1,59 @@
+"""Trials that Ray gave to a used worker which was not ready: the code of its last trial goes on, or it has died.
+
+Such a trial begins on another worker. For the loop it is on its way all the time, so nothing of it is lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ray.exceptions import RayTaskError
+
+from tuner.loop.queue import Start
+from tuner.loop.search_loop import SearchLoop
+
+if TYPE_CHECKING:
+    from ray.tune.execution.tune_controller import TuneController
+
+    from tuner.driver.adapters import RayTrial
+
+
+class Unready:
+    """Trials of the loop that begin again; `in` says whether one of Ray's waits for that."""
+
+    def __init__(self, loop: SearchLoop) -> None:
+        self._loop, self._waiting = loop, list["RayTrial"]()
+        self._starts: dict[str, Start] = {}
+
+    def __contains__(self, trial: RayTrial) -> bool:
+        return trial in self._waiting
+
+    def note(self, start: Start) -> None:
+        """Keep how the loop has started a trial."""
+        self._starts[start.trial] = start
+
+    def take(self, controller: TuneController | None, trial: RayTrial) -> bool:
+        """Whether a trial that failed begins again; the user is then told why."""
+        if controller is None or not _unstage(controller, trial) or trial.ours not in self._loop.running:
+            return False
+        error = trial.last_error
+        died = f"a worker died before trial {trial.ours} began there, so the trial begins on another one"
+        self._loop.notice(str(error.cause) if isinstance(error, RayTaskError) else died)
+        self._waiting.append(trial)
+        return True
+
+    def next(self) -> Start | None:
+        """What a free worker should begin again, unless the search has ended the trial meanwhile."""
+        waiting = [trial for trial in self._waiting if trial.ours in self._loop.running]
+        self._waiting = waiting[1:]
+        return self._starts[waiting[0].ours] if waiting else None
+
+
+def _unstage(controller: TuneController, trial: RayTrial) -> bool:
+    """Whether the trial was on its way to a used worker; Ray, which doesn't expect that this fails, forgets it."""
+    if trial not in controller._resetting_trials:
+        return False
+    controller._resetting_trials.discard(trial)
+    if trial in controller._staged_trials:
+        controller._unstage_trial_with_resources(trial)
+    return True

@@ -1,0 +1,62 @@
+"""The end of a trial's code in a worker that then runs the next trial.
+
+A trial that the search has ended is told so by a SystemExit, which Ray raises in its `report` when the worker gets its
+next trial. A worker whose last trial doesn't end can't run another one, and is replaced.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, NoReturn
+
+from tuner.errors import WorkerBusy
+
+if TYPE_CHECKING:
+    from ray.train._internal.session import _TrainSession
+
+SECONDS_TO_END = 120.0  # for clean-up after SystemExit
+LOOK_SECONDS = 0.1  # between checks of whether the code goes on
+CATCHES = "it catches SystemExit: write `except Exception:` in place of `except:`"
+
+
+class LastTrial:
+    """The trial whose code this process runs, or ran last."""
+
+    def __init__(self) -> None:
+        self.trial, self._goes_on = "", threading.Event()
+
+    def begin(self, trial: str) -> None:
+        """The code of a trial begins."""
+        self.trial, self._goes_on = trial, threading.Event()
+
+    def hold(self) -> NoReturn:
+        """Hold the calling thread until the process ends, because its code has ignored the end of the trial."""
+        self._goes_on.set()
+        while True:
+            threading.Event().wait()
+
+    def end(self, ray: _TrainSession) -> None:
+        """Tell the trial's code that it has ended, and wait until it returns.
+
+        Raises WorkerBusy, which names the trial, if the code goes on, or takes longer than SECONDS_TO_END.
+        """
+        ray.stop_event.set()
+        ray.continue_lock.release()
+        until = time.monotonic() + SECONDS_TO_END
+        while ray.training_thread.is_alive():
+            if self._goes_on.is_set():
+                raise WorkerBusy(self._went_on("", CATCHES))
+            if time.monotonic() > until:
+                why = "it catches SystemExit, or its clean-up takes longer"
+                raise WorkerBusy(self._went_on(f" for {SECONDS_TO_END:g} seconds", why))
+            ray.training_thread.join(LOOK_SECONDS)
+
+    def _went_on(self, how_long: str, why: str) -> str:
+        return (
+            f"the code of trial {self.trial} went on{how_long} after the trial was ended, so its worker was replaced; "
+            f"{why}"
+        )
+
+
+LAST = LastTrial()  # of this worker process
