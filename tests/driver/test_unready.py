@@ -55,6 +55,24 @@ def test_it_begins_again_and_the_user_is_told_why(way: Way, error: BaseException
     assert loop.record.notices[-1] == told
 
 
+def test_what_it_waited_for_other_trials_is_no_time_of_its_own(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, start, trial, controller = way
+    unready, record = Unready(loop), loop.record.trials[start.trial]
+    clock = [100.0]
+    monkeypatch.setattr("tuner.driver.unready.time.monotonic", lambda: clock[0])
+    unready.note(start)
+    trial.last_error, clock[0] = RayActorError(), 220.0
+    assert unready.take(controller, trial)
+    where = {"host": "here", "pid": 7, "devices": ["1 CPU"], "gpus": []}
+    assert unready.placed(start.trial, waited=3.5, **where) == {**where, "waited": 123.5}
+    assert unready.placed(start.trial, waited=0.3, **where) == where
+    record.running_since = record.entered[-1] = record.started - 200.0
+    before = loop.record.running_seconds()
+    loop.placed(start.trial, **where, waited=123.5)
+    assert record.running_since == record.entered[-1] == pytest.approx(record.started - 76.5)
+    assert loop.record.running_seconds() == pytest.approx(before, abs=5.0)  # the devices were in use all the time
+
+
 def test_it_does_not_begin_again_if_it_had_begun_or_was_ended_meanwhile(way: Way) -> None:
     loop, start, trial, controller = way
     unready = Unready(loop)

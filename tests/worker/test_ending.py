@@ -61,6 +61,8 @@ def test_a_trial_has_time_to_clean_up(last: LastTrial) -> None:
     ray = RaySession(code)
     last.end(ray.start())  # type: ignore[arg-type]
     assert cleaned.is_set()
+    assert last.begin("00004") == pytest.approx(0.5, abs=0.4)  # which the next trial waited
+    assert last.begin("00005") == 0.0
 
 
 def test_a_clean_up_that_takes_too_long_is_not_waited_for(last: LastTrial, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,7 +140,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
     def _take(self, trial: RayTrial, message: dict[str, Any], given: float) -> Decision:
         loop = self._bridge.loop
         if "placed" in message:
-            loop.placed(trial.ours, **message["placed"])
+            loop.placed(trial.ours, **self._bridge.unready.placed(trial.ours, **message["placed"]))
             return Decision.CONTINUE
         if "failure" in message:
             self._fail(trial.ours, **message["failure"])

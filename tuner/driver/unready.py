@@ -5,7 +5,8 @@ Such a trial begins on another worker. For the loop it is on its way all the tim
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 from ray.exceptions import RayTaskError
 
@@ -17,20 +18,28 @@ if TYPE_CHECKING:
 
     from tuner.driver.adapters import RayTrial
 
+LONG_SECONDS = 1.0  # shorter waits are not told of
+
 
 class Unready:
     """Trials of the loop that begin again; `in` says whether one of Ray's waits for that."""
 
     def __init__(self, loop: SearchLoop) -> None:
         self._loop, self._waiting = loop, list["RayTrial"]()
-        self._starts: dict[str, Start] = {}
+        self._starts: dict[str, tuple[Start, float]] = {}  # and when
+        self._waited: dict[str, float] = {}  # seconds
 
     def __contains__(self, trial: RayTrial) -> bool:
         return trial in self._waiting
 
     def note(self, start: Start) -> None:
         """Keep how the loop has started a trial."""
-        self._starts[start.trial] = start
+        self._starts[start.trial] = start, time.monotonic()
+
+    def placed(self, trial: str, *, waited: float, **where: Any) -> dict[str, Any]:
+        """Where a trial has begun, and how many seconds it waited for the end of other trials, if that was long."""
+        waited += self._waited.pop(trial, 0.0)
+        return where | ({"waited": round(waited, 3)} if waited >= LONG_SECONDS else {})
 
     def take(self, controller: TuneController | None, trial: RayTrial) -> bool:
         """Whether a trial that failed begins again; the user is then told why."""
@@ -40,13 +49,15 @@ class Unready:
         died = f"a worker died before trial {trial.ours} began there, so the trial begins on another one"
         self._loop.notice(str(error.cause) if isinstance(error, RayTaskError) else died)
         self._waiting.append(trial)
+        since = time.monotonic() - self._starts[trial.ours][1]
+        self._waited[trial.ours] = self._waited.get(trial.ours, 0.0) + since
         return True
 
     def next(self) -> Start | None:
         """What a free worker should begin again, unless the search has ended the trial meanwhile."""
         waiting = [trial for trial in self._waiting if trial.ours in self._loop.running]
         self._waiting = waiting[1:]
-        return self._starts[waiting[0].ours] if waiting else None
+        return self._starts[waiting[0].ours][0] if waiting else None
 
 
 def _unstage(controller: TuneController, trial: RayTrial) -> bool:

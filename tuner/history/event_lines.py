@@ -210,7 +210,7 @@ _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     "trial_resumed": {"from_epoch": _is_count, **_PLACED},
     "configuration_refused": {"order": _is_text, "repeats": _is_trial},
     "order_obeyed": {"config": _is_mapping, "trials": _are_trials, "seeds": _is_repeats},
-    "trial_placed": {"gpus": _are_texts},
+    "trial_placed": {"gpus": _are_texts, "waited": _is_time},
     "trial_lost": {"cause": _is_text_or_none, "traceback": _is_text_or_none},
     "trial_retried": {"traceback": _is_text_or_none, "alone": _is_bool},
     "epoch_reported": {"ending": _is_ending, "ago": _is_time},

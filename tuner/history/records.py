@@ -280,7 +280,7 @@ class RunRecord(Spent):
 
     def _on_trial_placed(self, event: Event) -> None:
         stay = Placement(event["host"], event["pid"], event["devices"], event.get("gpus", []))
-        self.trials[event["trial"]].stays.append(stay)
+        self._left_seconds += self.trials[event["trial"]].place(stay, event.get("waited", 0.0), event["time"])
 
     def _on_trial_handed(self, event: Event) -> None:
         self.trials[event["trial"]].worker = event["worker"]

@@ -76,6 +76,16 @@ class TrialRecord:
         """Epochs reported so far."""
         return max(self.epochs, default=0)
 
+    def place(self, stay: Placement, waited: float, now: float) -> float:
+        """It begins on a worker; returns the seconds that it waited there for another trial, which aren't its own."""
+        self.stays.append(stay)
+        if self.running_since is None:
+            return 0.0
+        waited = min(waited, max(0.0, now - self.running_since))
+        self.running_since += waited
+        self.entered[-1] += waited
+        return waited
+
     def end_of_epoch(self, reported: float, ago: float) -> float:
         """When an epoch ended that was `reported` so many seconds later. Never before the previous epoch's end,
         although some reports take longer to the driver than others.

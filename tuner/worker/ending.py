@@ -24,11 +24,13 @@ class LastTrial:
     """The trial whose code this process runs, or ran last."""
 
     def __init__(self) -> None:
-        self.trial, self._goes_on = "", threading.Event()
+        self.trial, self._goes_on, self._took = "", threading.Event(), 0.0
 
-    def begin(self, trial: str) -> None:
-        """The code of a trial begins."""
+    def begin(self, trial: str) -> float:
+        """The code of a trial begins; returns how many seconds it waited for the end of the last one's."""
+        took, self._took = self._took, 0.0
         self.trial, self._goes_on = trial, threading.Event()
+        return took
 
     def hold(self) -> NoReturn:
         """Hold the calling thread until the process ends, because its code has ignored the end of the trial."""
@@ -43,14 +45,15 @@ class LastTrial:
         """
         ray.stop_event.set()
         ray.continue_lock.release()
-        until = time.monotonic() + SECONDS_TO_END
+        began = time.monotonic()
         while ray.training_thread.is_alive():
             if self._goes_on.is_set():
                 raise WorkerBusy(self._went_on("", CATCHES))
-            if time.monotonic() > until:
+            if time.monotonic() - began > SECONDS_TO_END:
                 why = "it catches SystemExit, or its clean-up takes longer"
                 raise WorkerBusy(self._went_on(f" for {SECONDS_TO_END:g} seconds", why))
             ray.training_thread.join(LOOK_SECONDS)
+        self._took = time.monotonic() - began
 
     def _went_on(self, how_long: str, why: str) -> str:
         return (

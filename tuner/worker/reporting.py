@@ -139,9 +139,12 @@ class WorkerSession:
             self.output.epoch(found[0][0] + 1)
         return [folder for _, folder in found]
 
-    def placed(self, placement: Placement) -> None:
-        """Tell the driver where the trial runs; returns when the driver wants it to begin."""
-        self._sender.send(_text({"placed": asdict(placement)}))
+    def placed(self, placement: Placement, waited: float) -> None:
+        """Tell the driver where the trial runs, and how many seconds it waited for the last trial there.
+
+        Returns when the driver wants it to begin.
+        """
+        self._sender.send(_text({"placed": asdict(placement) | {"waited": waited}}))
 
     def fail(self, cause: str, message: str, trace: str | None = None) -> None:
         """Tell the driver that the trial has failed, after its output was written to the log."""

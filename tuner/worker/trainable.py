@@ -76,18 +76,20 @@ def perform(pickled: bytes, assignment: Assignment) -> None:
 
     But if the process can't use its GPU any more, the exception ends it, and Ray starts another.
     """
-    LAST.begin(assignment.trial)
+    waited = LAST.begin(assignment.trial)
     with clean_process(seed=assignment.seed, threads=max(1, int(assignment.cpus)), gpu_share=assignment.gpus):
         placement = placement_here(assignment)
         opening = f"trial {assignment.trial} {_verb(assignment)} on {placement.described}"
         with captured(assignment.trial, assignment.run_uri, opening) as output:
-            _perform(pickled, assignment, WorkerSession(assignment, output), placement)
+            _perform(pickled, assignment, WorkerSession(assignment, output), placement, waited)
 
 
-def _perform(pickled: bytes, assignment: Assignment, worker: WorkerSession, placement: Placement) -> None:
+def _perform(
+    pickled: bytes, assignment: Assignment, worker: WorkerSession, placement: Placement, waited: float
+) -> None:
     try:
         worker.watch.start()
-        worker.placed(placement)
+        worker.placed(placement, waited)
         _check_context()
         with session.activate(worker), no_forked_process():
             trial = cloudpickle.loads(pickled)
