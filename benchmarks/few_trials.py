@@ -1,7 +1,8 @@
 """What a search of ten or twenty trials of nine epochs finds, on tasks of four kinds, half of them for the final check.
 
     python benchmarks/few_trials.py --lcbench DIR [--tasks design|check] [--seeds 10] [--first-seed 0]
-        [--kinds lcbench,recorded,surrogate,simulated] [--only default,random] [--long] [--quick]
+        [--kinds lcbench,recorded,surrogate,simulated] [--only default,random] [--exact] [--long]
+        [--quick]
 
 DIR holds LCBench's surrogate with its `simulator.py` (`pip install .[bench]`), as for `search.py`; the tasks are those
 of `few_trials_worlds.py`, which says what is real of them. Two trials at a time; a search sees noisy values. The regret
@@ -31,6 +32,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import choice
+import few_trials_worlds
 import numpy as np
 import search
 from few_trials_variants import VARIANTS
@@ -171,10 +173,13 @@ def main() -> None:
     parser.add_argument("--kinds", type=lambda text: text.split(","))
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(STRATEGIES))
     parser.add_argument("--budgets", type=lambda text: text.split(","), default=list(BUDGETS))
+    parser.add_argument("--exact", action="store_true", help="LCBench's values without noise")
     parser.add_argument("--long", action="store_true", help="1,040 epochs on LCBench")
     parser.add_argument("--quick", action="store_true", help="one task of each kind, two seeds: does it run?")
     options = parser.parse_args()
     os.environ["LCBENCH"], os.environ["OMP_NUM_THREADS"] = str(options.lcbench.resolve()), "1"
+    if options.exact:
+        few_trials_worlds.IMAGES = 10**9
     if options.quick:
         options.seeds, options.only, options.budgets = 2, ["default", "random"], ["10 trials"]
     if options.long:

@@ -32,6 +32,7 @@ from tuner.search.gaussian_process import matern
 from tuner.search.portfolio import Portfolio, read
 from tuner.space import Config, Space
 
+IMAGES = 1000  # by which LCBench's values are as noisy as a share of so many
 EPOCHS = small_tasks.EPOCHS
 CHECKED = ["126025", "126029", "167149", "167184", "168330", "168908", "189354", "189905"]  # of LCBench's 26 others
 CURVES = Path(__file__).with_name("curves.jsonl.xz")
@@ -127,7 +128,7 @@ def lcbench(task: str, *, design: bool) -> World:
         reference = search.lcbench().reference(task)
         return reference["best"] / 100, reference["med"] / 100
 
-    return World(task, "lcbench", design, search.SPACE, 1000, curve, limits)
+    return World(task, "lcbench", design, search.SPACE, IMAGES, curve, limits)
 
 
 # What really trained

@@ -46,13 +46,13 @@ def test_a_folder_becomes_a_study_that_passes_check_and_minutes_that_are_too_few
     assert code == 0, err
     assert "data: 24 image files of 2 classes; all of 40 x 30 pixels; 24 RGB" in out
     assert "left out:\n  cat/broken.jpg (it is no image, or a damaged one)\n" in out
-    assert "squeezenet1_1  random" in out
+    assert "shufflenet_v2_x0_5  random" in out
     assert out.splitlines()[-3:] == [
         "study.py is written; go on with:",
         "python -m tuner run study.py",
         "python -m tuner export runs --to onnx model",
     ]
-    assert err.splitlines()[:2] == ["looking at the images in my photos", "measuring squeezenet1_1"]
+    assert err.splitlines()[:2] == ["looking at the images in my photos", "measuring shufflenet_v2_x0_5"]
     study = load_study("study.py")
     assert (study.name, study.trials, study.budget.hours) == ("my-photos", None, pytest.approx(0.1 / 60, abs=1e-4))
     assert run_main(capsys, "check", "study.py")[0] == 0

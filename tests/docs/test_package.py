@@ -154,6 +154,7 @@ print([main(line.split()) for line in sys.argv[1:]], file=sys.stderr)
 """
 
 
+@pytest.mark.slow
 def test_a_light_install_reads_results(light: Path, folder: Path) -> None:
     verbs = [
         *("runs", "show runs", "show runs --trial 0", "show runs --json", "report runs", "refine runs -o next.py"),
@@ -170,12 +171,14 @@ def test_a_light_install_reads_results(light: Path, folder: Path) -> None:
     assert run(light, "-c", code, folder=folder).stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_a_light_install_reads_results_in_python(light: Path, folder: Path) -> None:
     code = "import tuner; run = tuner.load_run(); figure = run.plot.history(); print(len(run.top(3)), len(figure.data) > 0)"
     finished = run(light, "-c", code, folder=folder)
     assert finished.stdout == "3 True\n", finished.stderr
 
 
+@pytest.mark.slow
 def test_a_light_install_refuses_what_needs_training(light: Path, folder: Path) -> None:
     before = sorted(folder.rglob("*"))
     verbs = ["run study.py", "resume runs", "predict runs image.png", "doctor"]
@@ -193,6 +196,7 @@ def test_a_light_install_refuses_what_needs_training(light: Path, folder: Path) 
 
 
 @pytest.mark.parametrize("call", ["run('study.py')", "resume('runs')", "load_model('runs')"])
+@pytest.mark.slow
 def test_a_light_install_refuses_it_in_python_too(light: Path, folder: Path, call: str) -> None:
     last = run(light, "-c", f"import tuner; tuner.{call}", folder=folder).stderr.splitlines()[-1]
     assert last.startswith("tuner.errors.StudyError: a "), last
@@ -209,12 +213,14 @@ for name in ("geteuid", "getuid", "killpg", "nice", "setsid", "sysconf", "sched_
 """
 
 
+@pytest.mark.slow
 def test_results_are_read_where_python_lacks_what_windows_lacks(light: Path, folder: Path) -> None:
     verbs = ["runs", "show runs", "report runs", "check study.py", "refine runs -o another.py --trust"]
     finished = run(light, "-c", WINDOWS + VERBS, *verbs, folder=folder)
     assert finished.stderr == "[0, 0, 0, 0, 0]\n", finished.stderr
 
 
+@pytest.mark.slow
 def test_code_whose_owner_windows_does_not_show_is_not_run(light: Path, folder: Path) -> None:
     finished = run(light, "-c", WINDOWS + VERBS, "refine runs -o untrusted.py", folder=folder)
     assert "which has an owner that Windows doesn't show; read its study.py, and if you trust it" in finished.stderr

@@ -46,7 +46,7 @@ def without_own(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     # a run of W&B takes a second for each trial
-    budget = Budget(trials=10, max_epochs=9)
+    budget = Budget(trials=7, max_epochs=9)
     run = simulated(tmp_path_factory.mktemp("storage") / "simulated" / "2026-01-31T09-30-00", budget=budget)
     run.folder.write("best/config.json", b"{}")
     (Path(run.path) / "logs").mkdir()

@@ -144,6 +144,7 @@ def test_mistakes_are_a_table_of_images_and_the_winner_an_artifact(sittings: tup
     assert artifact.metadata == {"accuracy": 0.9, "trial": "00001", "epoch": 3, "config": {"x": 1}}
 
 
+@pytest.mark.slow
 def test_a_run_without_any_trial_has_no_empty_panels(tmp_path: Path) -> None:
     run = write(tmp_path / "study" / "run", FIRST[:1], status="failed")
     told(mirror(run, "offline"))

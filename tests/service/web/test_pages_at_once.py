@@ -33,6 +33,7 @@ LISTEN = "document.getElementById('trials-section').addEventListener('focusout',
 SCROLL = "(document.querySelector('#trials .wide').scrollLeft = 40, document.querySelector('#trials .wide').scrollLeft)"
 
 
+@pytest.mark.slow
 def test_who_types_or_reads_keeps_the_place(served: Served, study: int, browser: Any) -> None:
     page, complaints = logged_in(browser, served, "anne", f"/studies/{study}", width=390)
     page.wait_for_selector("#trials tbody a")

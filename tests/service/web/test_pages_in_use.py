@@ -75,6 +75,7 @@ def test_in_a_browser_a_study_that_workers_run_is_marked(served: Served, tmp_pat
 
 
 @needs_browser
+@pytest.mark.slow
 def test_in_a_browser_everything_is_reached_by_keys_and_nothing_moves(
     served: Served, tmp_path: Path, browser: Any
 ) -> None:
