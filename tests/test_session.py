@@ -3,6 +3,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,32 @@ def test_a_trial_that_reports_while_it_is_ended_is_asked_again_and_one_that_has_
         with pytest.raises(SystemExit):
             tuner.report(loss=0.1)
         assert recorder.was_ignored
+
+
+def test_a_pool_whose_reports_are_ended_is_not_taken_for_code_that_goes_on() -> None:
+    ending = Ending(2)
+
+    def train() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            asked = [pool.submit(tuner.report, loss=float(epoch)) for epoch in range(6)]
+            for one in asked:
+                one.result(timeout=20)
+
+    with activate(ending), pytest.raises(SystemExit):
+        train()
+    assert len(ending.reports) == 2
+    assert not ending.was_ignored
+
+
+def test_a_thread_of_a_trial_that_was_ended_is_refused_by_the_next_one() -> None:
+    pool = ThreadPoolExecutor(1)
+    with suppress(SystemExit), activate(Ending(0)):
+        pool.submit(tuner.report, loss=1.0).result(timeout=20)
+    recorder = Recorder()
+    with activate(recorder), pytest.raises(RuntimeError, match="after its end in a thread"):
+        pool.submit(tuner.report, loss=2.0).result(timeout=20)
+    assert recorder.reports == []
+    pool.shutdown()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

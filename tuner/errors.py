@@ -163,6 +163,11 @@ def setting(option: str, value: object = None, name: str | None = None) -> str:
     return (name or option.removeprefix("--").replace("-", "_")) + ("" if value is None else f"={value}")
 
 
+def switched_off(option: str, name: str) -> str:
+    """What is switched off by `--no-history` of a command, by `history=False` of a call."""
+    return f"{name}=False" if _from_python.get() else option
+
+
 def did_you_mean(name: str, known: Iterable[str], spellings: Mapping[str, str] | None = None) -> str:
     """The end of a message about an unknown name; `spellings` are further names of some."""
     names = {known_name: known_name for known_name in known}

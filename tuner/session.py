@@ -48,7 +48,9 @@ class _Activation:
         """Report for the calling thread; if that ends the trial, its main thread ends, too."""
         thread = threading.current_thread()
         if thread in self._told and not _is_exiting():
-            self.session.ignored()
+            if thread is self._main:
+                self.session.ignored()
+            raise SystemExit(0)  # of other threads, pools keep the exception and take the next task
         self._calling.add(thread)
         try:
             with self._reporting:
@@ -66,9 +68,10 @@ class _Activation:
         return bool(self._told)
 
     def leave(self) -> None:
-        """The trial's code is over; from now on nothing is raised in its main thread."""
+        """The trial's code is over; once this returns, nothing is raised in its main thread any more."""
+        self.over = True  # also if SystemExit is raised while this waits
         with self._changing:
-            self.over = True
+            pass
 
     def _end_main(self) -> None:
         """Raise SystemExit in the trial's main thread, unless a call of it raises that anyway."""
@@ -143,7 +146,7 @@ def _activation(call: str) -> _Activation | None:
             f"from it; hand values over, for example by a queue, and call it in the trial's function"
         )
     if found is not None and found.over:
-        if found.stopped:
+        if found.stopped and not any(each.process == os.getpid() for each in _active):  # else it may be a later trial's
             raise SystemExit(0)
         raise RuntimeError(
             f"tuner.{call} works while the trial runs, got a call after its end in a thread that it had started; "

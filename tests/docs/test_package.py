@@ -88,7 +88,6 @@ def run(python: Path, *arguments: str, folder: Path) -> subprocess.CompletedProc
     )
 
 
-@pytest.mark.slow
 def test_the_wheel_has_the_package_and_nothing_else(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}

@@ -138,6 +138,7 @@ def test_functions_with_usual_hyperparameters_start_with_the_portfolio_by_their_
     "changes",
     [
         {"metric": "loss"},
+        {"metric": "accumulated_reward"},
         {"mode": "min", "metric": "accuracy"},
         {"space": {**USUAL, "learning_rate": uniform(-5, -1)}},
         {"space": {"x": uniform(0, 1), "y": uniform(0, 1)}},

@@ -10,7 +10,7 @@ import pytest
 from tuner.errors import StudyError
 from tuner.search import History, Problem, suggested_by_portfolio, usual_names
 from tuner.search.portfolio import Kernel, Portfolio, shipped
-from tuner.space import Config, Space, choice, loguniform, uniform
+from tuner.space import Config, Space, choice, loguniform, randint, uniform
 from tuner.trial.hyperparameters import HYPERPARAMETERS
 
 SPACE = Space(
@@ -151,6 +151,7 @@ def test_usual_hyperparameters_are_known_by_their_names() -> None:
         {"lr": uniform(1, 9), "batch_size": choice([16, 32])},  # a factor
         {"lr": choice(["slow", "fast"]), "batch_size": choice([16, 32])},
         {"lr": loguniform(1e-4, 1e-1), "batch_size": uniform(1000, 4000)},
+        {"lr": loguniform(1e-4, 1e-1), "batch_size": randint(3, 9)},  # powers of two
         {"head": {"lr": loguniform(1e-4, 1e-1)}, "body": {"lr": loguniform(1e-4, 1e-1)}, "bs": choice([16, 32])},
     ],
 )

@@ -50,6 +50,8 @@ class Search:
         seed: replaces the study's own seed
         fixed: hyperparameters that get one value
         history: False ignores earlier runs
+        portfolio: whether to start from what tuner's own studies found; by default, unless the study says otherwise, it
+            does if the space has the usual hyperparameters
         listeners: their `on_event` is called for every event
         notify: web addresses and commands that get messages about the end of the search and new best values
         limits: of `Budget` by their names
@@ -68,11 +70,12 @@ class Search:
         seed: int | None = None,
         fixed: Mapping[str, Any] | None = None,
         history: bool | None = None,
+        portfolio: bool | None = None,
         listeners: Iterable[Listener] = (),
         notify: str | Iterable[str] = (),
         **limits: float | None,
     ) -> None:
-        changes = {"name": name, "seed": seed, "fixed": fixed, "history": history, **limits}
+        changes = {"name": name, "seed": seed, "fixed": fixed, "history": history, "portfolio": portfolio, **limits}
         told = listed(notify)
         with asked_from_python():
             driver = begin(study, changes, storage=storage, concurrency=concurrency, listeners=listeners, notify=told)

@@ -199,9 +199,9 @@ class RayCallback(Callback):  # type: ignore[misc]
         if not self._bridge.is_current(trial):
             return
         error, loop = trial.last_error, self._bridge.loop
-        self._bridge.expect_no_more(trial.ours)
         if self._bridge.unready.take(self._bridge.controller, trial):
             return
+        self._bridge.expect_no_more(trial.ours)
         stacks = take_stacks(self._bridge.folder, trial.ours)
         if stacks and isinstance(error, RayActorError):
             add_to_log(self._bridge.folder, trial.ours, stacks)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tuner.errors import switched_off
 from tuner.history.events import finite
 from tuner.history.records import TrialRecord
 from tuner.loop.portfolio import describe_portfolio, of_portfolio
@@ -130,7 +131,8 @@ def _describe_learned(found: Learned) -> str:
     count = f"{len(found.configs)} configuration{'s' if len(found.configs) > 1 else ''}"
     names = ", ".join(found.studies[:3])
     more = f" and {len(found.studies) - 3} more" if len(found.studies) > 3 else ""
-    return f"starts with {count} learned from earlier runs ({names}{more}); --no-history leaves them out"
+    without = switched_off("--no-history", "history")
+    return f"starts with {count} learned from earlier runs ({names}{more}); {without} leaves them out"
 
 
 def _why_not_told_of(run: Run, study: Study, history: History) -> str | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.errors import switched_off
 from tuner.search import Grid, suggested_by_portfolio, usual_names
 from tuner.space import Config
 from tuner.study import Study
@@ -14,7 +15,8 @@ from tuner.trial import Trial
 MOST = 5  # slightly better than 1 or 3 (benchmarks/small_searches.py)
 PRETRAINED = ("weights",)  # the kind of trials for which no gain is shown (docs/explanation/measured.md)
 METRICS = ("val_accuracy", "val_f1", "val_top5_accuracy")  # what was good for accuracy is good for these
-ACCURACIES = re.compile("acc|f1", re.IGNORECASE)  # such metrics, by the names that functions give them
+# such metrics, by the names that functions give them: val_acc, top5_accuracy, macro_f1
+ACCURACIES = re.compile("(?<![a-z])(acc|accuracy|f1)(?![a-z])", re.IGNORECASE)
 
 
 def of_portfolio(study: Study, *, less: int) -> tuple[Config, ...]:
@@ -39,7 +41,8 @@ def of_portfolio(study: Study, *, less: int) -> tuple[Config, ...]:
 def describe_portfolio(configs: tuple[Config, ...]) -> str:
     """The text of the notice."""
     count = f"{len(configs)} configuration{'s' if len(configs) > 1 else ''}"
-    return f"starts with {count} that did well on other data (tuner's portfolio); --no-portfolio leaves them out"
+    without = switched_off("--no-portfolio", "portfolio")
+    return f"starts with {count} that did well on other data (tuner's portfolio); {without} leaves them out"
 
 
 def _is_accuracy(study: Study, trial: Trial) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tuner.budget import NAMES
 from tuner.errors import RunFolderError
 from tuner.history.events import Event, EventFollower
-from tuner.orders.foresight import all_begun, cut_short, too_few_trials, tried_before, used_up
+from tuner.orders.foresight import all_begun, cut_short, too_few_trials, trials_begun, tried_before, used_up
 from tuner.orders.going_on import going_on_by
 from tuner.orders.inbox import put, waiting, withdraw
 from tuner.orders.order import Order, checked
@@ -181,9 +181,9 @@ def _has_run_all_trials(run: Run) -> bool:
 
 def _trials_with_ordered(run: Run) -> int | None:
     """The total of trials with room for the configurations that wait in the inbox; None if the present one has it."""
-    if not _has_run_all_trials(run):
-        return None
-    return run.record.configurations + sum(isinstance(one, Order) and one.verb == "try" for one in waiting(run.folder))
+    needed = trials_begun(run.record) + sum(order.verb == "try" for order in _orders_that_wait(run))
+    limit = {**run.budget, **_limits_that_wait(run)}.get("trials")
+    return needed if _has_run_all_trials(run) or (limit is not None and needed > limit) else None
 
 
 def _check_driver(run: Run) -> None:
@@ -227,8 +227,13 @@ def foreseen(run: Run, verb: str, arguments: Mapping[str, Any]) -> str | None:
 
 def _limits_that_wait(run: Run) -> dict[str, Any]:
     """The limits that orders in the inbox will set."""
-    try:
-        orders = [order for order in waiting(run.folder) if isinstance(order, Order) and order.verb == "set"]
-    except OSError:
-        return {}
+    orders = [order for order in _orders_that_wait(run) if order.verb == "set"]
     return {name: value for order in orders for name, value in order.arguments.items() if name in NAMES}
+
+
+def _orders_that_wait(run: Run) -> list[Order]:
+    """Those in the inbox; none if it can't be read now."""
+    try:
+        return [order for order in waiting(run.folder) if isinstance(order, Order)]
+    except OSError:
+        return []

@@ -30,7 +30,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # a function's address in memory, 
 class Group:
     """Runs of one study that only differ in their seed, with their names, in the order of their seeds.
 
-    `surplus` says that it has runs left over: another group has the same study with their seeds and further ones.
+    `surplus` says that it has runs left over: another group of several has the same study with their seeds.
     """
 
     name: str
@@ -95,7 +95,7 @@ def grouped(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
         found.setdefault((study, place), []).append((run, name))
     ordered = [sorted(members, key=lambda one: one[0].info.get("seed") or 0) for members in found.values()]
     labels = _labels([[run for run, _ in members] for members in ordered], [members[0][1] for members in ordered])
-    surplus = [len(found[key]) < len(found[key[0], 0]) for key in found]
+    surplus = [place > 0 and len(found[study, 0]) > 1 for study, place in found]
     return [
         Group(label, tuple(run for run, _ in members), is_surplus)
         for label, members, is_surplus in zip(labels, ordered, surplus, strict=True)

@@ -102,13 +102,13 @@ def time_left(record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
 
     It can't be known before the present driver has reported an epoch, after a pause or the end, and if no limit says
     how much is left. It isn't known either while trials are added to an ended search, whose limits don't count; and if
-    a trial stands still, only limits of time say when the search ends. The rest of the search is simulated some tens of
-    times with its own early stopping, see `tuner.results.played`: with starts, epochs as long as in trials so far,
-    trials as good and failures as frequent, idle workers at the end. Few simulations don't show well how much they
-    differ, and the first trials say little about the next ones: both widen the distribution. The report follows, which
-    takes longer if a worker's start took longer, and for images the scoring of the winner. The interval is the 10 % and
-    90 % quantiles: by benchmarks/time_left.py it held at 82 % of the moments of simulated searches and at 75 % of those
-    of real ones.
+    a trial stands still, only limits of time, and of epochs while others go on, say when the search ends. The rest of
+    the search is simulated some tens of times with its own early stopping, see `tuner.results.played`: with starts,
+    epochs as long as in trials so far, trials as good and failures as frequent, idle workers at the end. Few
+    simulations don't show well how much they differ, and the first trials say little about the next ones: both widen
+    the distribution. The report follows, which takes longer if a worker's start took longer, and for images the scoring
+    of the winner. The interval is the 10 % and 90 % quantiles: by benchmarks/time_left.py it held at 82 % of the
+    moments of simulated searches and at 75 % of those of real ones.
     """
     pace = pace_of(record, ahead.workers or 1)
     if pace is None or record.active_since is None:  # no driver works on the run: it has ended, or was paused
@@ -135,13 +135,14 @@ class _Futures:
         self._new = self._known_epoch_seconds()
         still = still_trials(record, now)
         self._some_stand_still, self._all_stand_still = bool(still), len(still) >= max(1, len(running))
+        self._moving = max(1, self._workers - len(still))
 
     def by_limit(self) -> list[Floats | None]:
         """Seconds until each limit that can be predicted."""
         limits, record = self._ahead.limits or {}, self._record
         endless = self._ahead.trials is None or self._some_stand_still
         found: list[Floats | None] = [None if endless else self._all_trials(self._ahead.trials or 0)]
-        rate = self._new / self._workers  # wall-clock time for each epoch
+        rate = self._new / self._moving  # wall-clock time for each epoch
         if limits.get("hours") is not None:
             left = SECONDS_PER_HOUR * float(limits["hours"]) - self._spent
             found.append(max(0.0, left) + self._generator.random(DRAWS) * self._new)

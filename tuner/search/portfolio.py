@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from tuner.search.history import greedy, moved_inside
 from tuner.search.usual_names import named_alike
 from tuner.space import Config, Space, constructors
 
-MOST_RULED_OUT = 64  # candidates in a row that a constraint doesn't allow: a search isn't held up for the others
+MOST_DRAWS = 20_000  # of the space: about half a second
 CANDIDATES = 256  # random configurations of the user's space, from which the most useful are chosen
 BEST = 8  # trials of each study that are candidates, too
 _STREAM = 4  # keeps the random stream apart from others
@@ -184,21 +185,41 @@ def _candidates(
     defaults: Mapping[str, Any],
 ) -> list[Config]:
     """Random configurations of the space, and good ones; as close as possible to what the studies searched."""
-    space, found, ruled_out = problem.space, [], 0
+    space, found, draws = problem.space, [], _Draws(problem.space)
     back = {known: name for name, known in names.items()}
     for index, config in enumerate([*({} for _ in range(CANDIDATES)), *portfolio.best(kinds)]):
         generator = np.random.default_rng(np.random.SeedSequence(problem.seed, spawn_key=(_STREAM, index)))
-        try:
-            drawn = space.flatten(space.complete(moved_inside(space, _renamed(config, back)), generator))
-            searched = moved_inside(portfolio.space, {**defaults, **_renamed(drawn, names)})
-            near = {name: value for name, value in _renamed(searched, back).items() if name in drawn}
-            found.append(space.complete(moved_inside(space, drawn | near), generator))
-            ruled_out = 0
-        except SpaceError:  # the constraint rules it out
-            ruled_out += 1
-            if ruled_out == MOST_RULED_OUT:
-                break
+        drawn = draws.complete(moved_inside(space, _renamed(config, back)), generator)
+        if drawn is None:
+            continue
+        flat = space.flatten(drawn)
+        searched = moved_inside(portfolio.space, {**defaults, **_renamed(flat, names)})
+        near = {name: value for name, value in _renamed(searched, back).items() if name in flat}
+        moved = draws.complete(moved_inside(space, flat | near), generator)
+        found += [] if moved is None else [moved]
     return found
+
+
+class _Draws:
+    """Draws of a space, of which there are MOST_DRAWS in all: a constraint may allow next to nothing."""
+
+    def __init__(self, space: Space) -> None:
+        self._space, self._left = space, MOST_DRAWS
+
+    def complete(self, config: Config, generator: np.random.Generator) -> Config | None:
+        """The configuration with missing values drawn; None if the constraint rules out all draws that are left."""
+        space = self._space
+        known = space.constants.keys() | space.flatten(config).keys()
+        try:
+            for drawn in islice(space.draws(config, generator), self._left):
+                self._left -= 1
+                if space.allows(drawn):
+                    return drawn
+                if space.flatten(drawn).keys() <= known:  # nothing is drawn: the next one would be the same
+                    break
+        except SpaceError:  # a function of the user's fails for it
+            pass
+        return None
 
 
 def _renamed(flat: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -56,8 +56,11 @@ def _is_among(value: Any, known: Domain) -> bool:
 
 
 def _range(known: Domain) -> tuple[float, float]:
-    """The lowest and the highest number; none is between them if it has none."""
+    """The lowest and the highest number, of options without the first; none is between them if it has none.
+
+    A range that only has the lowest batch size in common with the known ones may be one of exponents.
+    """
     numbers = [known.low, known.high] if isinstance(known, Float | Integer) else []
     if isinstance(known, Choice):
-        numbers = [option for option in known.options if is_number(option)]
+        numbers = sorted(option for option in known.options if is_number(option))[1:]
     return (min(numbers), max(numbers)) if numbers else (float("inf"), float("-inf"))
