@@ -136,7 +136,7 @@ def test_fashion_mnist_whole_through_the_command_line(real_data: Callable[[str],
     from tuner.trial import ImageClassifier
 
     data = real_data("FashionMNIST")
-    options = ["--trials", "1", "--cpus-per-trial", "2", "--set", "epochs=1", "--set", "batch_size=128"]
+    options = ["--trials", "1", "--set", "epochs=1", "--set", "batch_size=128"]
     options += ["--set", "image_size=8"]  # that all images are read is what is tested here
     options += ["--weights", "none", "--data-dir", str(data), "--json"]
     space = ROOT / "search_spaces/fashion_resnet18.py"

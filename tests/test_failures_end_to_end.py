@@ -120,7 +120,7 @@ def starts(config):
 
 study = Study(
     "promoted", trial=ImageClassifier(images, network), space={"lr": loguniform(3e-4, 3e-3), "batch_size": 64},
-    search=Random(), budget=Budget(trials=9, max_epochs=12),
+    search=Random(), budget=Budget(trials=9, max_epochs=12), warm_start=None,
 )
 """
 

@@ -81,7 +81,7 @@ def test_the_winner_of_a_search_that_a_limit_cut_off_is_saved_and_scored(tmp_pat
     large = OWN.replace("randint(4, 32)", "200_000").replace(
         "grace_epochs=1", "grace_epochs=5"
     )  # takes a while to write
-    run = search(tmp_path, large, "--total-epochs", "2", "--concurrency", "1")
+    run = search(tmp_path, large, "--total-epochs", "2", "--concurrency", "1", "--no-portfolio")
     assert run.end_reason == "total_epochs"
     assert "test_accuracy" in run.best_metrics
     assert run.record.notices == []
