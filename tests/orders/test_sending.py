@@ -191,6 +191,14 @@ def test_what_waits_is_carried_out_without_more_trials_than_were_ordered(finishe
     assert run.try_({"lr": 0.02}).message.endswith(f"{resumed} --trials 26")
 
 
+def test_a_try_for_an_interrupted_run_whose_trials_have_all_begun_says_how_many_it_needs(finished: Run) -> None:
+    info = {**finished.info, "status": "interrupted", "study_file": "study.py"}
+    write_info(finished.folder, {**info, "budget": {"trials": 24, "max_epochs": 9}})
+    assert load_run(finished.path).try_({"lr": 0.01}).message.endswith(f"resume {finished.path} --trials 25")
+    write_info(finished.folder, {**info, "budget": {"trials": 30, "max_epochs": 9}})
+    assert load_run(finished.path).try_({"lr": 0.02}).message.endswith(f"resume {finished.path}")
+
+
 def test_a_configuration_that_a_trial_has_is_refused_before_it_waits(finished: Run) -> None:
     with pytest.raises(RunFolderError, match=r"try needs a configuration that no trial had, got .*, which trial 00007"):
         finished.try_(finished.trial("7").config)

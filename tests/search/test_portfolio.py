@@ -9,7 +9,7 @@ import pytest
 
 from tuner.errors import StudyError
 from tuner.search import History, Problem, suggested_by_portfolio, usual_names
-from tuner.search.portfolio import Kernel, Portfolio, shipped
+from tuner.search.portfolio import MOST_DRAWS, Kernel, Portfolio, shipped
 from tuner.space import Config, Space, choice, loguniform, randint, uniform
 from tuner.trial.hyperparameters import HYPERPARAMETERS
 
@@ -89,6 +89,20 @@ def test_conditions_and_constraints_hold() -> None:
         assert ("momentum" in config) == (config["optimizer"] == "sgd")
         assert 0.8 <= config.get("momentum", 0.8) <= 0.85
         assert space.key(space.check(config, "x")) == space.key(config)
+
+
+@pytest.mark.parametrize("share", [0.0, 1e-4])
+def test_a_constraint_that_allows_next_to_nothing_is_asked_only_so_often(share: float) -> None:
+    asked = []
+
+    def constraint(config: Config) -> bool:
+        asked.append(config)
+        return bool(config["x"] < share)
+
+    space = Space({"lr": loguniform(1e-4, 1e-1), "x": uniform(0, 1)}, constraint)
+    found = suggested_by_portfolio(Problem(space), {"random"}, DEFAULTS, 5, of(one=near(0.05)))
+    assert all(config["x"] < share for config in found)
+    assert len(asked) <= MOST_DRAWS
 
 
 def test_studies_of_another_kind_are_not_asked() -> None:
