@@ -231,7 +231,7 @@ def test_in_a_browser_a_user_logs_in_and_sees_what_happens(served: Served, tmp_p
     page.wait_for_selector("#curves.js-plotly-plot")
     with page.expect_popup() as report:
         page.click("a:has-text('report')")
-    report.value.wait_for_function("document.title !== '?'")
+    wait_for(lambda: report.value.title() not in ("", "?"))
     assert report.value.title() == "kept out"
     page.goto(served.url)
     named(served, served.study("bert", State.QUEUED), name=NAME)
@@ -305,7 +305,7 @@ def test_in_a_browser_a_study_is_read_by_its_trials(served: Served, tmp_path: Pa
     page.wait_for_selector("dialog[open] td[data-name=loss]")
     assert page.locator("dialog [aria-label=epochs] tbody tr").count() == len(run.best.epochs)
     page.keyboard.press("Escape")
-    page.wait_for_function("!document.querySelector('dialog').open && !location.hash")
+    wait_for(lambda: page.evaluate("!document.querySelector('dialog').open && !location.hash"))
     assert page.locator("[data-verb]").count() == 0  # a viewer steers nothing
     assert complaints == []
     page.context.close()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.html_report.browsing import needs_browser
+from tests.searches import wait_for
 from tests.service.submissions import submission
 from tests.service.web.serving import PASSWORD, Served, a_run
 from tests.service.web.visiting import logged_in, named, opened
@@ -102,7 +103,7 @@ def test_a_zoom_outlasts_a_redraw(served: Served, study: int, browser: Any) -> N
     page.mouse.down()
     page.mouse.move(box["x"] + 250, box["y"] + 60, steps=5)
     page.mouse.up()
-    page.wait_for_function(f"{shown}[1] < {whole[1] - 0.1}")
+    wait_for(lambda: page.evaluate(shown)[1] < whole[1] - 0.1)
     zoomed = page.evaluate(shown)
     with page.expect_response("**/studies/*/curves*"):
         drawn_again(served, page, study)

@@ -1,4 +1,8 @@
-"""Pages of a served service in a real browser, as their users open them."""
+"""Pages of a served service in a real browser, as their users open them.
+
+Their Content-Security-Policy refuses `eval`, by which Playwright's `wait_for_function` asks again: it works only if
+its first question is answered with yes. `wait_for` of `tests.searches` asks from here.
+"""
 
 from typing import Any
 
