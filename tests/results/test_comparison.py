@@ -9,7 +9,7 @@ from tests.results.simulated import gone_on_an_hour_later, simulated
 from tuner import Budget, NoEarlyStopping, Random
 from tuner.cli import main
 from tuner.errors import RunFolderError
-from tuner.html_report import comparison_html
+from tuner.html_report import comparison_html, elements, report_html
 from tuner.results import Run, compare, load_run
 from tuner.results.comparison import CAVEAT
 from tuner.results.run import write_info
@@ -111,6 +111,17 @@ def test_a_comparison_is_a_page_with_every_run_on_the_same_axes(runs: list[Run])
     for run in runs:
         assert run.best is not None
         assert f"{run.best.config['lr']:.4g}" in page
+
+
+def test_rows_that_a_table_leaves_out_are_counted(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elements.table_of, "__defaults__", (1,))
+    pages = comparison_html(compare(runs)), report_html(runs[0])
+    counts, of_report = (re.findall(r"[0-9]+ more rows?[^<]*", page) for page in pages)
+    assert "1 more row." in counts
+    assert all(re.fullmatch(r"[0-9]+ more rows?\.", one) for one in counts)
+    assert all(re.fullmatch(r"[0-9]+ more rows?; all are in trials.csv and history.csv\.", one) for one in of_report)
+    assert len(counts) > 1
+    assert len(of_report) > 1
 
 
 def test_the_page_is_written_where_it_is_wanted_and_never_over_another_file(

@@ -295,11 +295,11 @@ def test_a_seed_that_is_there_twice_is_named_and_the_others_are_told_by_their_me
     again = timed(tmp_path, "a", 0, 6.0, 1.0)
     said = "seed 0 is in a-0-5 and a-0-6: such runs are no independent measurements, so a group has only one of them"
     found = compare([*runs, again])
-    assert found.conclusion == f"after 1 epochs a-0-5 and 2 more reached loss 4 ± 0.58, the mean of 3 seeds; {said}"
+    assert found.conclusion == f"after 1 epoch a-0-5 and 2 more reached loss 4 ± 0.58, the mean of 3 seeds; {said}"
     assert [(len(group.runs), group.surplus) for group in found.groups] == [(3, False), (1, True)]
     others = [timed(tmp_path, "b", seed, 5.0, 2.0 + seed / 10) for seed in (0, 1, 2)]
     both = compare([*runs, again, *others]).conclusion
-    assert both.startswith("after 1 epochs b-0-5 and 2 more and a-0-5 and 2 more can't be distinguished: b-0-5 ")
+    assert both.startswith("after 1 epoch b-0-5 and 2 more and a-0-5 and 2 more can't be distinguished: b-0-5 ")
     assert both.endswith(f"; {said}")
 
 
@@ -307,7 +307,7 @@ def test_groups_of_one_run_are_ranked_by_means_and_never_tested(tmp_path: Path) 
     runs = [timed(tmp_path, "a", seed, 5.0, value) for seed, value in enumerate((3.0, 5.0))]
     one, more = timed(tmp_path, "b", 0, 5.0, 3.5), timed(tmp_path, "c", 0, 5.0, 6.0)
     assert compare([*runs, one, more]).conclusion == (
-        "after 1 epochs b-0-5 has the best mean loss, 3.5, 0.5 ahead of a-0-5 and 1 more; a-0-5 and 1 more has 4 ± 1; "
+        "after 1 epoch b-0-5 has the best mean loss, 3.5, 0.5 ahead of a-0-5 and 1 more; a-0-5 and 1 more has 4 ± 1; "
         f"c-0-5 has 6; {FEW_RUNS}"
     )
     others = [timed(tmp_path, "d", seed, 5.0, value) for seed, value in enumerate((7.0, 7.5))]

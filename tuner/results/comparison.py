@@ -79,7 +79,7 @@ class Comparison:
     @property
     def equal_cost(self) -> str:
         """The name of the column of values at equal cost."""
-        return f"{self.runs[0].metric} after {self.epochs} epochs"
+        return f"{self.runs[0].metric} after {plural(self.epochs, 'epoch')}"
 
     @property
     def names(self) -> list[str]:
@@ -149,7 +149,7 @@ class Comparison:
         if not ranked:
             return "no run has reported a value"
         again = seeds_told_again(self.runs, self.names)
-        return f"after {self.epochs} epochs {self._compared(ranked)}" + (f"; {again}" if again else "")
+        return f"after {plural(self.epochs, 'epoch')} {self._compared(ranked)}" + (f"; {again}" if again else "")
 
     def plot(self, against: Against = "epochs") -> Plot:
         """Every run's best value so far on the same axes; for groups the mean and its error, except against trials."""

@@ -259,7 +259,7 @@ def test_in_a_browser_several_studies_are_steered_at_once(served: Served, tmp_pa
         page.check(f"[name=chosen][value='{study}']")
     assert page.text_content("#chosen") == "3 chosen, 2 yours:"
     page.fill("[name=priority]", "-3")
-    page.click("[data-verb=priority]")
+    page.press("[name=priority]", "Enter")
     page.wait_for_selector("#told:has-text('2 studies: changed.')")
     page.click("[data-verb=pause]")
     page.wait_for_selector("#told:has-text('2 studies: asked to pause.')")

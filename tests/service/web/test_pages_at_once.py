@@ -277,6 +277,7 @@ def test_a_comparison_is_live_and_one_that_cannot_be_made_says_why(
     most = served.study("anne", State.RUNNING, a_run(tmp_path / "c", mode="max"))
     page.goto(f"{served.url}/compare?study={one}&study={most}")
     page.wait_for_selector("main:has-text('compare needs runs of the same metric')")
+    assert f"@{one} minimises loss; @{most} maximises loss" in page.inner_text("main")
     page.context.close()
 
 

@@ -43,7 +43,10 @@ def compared(runs: Sequence[tuple[int, Run]]) -> Compared:
     try:
         found = compare([run for _, run in runs])
     except RunFolderError as error:
-        raise ServiceError(Code.CONFLICT, printable(str(error))) from error
+        told = str(error)
+        for study, run in sorted(runs, key=lambda one: -len(one[1].path)):
+            told = told.replace(run.path, f"@{study}")
+        raise ServiceError(Code.CONFLICT, printable(told)) from error
     names = {name: f"@{study} {run.name}" for name, (study, run) in zip(found.names, runs, strict=True)}
     rows = [
         {"study": names[row.pop("run")], **{key: value if _plain(value) else None for key, value in row.items()}}

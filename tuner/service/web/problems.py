@@ -12,13 +12,18 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from tuner.errors import TunerError, one_line, shown
 from tuner.service.access.credentials import without_secrets
 from tuner.service.errors import Code, ServiceError
 
 MEDIA_TYPE = "application/problem+json"
+NO_PAGE = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>no such page · tuner</title>'
+    '<link rel="stylesheet" href="/assets/style.css"><main><h1>There is no page at this address</h1>'
+    '<p><a href="/">Go to the first page</a></p></main></html>'
+)
 STATUSES: Mapping[Code, int] = {
     Code.NOT_FOUND: 404,
     Code.REFUSED: 422,
@@ -119,7 +124,9 @@ async def _on_service_error(_: Request, error: Exception) -> Response:
     return of_service(error) if isinstance(error, ServiceError) else _failed()
 
 
-async def _on_validation_error(_: Request, error: Exception) -> Response:
+async def _on_validation_error(request: Request, error: Exception) -> Response:
+    if _by_browser(request):
+        return _no_page()
     return of_validation(error.errors()) if isinstance(error, RequestValidationError) else _failed()
 
 
@@ -130,6 +137,8 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
         return problem(
             422, "a request's body is JSON that can be read", "another", "check it", field="body", code="refused"
         )
+    if error.status_code == 404 and _by_browser(request):
+        return _no_page()
     path = without_secrets(shown(request.url.path))
     rule, got, fix = {
         404: ("an address is one that /api/v1/openapi.json names", path, "check it"),
@@ -145,6 +154,15 @@ async def _on_tuner_error(_: Request, error: Exception) -> Response:
 async def _on_exception(request: Request, error: Exception) -> Response:
     _log.error("%s %s failed", request.method, without_secrets(request.url.path), exc_info=error)
     return _failed()
+
+
+def _by_browser(request: Request) -> bool:
+    """Whether somebody has opened the address, rather than a program or a page's script asked for it."""
+    return request.method == "GET" and "text/html" in request.headers.get("accept", "")
+
+
+def _no_page() -> Response:
+    return HTMLResponse(NO_PAGE, 404, {"content-security-policy": "default-src 'none'; style-src 'self'"})
 
 
 def _failed() -> Response:

@@ -88,3 +88,10 @@ function requestOf(verb, place) {
   }
   return (study) => ask("POST", `studies/${study}:${verb}`);
 }
+
+// Enter in a field of `settings` presses the button beside it: a form with two fields does nothing by itself.
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || !event.target.matches("#toolbar input[type=number]")) return;
+  event.preventDefault();
+  event.target.closest("label").nextElementSibling.click();
+});

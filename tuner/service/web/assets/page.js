@@ -54,7 +54,10 @@ async function reload() {
 function told(error) {
   if (error.status === undefined) reportError(error);
   else if (error.status === 0) stream.heardFrom(false);
-  else if (error.ofPage) show(main, el("p", { class: "soft" }, error.message));
+  else if (error.ofPage) {
+    for (const panel of document.querySelectorAll("dialog[open]")) panel.close(); // a trial's, of a study that is gone
+    show(main, el("p", { class: "soft" }, error.message));
+  }
   else if (error.status !== 429) tell(error.message);
 }
 
