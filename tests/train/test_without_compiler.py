@@ -30,7 +30,12 @@ with clean_process(seed=0, threads=1):
     from tuner.train.checkpoint_size import checkpoint_bytes
 
     checkpoint_bytes(ImageClassifier(sys.argv[1], "resnet18", weights=None), [{}], epochs=1, channels=3, classes=3)
-loaded = [name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules]
+    loaded = [name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules]
+    from tuner.train.memory.estimate import Images, estimate_memory
+
+    for config in ({}, {"optimizer": "adamw", "ema_decay": 0.9, "mixup": 0.2}):
+        estimate_memory(trial, config, Images(3, 12, 12, 3, 30, 10), epochs=2, device="cpu")
+loaded += [name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules]
 
 import torch
 from torch import nn
@@ -47,6 +52,48 @@ def test_a_worker_trains_without_the_compiler_which_is_there_when_it_is_wanted(c
     command = [sys.executable, "-c", IN_A_WORKER, str(colours.data)]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert finished.stdout.strip() == "[] True 1.0 True", finished.stderr
+
+
+IN_A_MODE = """
+import sys
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tuner.train.without_compiler import compiler_not_needed
+
+guarded = FakeTensorMode.__torch_dispatch__.__wrapped__
+network = nn.Linear(2, 2)
+with compiler_not_needed(), FakeTensorMode(allow_non_fake_inputs=True):
+    shape = tuple(network(torch.ones(3, 2)).shape)
+print(shape, "torch._dynamo" in sys.modules, hasattr(guarded, "__dynamo_disable"))
+with compiler_not_needed():
+    {wanted}
+print(sys.modules["torch._dynamo"].__file__.endswith("_dynamo/__init__.py"), vars(torch)["_dynamo"].decorators.__name__)
+compiled = torch.compile(network, backend="eager")(torch.ones(1, 2))
+with compiler_not_needed(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
+    found = type(network(mode.from_tensor(torch.ones(3, 2)))).__name__
+print(torch.equal(compiled, network(torch.ones(1, 2))), found, hasattr(guarded, "__dynamo_disable"))
+"""
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        'torch.compile(network, backend="eager")(torch.ones(1, 2))',
+        "import torch._dynamo.backends.registry; from torch._dynamo.utils import counters",
+        "torch._dynamo.config.verbose",
+    ],
+)
+def test_what_is_wanted_of_the_compiler_loads_it_and_its_guards_come_back(wanted: str) -> None:
+    command = [sys.executable, "-c", IN_A_MODE.replace("{wanted}", wanted)]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert finished.stdout.splitlines() == [
+        "(3, 2) False False",
+        "True torch._dynamo.decorators",
+        "True FakeTensor True",
+    ], finished.stderr
 
 
 IN_A_GROUP = """

@@ -36,6 +36,7 @@ from tuner.train.optimisation import (
     parameter_groups,
 )
 from tuner.train.step import TrainingStep
+from tuner.train.without_compiler import compiler_not_needed
 from tuner.trial import ImageClassifier, MemoryEstimate
 from tuner.trial.hyperparameters import TABLE
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES, is_on
@@ -149,7 +150,11 @@ def estimate_memory(
     batch = min(chosen["batch_size"], images.train)
     most = images.train if features else images.validation
     asked = max(1, min(most, VALUES_PER_BATCH[device] // (images.height * images.width)))
-    with warnings.catch_warnings(action="ignore"), FakeTensorMode(allow_non_fake_inputs=True) as mode:
+    with (
+        warnings.catch_warnings(action="ignore"),
+        compiler_not_needed(),
+        FakeTensorMode(allow_non_fake_inputs=True) as mode,
+    ):
         replace_contents(network.module, mode.from_tensor)
         training = _Training(network, chosen, images.classes, total_epochs)
         step = training.measure(batch, images)
