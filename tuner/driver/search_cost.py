@@ -14,7 +14,7 @@ from tuner.machine import this_machine
 from tuner.study import Study
 from tuner.trial.speed import Speed
 from tuner.worker.implementation import implementation_of
-from tuner.worker.measuring import Measured, measure_apart
+from tuner.worker.measuring import Measured, Measurers
 
 SAMPLES = 100  # configurations that are drawn to count their kinds
 MOST_KINDS = 8  # kinds that are measured; others count like the most similar one
@@ -93,21 +93,6 @@ class SearchCost:
         }
 
 
-def measured_speeds(
-    study: Study, workers: int, *, seconds: float, tell: Callable[[str], None] = lambda said: None
-) -> tuple[Speeds | None, list[str]]:
-    """The cost of the study's trials on this machine, and reasons why parts of it aren't known."""
-    first, counted = kinds_of(study)
-    kinds = [kind for kind, _ in counted.most_common(MOST_KINDS)]
-    found = measure(study, [first[kind] for kind in kinds], workers, seconds=seconds, tell=tell)
-    by_kind = {kind: speed for kind, speed in zip(kinds, found.speeds, strict=True) if speed is not None}
-    if not by_kind:
-        return None, found.problems or [f"what {study.declared_trial.described} takes is unknown before it runs"]
-    left = len(counted) - len(by_kind)
-    notes = [f"{left} of {len(counted)} kinds of configurations count like others that are alike"] if left else []
-    return Speeds(by_kind, speeds_kind(study), found.ready_seconds), notes
-
-
 def kinds_of(study: Study) -> tuple[dict[str, dict[str, Any]], Counter[str]]:
     """The kinds of configurations in a study's space: one of each, and their number among a hundred."""
     generator = np.random.default_rng(study.seed)
@@ -123,28 +108,46 @@ def speeds_kind(study: Study) -> Kind:
     return lambda config: implementation.cost_kind(trial, config)
 
 
-def measure(
-    study: Study,
-    configs: list[dict[str, Any]],
-    workers: int,
-    *,
-    seconds: float,
-    tell: Callable[[str], None] = lambda said: None,
-) -> Measured:
-    """The cost of these configurations' trials while as many train at once as fit on the machine."""
-    resources = study.resources.resolve(gpus_present=this_machine().gpus, uses_gpu=study.uses_gpu)
-    gpu = resources.gpu_count > 0
-    return measure_apart(
-        study.declared_trial,
-        configs,
-        epochs=study.budget.max_epochs,
-        split_seed=study.seed,
-        device="cuda" if gpu else "cpu",
-        threads=max(1, int(resources.cpu_count)),
-        processes=1 if gpu else min(workers, MOST_PROCESSES),
-        seconds=seconds,
-        tell=tell,
-    )
+class TrialMeasurers(Measurers):
+    """Processes that measure the trials of one study after another; they end with the block."""
+
+    def of(
+        self,
+        study: Study,
+        configs: list[dict[str, Any]],
+        workers: int,
+        *,
+        seconds: float,
+        tell: Callable[[str], None] = lambda said: None,
+    ) -> Measured:
+        """The cost of these configurations' trials while as many train at once as fit on the machine."""
+        resources = study.resources.resolve(gpus_present=this_machine().gpus, uses_gpu=study.uses_gpu)
+        gpu = resources.gpu_count > 0
+        return self.measure(
+            study.declared_trial,
+            configs,
+            epochs=study.budget.max_epochs,
+            split_seed=study.seed,
+            device="cuda" if gpu else "cpu",
+            threads=max(1, int(resources.cpu_count)),
+            processes=1 if gpu else min(workers, MOST_PROCESSES),
+            seconds=seconds,
+            tell=tell,
+        )
+
+    def speeds(
+        self, study: Study, workers: int, *, seconds: float, tell: Callable[[str], None] = lambda said: None
+    ) -> tuple[Speeds | None, list[str]]:
+        """The cost of the study's trials on this machine, and reasons why parts of it aren't known."""
+        first, counted = kinds_of(study)
+        kinds = [kind for kind, _ in counted.most_common(MOST_KINDS)]
+        found = self.of(study, [first[kind] for kind in kinds], workers, seconds=seconds, tell=tell)
+        by_kind = {kind: speed for kind, speed in zip(kinds, found.speeds, strict=True) if speed is not None}
+        if not by_kind:
+            return None, found.problems or [f"what {study.declared_trial.described} takes is unknown before it runs"]
+        left = len(counted) - len(by_kind)
+        notes = [f"{left} of {len(counted)} kinds of configurations count like others that are alike"] if left else []
+        return Speeds(by_kind, speeds_kind(study), found.ready_seconds), notes
 
 
 def measured_cost(
@@ -155,7 +158,8 @@ def measured_cost(
         return None, [f"what trials on several devices take isn't measured (strategy {', '.join(study.strategies)})"]
     if not implementation_of(study.declared_trial).scores:
         return None, [f"what {study.declared_trial.described} takes is known after its first epochs"]
-    speeds, notes = measured_speeds(study, workers, seconds=KIND_SECONDS, tell=tell)
+    with TrialMeasurers() as measurers:
+        speeds, notes = measurers.speeds(study, workers, seconds=KIND_SECONDS, tell=tell)
     if speeds is None:
         return None, notes
     cost = search_cost(study, workers, speeds, notes)

@@ -15,9 +15,8 @@ from tuner.driver.search_cost import (
     OPENING,
     SearchCost,
     Speeds,
+    TrialMeasurers,
     kinds_of,
-    measure,
-    measured_speeds,
     search_cost,
     speeds_kind,
 )
@@ -74,11 +73,12 @@ def draft(look: FirstLook, wishes: Wishes, offered: Offer, data: str, tell: Tell
     Raises:
         StudyError: no model can be trained here.
     """
-    means, left_out = _measured(look, wishes, offered, tell)
-    planned = plan(look, wishes, means, data)
-    study = _study_of(planned)
-    workers = trials_at_once(study)
-    speeds, notes = _speeds(study, workers, means, tell)
+    with TrialMeasurers() as measurers:
+        means, left_out = _measured(measurers, look, wishes, offered, tell)
+        planned = plan(look, wishes, means, data)
+        study = _study_of(planned)
+        workers = trials_at_once(study)
+        speeds, notes = _speeds(measurers, study, workers, means, tell)
     if speeds is None:
         raise StudyError(f"init needs a trial that can be trained here, got {notes[0]}; choose another with --models")
     total = _fitted(study, workers, speeds, wishes)
@@ -91,7 +91,9 @@ def draft(look: FirstLook, wishes: Wishes, offered: Offer, data: str, tell: Tell
     return Draft(planned, study, search_cost(study, workers, speeds, notes), means, (*offered.left_out, *left_out))
 
 
-def _measured(look: FirstLook, wishes: Wishes, offered: Offer, tell: Tell) -> tuple[Means, list[tuple[str, str]]]:
+def _measured(
+    measurers: TrialMeasurers, look: FirstLook, wishes: Wishes, offered: Offer, tell: Tell
+) -> tuple[Means, list[tuple[str, str]]]:
     """Each candidate's real speed on some of the images, and the candidates that couldn't be measured."""
     names = [each.model for each in offered.candidates]
     learning: dict[str, Any] = {} if wishes.random else {"finetune": "head"}
@@ -107,7 +109,7 @@ def _measured(look: FirstLook, wishes: Wishes, offered: Offer, tell: Tell) -> tu
     )
     workers = trials_at_once(probe)
     configs = [{"model": name, **learning} for name in names]
-    found = measure(probe, configs, workers, seconds=PROBE_SECONDS, tell=lambda kind: tell(kind.split()[0][6:]))
+    found = measurers.of(probe, configs, workers, seconds=PROBE_SECONDS, tell=lambda kind: tell(kind.split()[0][6:]))
     speeds: dict[str, Speed] = {
         name: speed for name, speed in zip(names, found.speeds, strict=True) if speed is not None
     }
@@ -123,12 +125,14 @@ def _measured(look: FirstLook, wishes: Wishes, offered: Offer, tell: Tell) -> tu
     ]
 
 
-def _speeds(study: Study, workers: int, means: Means, tell: Tell) -> tuple[Speeds | None, list[str]]:
+def _speeds(
+    measurers: TrialMeasurers, study: Study, workers: int, means: Means, tell: Tell
+) -> tuple[Speeds | None, list[str]]:
     """The speeds of the study's trials: those measured with the models, if the kinds are the same."""
     if kinds_of(study)[0].keys() <= means.kinds.keys():
         return Speeds(means.kinds, speeds_kind(study), means.ready_seconds), []
     tell("the study's trials")
-    return measured_speeds(study, workers, seconds=PROBE_SECONDS)
+    return measurers.speeds(study, workers, seconds=PROBE_SECONDS)
 
 
 def _study_of(planned: Plan) -> Study:

@@ -1,30 +1,33 @@
 """Measures the cost of trials on this machine, with as many processes as trials run at once: `tuner check --cost`.
 
-Each is `python -m tuner.worker.measuring`: it reads the trial and what to measure, pickled, from its standard input,
-and answers with a line of JSON when it is ready and one for each configuration. It ends when its input ends.
+Each is `python -m tuner.worker.measuring`: it reads trials and what to measure, pickled, from its standard input, and
+for each it answers with a line of JSON when it is ready and one for each configuration. It ends when its input ends.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
+from queue import SimpleQueue
 from statistics import fmean
-from typing import Any
+from typing import Any, Self
 
 from tuner.errors import StudyError, TrialError, describe_error
 from tuner.machine import python_environment
-from tuner.orphans import end_with_the_input
 from tuner.trial import Trial
 from tuner.trial.speed import Speed
 from tuner.worker.implementation import implementation_of
 
 PROGRAM = "tuner.worker.measuring"
+SIZE_BYTES = 8  # the size of a task, before it
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Measured:
     """The measured costs.
 
     Attributes:
-        ready_seconds: until the processes had loaded what they need
+        ready_seconds: until the processes had loaded what they need, from their start
         speeds: of each configuration, None if it isn't known
         problems: why these speeds aren't known
     """
@@ -42,85 +45,121 @@ class Measured:
     problems: list[str]
 
 
-def measure_apart(
-    trial: Trial,
-    configs: Sequence[dict[str, Any]],
-    *,
-    epochs: int,
-    split_seed: int,
-    device: str,
-    threads: int,
-    processes: int,
-    seconds: float,
-    tell: Callable[[str], None] = lambda said: None,
-) -> Measured:
-    """The cost of trials of these configurations while `processes` of them train at once.
+class Measurers:
+    """Processes that measure one trial after another; they end with the block."""
 
-    Args:
-        trial: whose configurations they are
-        configs: one of each kind
-        epochs: the budget's length of a trial
-        split_seed: the study's seed
-        device: "cpu" or "cuda"
-        threads: number of threads of each process
-        processes: number of processes that measure at once
-        seconds: for each configuration, about
-        tell: is told which configuration is measured, as `Implementation.cost_kind` calls it
-    """
-    from tuner.worker.pickling import pickle_trial
+    def __init__(self) -> None:
+        self._processes: list[_Process] = []
+        self._ready_seconds = 0.0
 
-    task = {
-        "trial": pickle_trial(trial),
-        "configs": list(configs),
-        "threads": threads,
-        "options": {"epochs": epochs, "split_seed": split_seed, "device": device, "seconds": seconds},
-    }
-    kinds = [implementation_of(trial).cost_kind(trial, config) for config in configs]
-    begun = time.perf_counter()
-    with ExitStack() as stack:
-        started = [stack.enter_context(_Process(task)) for _ in range(max(1, processes))]
-        for process in started:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.end()
+
+    def measure(
+        self,
+        trial: Trial,
+        configs: Sequence[dict[str, Any]],
+        *,
+        epochs: int,
+        split_seed: int,
+        device: str,
+        threads: int,
+        processes: int,
+        seconds: float,
+        tell: Callable[[str], None] = lambda said: None,
+    ) -> Measured:
+        """The cost of trials of these configurations while `processes` of them train at once.
+
+        Args:
+            trial: whose configurations they are
+            configs: one of each kind
+            epochs: the budget's length of a trial
+            split_seed: the study's seed
+            device: "cpu" or "cuda"
+            threads: number of threads of each process
+            processes: number of processes that measure at once
+            seconds: for each configuration, about
+            tell: is told which configuration is measured, as `Implementation.cost_kind` calls it
+        """
+        from tuner.worker.pickling import pickle_trial
+
+        task = {
+            "trial": pickle_trial(trial),
+            "configs": list(configs),
+            "threads": threads,
+            "options": {"epochs": epochs, "split_seed": split_seed, "device": device, "seconds": seconds},
+        }
+        kinds = [implementation_of(trial).cost_kind(trial, config) for config in configs]
+        at_once = self._at_once(max(1, processes), threads)
+        for process in at_once:
+            process.give(task)
+        for process in at_once:
             process.answer()
-        ready = time.perf_counter() - begun
+        self._ready_seconds = max(self._ready_seconds, *(process.seconds_to_ready for process in at_once))
         speeds: list[Speed | None] = []
         problems: list[str] = []
         for kind in kinds:
             tell(kind)
-            answers = [process.answer() for process in started]
+            answers = [process.answer() for process in at_once]
             found = [_speed(answer["speed"]) for answer in answers if answer.get("speed")]
             speeds.append(_mean(found) if len(found) == len(answers) else None)
             problems += [answer["problem"] for answer in answers if "problem" in answer][:1]
-    return Measured(ready, speeds, problems)
+        return Measured(self._ready_seconds, speeds, problems)
+
+    def _at_once(self, count: int, threads: int) -> list[_Process]:
+        """Those that run already, if they are as many and as wide; else new ones."""
+        if len(self._processes) != count or not all(each.goes_on_with(threads) for each in self._processes):
+            for process in self._processes:
+                process.end()
+            self._processes = []  # if one of the new ones can't be started, the others are ended all the same
+            while len(self._processes) < count:
+                self._processes.append(_Process(threads))
+        return self._processes
 
 
 class _Process:
-    """A measuring process; it is ended with the block."""
+    """A measuring process. `seconds_to_ready` is how long it took from its start to its first answer."""
 
-    def __init__(self, task: dict[str, Any]) -> None:
+    def __init__(self, threads: int) -> None:
+        self._threads, self._alive = threads, True
+        self._begun, self.seconds_to_ready = time.perf_counter(), 0.0
         self._popen = subprocess.Popen(
             [sys.executable, "-m", PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**python_environment(), "OMP_NUM_THREADS": str(task["threads"])},
+            env={**python_environment(), "OMP_NUM_THREADS": str(threads)},
             start_new_session=True,  # a terminal's Ctrl-C only goes to us; this process ends with us
         )
+
+    def goes_on_with(self, threads: int) -> bool:
+        """Whether it can measure something else."""
+        return self._alive and self._threads == threads
+
+    def end(self) -> None:
+        """End it, whatever it does."""
+        self._popen.kill()
+        with suppress(OSError):  # what it wasn't given
+            self._popen.communicate()
+
+    def give(self, task: dict[str, Any]) -> None:
+        """Have it measure something after all else that it was given."""
         assert self._popen.stdin is not None
         content = pickle.dumps(task)
-        self._popen.stdin.write(len(content).to_bytes(8, "big") + content)
-        self._popen.stdin.flush()
-
-    def __enter__(self) -> _Process:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._popen.kill()
-        self._popen.communicate()
+        with suppress(BrokenPipeError):  # it has died: its answer says so
+            self._popen.stdin.write(len(content).to_bytes(SIZE_BYTES, "big") + content)
+            self._popen.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
         """The next line; a problem if the process has died."""
         assert self._popen.stdout is not None
         line = self._popen.stdout.readline()
+        self._alive = self._alive and bool(line)
+        self.seconds_to_ready = self.seconds_to_ready or time.perf_counter() - self._begun
         return dict(json.loads(line)) if line else {"problem": "the process that measures it died, maybe of memory"}
 
 
@@ -144,17 +183,25 @@ def _mean(speeds: Sequence[Speed]) -> Speed:
 
 
 def main() -> None:
-    """Do what standard input says."""
-    content = sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), "big"))
-    end_with_the_input()
+    """Do what standard input says, until it ends."""
+    tasks: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_read, args=(tasks,), daemon=True).start()
     answers, sys.stdout = sys.stdout, sys.stderr  # what the user's code prints isn't an answer
-    task = pickle.loads(content)
-    trial: Trial = pickle.loads(task["trial"])
-    implementation = implementation_of(trial)
-    implementation.begin_measuring(task["threads"])
-    print(json.dumps({"ready": True}), file=answers, flush=True)
-    for config in task["configs"]:
-        print(json.dumps(_answer(implementation, trial, config, task["options"])), file=answers, flush=True)
+    while True:
+        task = pickle.loads(tasks.get())
+        trial: Trial = pickle.loads(task["trial"])
+        implementation = implementation_of(trial)
+        implementation.begin_measuring(task["threads"])
+        print(json.dumps({"ready": True}), file=answers, flush=True)
+        for config in task["configs"]:
+            print(json.dumps(_answer(implementation, trial, config, task["options"])), file=answers, flush=True)
+
+
+def _read(tasks: SimpleQueue[bytes]) -> None:
+    """Read what is to be done; when the input ends, nobody waits for an answer any more."""
+    while size := sys.stdin.buffer.read(SIZE_BYTES):
+        tasks.put(sys.stdin.buffer.read(int.from_bytes(size, "big")))
+    os._exit(1)
 
 
 def _answer(implementation: Any, trial: Trial, config: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
