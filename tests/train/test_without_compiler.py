@@ -27,10 +27,13 @@ with clean_process(seed=0, threads=1):
     trial = ImageClassifier(sys.argv[1], model=small_model, weights=None)
     for optimizer in ("sgd", "adam", "adamw"):
         Trainer(trial, {"optimizer": optimizer, "image_size": 12}, epochs=1, seed=0, split_seed=0).run_epoch()
+    for config in ({"random_resized_crop": 0.5}, {"auto_augment": "trivial"}):
+        Trainer(trial, {**config, "image_size": 12}, epochs=1, seed=0, split_seed=0).run_epoch()
     from tuner.train.checkpoint_size import checkpoint_bytes
 
     checkpoint_bytes(ImageClassifier(sys.argv[1], "resnet18", weights=None), [{}], epochs=1, channels=3, classes=3)
     loaded = [name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules]
+    import tuner.train.parallel.pipeline
     from tuner.train.memory.estimate import Images, estimate_memory
 
     for config in ({}, {"optimizer": "adamw", "ema_decay": 0.9, "mixup": 0.2}):
@@ -82,8 +85,10 @@ print(torch.equal(compiled, network(torch.ones(1, 2))), found, hasattr(guarded, 
     "wanted",
     [
         'torch.compile(network, backend="eager")(torch.ones(1, 2))',
-        "import torch._dynamo.backends.registry; from torch._dynamo.utils import counters",
-        "torch._dynamo.config.verbose",
+        pytest.param(
+            "import torch._dynamo.backends.registry; from torch._dynamo.utils import counters", marks=pytest.mark.slow
+        ),
+        pytest.param("torch._dynamo.config.verbose", marks=pytest.mark.slow),
     ],
 )
 def test_what_is_wanted_of_the_compiler_loads_it_and_its_guards_come_back(wanted: str) -> None:

@@ -1,8 +1,9 @@
 """Training without torch's compiler: `torch._dynamo` stays unloaded until something is compiled.
 
-Its import takes as long as that of torch itself, 1.4 CPU seconds, and 250 MB in each process. Four things load it
-needlessly (torch 2.15, torchvision 0.29): torchvision, for one query; optimizers, to keep their methods out of compiled
-code; `DistributedDataParallel` and `FakeTensorMode`, for both. Where other versions load it, it is loaded as usual.
+Its import takes as long as that of torch itself, 1.4 CPU seconds, and 250 MB in each process. Six things load it
+needlessly (torch 2.15, torchvision 0.29): torchvision and its `transforms.v2`, pipelines, optimizers,
+`DistributedDataParallel` and `FakeTensorMode`, to ask for a setting or to keep their methods out of compiled code.
+Where other versions load it, it is loaded as usual.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
@@ -63,61 +66,93 @@ def compiler_not_needed() -> Iterator[None]:
     if "torch._dynamo" in sys.modules:
         yield
         return
-    vars(torch)["_dynamo"] = package = _package()
-    sys.modules.update({module.__name__: module for module in (package, package.config, package.source, package.utils)})
+    absent = _AbsentCompiler()
+    absent.come()
     try:
         yield
     finally:
-        package.leave()
+        absent.leave()
 
 
 class _StandIn(ModuleType):
-    """Has what is asked of one of the compiler's modules before it is loaded; anything else loads the module.
+    """Has what is asked of one of the compiler's modules before it is loaded; anything else loads the module."""
 
-    `leave` takes the stand-ins away.
-    """
-
-    def __init__(self, name: str, **known: Any) -> None:
+    def __init__(self, name: str, leave: Callable[[], None], **known: Any) -> None:
         super().__init__(name)
         vars(self).update(known)
+        self._leave = leave
 
     def __getattr__(self, name: str) -> Any:
-        # the machinery of imports asks for such names; only to load a module in a package it needs one
-        if name.startswith("__") and (name != "__path__" or self.__name__.count(".") > 1):
+        if name.startswith("__"):  # the machinery of imports asks
             raise AttributeError(name)
-        self.leave()
+        self._leave()
         return getattr(importlib.import_module(self.__name__), name)
 
 
-def _package() -> _StandIn:
-    unguarded: list[Any] = []
+class _AbsentCompiler:
+    """The stand-ins of the compiler's modules, until something else of it is asked for; a finder of imports."""
 
-    def disable(function: Any, *_: object, **__: object) -> Any:
-        """Instead of the guard that torch asks for where a function is called for the first time, and keeps."""
-        unguarded.append(function)
+    def __init__(self) -> None:
+        self._unguarded: list[Any] = []
+        caching = {"fake_tensor_cache_enabled": True, "fake_tensor_cache_crosscheck_enabled": False}
+        sources = {"RandomValueSource": Source, "CallMethodItemSource": Source, "FloatTensorSource": Source}
+        parts: dict[str, dict[str, Any]] = {
+            "config": {**caching, "_custom_ops_profile": None},
+            "source": {**sources, "ConstantSource": lambda name: Source()},  # where a tensor comes from
+            "utils": {"get_optimize_ddp_mode": lambda: "ddp_optimizer"},
+        }
+        modules = {part: _StandIn(f"torch._dynamo.{part}", self.leave, **known) for part, known in parts.items()}
+        no_module = type("OptimizedModule", (), {})  # nothing is one
+        own: dict[str, Any] = {"disable": self._disable, "OptimizedModule": no_module, "__path__": []}
+        self._package = _StandIn("torch._dynamo", self.leave, **own, **modules)
+        self._modules = {module.__name__: module for module in (self._package, *modules.values())}
+
+    def come(self) -> None:
+        """Take the place of the compiler's modules."""
+        sys.modules.update(self._modules)
+        vars(torch)["_dynamo"] = self._package
+        sys.meta_path.insert(0, self)
+
+    def leave(self) -> None:
+        """From now on the compiler is imported as usual."""
+        for function in self._unguarded:  # it gets its guard with its next call
+            vars(function).pop("__dynamo_disable", None)
+        self._unguarded.clear()
+        for name, module in self._modules.items():
+            if sys.modules.get(name) is module:
+                del sys.modules[name]
+        if vars(torch).get("_dynamo") is self._package:
+            del vars(torch)["_dynamo"]
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Of any other of the compiler's modules: it is imported after the compiler itself, and only once."""
+        if not name.startswith("torch._dynamo."):
+            return None
+        self.leave()
+        return ModuleSpec(name, _Imported(importlib.import_module(name)))
+
+    def _disable(self, function: Any, *_: object, **options: object) -> Any:
+        """Instead of the guard that torch asks for where a function is called for the first time, and keeps. One that
+        is asked for where a function is defined is as late as that.
+        """
+        if "wrapping" not in options:
+            return cast(Any, torch)._disable_dynamo(function)
+        self._unguarded.append(function)
         return function
 
-    def leave() -> None:
-        for function in unguarded:  # it gets its guard with its next call
-            vars(function).pop("__dynamo_disable", None)
-        unguarded.clear()
-        for name in [name for name, module in sys.modules.items() if isinstance(module, _StandIn)]:
-            del sys.modules[name]
-        if isinstance(vars(torch).get("_dynamo"), _StandIn):
-            del vars(torch)["_dynamo"]
 
-    def module(name: str, **known: Any) -> _StandIn:
-        return _StandIn(f"torch._dynamo{name}", **known, leave=leave)
+class _Imported(Loader):
+    """Hands over a module that is imported already."""
 
-    caching = {"fake_tensor_cache_enabled": True, "fake_tensor_cache_crosscheck_enabled": False}
-    sources = {"RandomValueSource": Source, "CallMethodItemSource": Source, "FloatTensorSource": Source}
-    return module(
-        "",
-        disable=disable,
-        config=module(".config", **caching, _custom_ops_profile=None),
-        source=module(".source", **sources, ConstantSource=lambda name: Source()),  # where a tensor comes from
-        utils=module(".utils", get_optimize_ddp_mode=lambda: "ddp_optimizer"),
-    )
+    def __init__(self, module: ModuleType) -> None:
+        self._module, self._spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec
 
 
 def _guards() -> set[Any]:

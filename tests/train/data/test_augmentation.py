@@ -4,12 +4,15 @@ from dataclasses import fields
 import pytest
 import torch
 from torch import Tensor
-from torchvision.transforms.v2 import functional
 
 from tuner.train.data import Normalisation
 from tuner.train.data.augmentation import Augmentation
 from tuner.train.randomness import seeded
+from tuner.train.without_compiler import compiler_not_needed
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES
+
+with compiler_not_needed():
+    from torchvision.transforms.v2 import functional
 
 EVERYTHING = Augmentation(crop_padding=2, flip=0.5, color_jitter=0.4, random_erasing=0.5)
 PARTS = {

@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torchvision.transforms import v2
-from torchvision.transforms.v2 import InterpolationMode, functional
 
 from tests.train.data.test_augmentation import as_stored, augmented, random_images
 from tests.train.pretend import pretending
@@ -16,6 +14,11 @@ from tuner.train.data.operations import NAMES, operate
 from tuner.train.data.policies import SIGNED, STRENGTHS, Policy
 from tuner.train.data.resized_crops import random_boxes, resized_crops
 from tuner.train.randomness import seeded
+from tuner.train.without_compiler import compiler_not_needed
+
+with compiler_not_needed():
+    from torchvision.transforms import v2
+    from torchvision.transforms.v2 import InterpolationMode, functional
 
 CPU = torch.device("cpu")
 KINDS = {"trivial": Policy("trivial"), "rand": Policy("rand", 2, 9)}

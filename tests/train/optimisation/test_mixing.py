@@ -6,10 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torchvision.transforms.v2 import CutMix, MixUp
 
 from tuner.train.optimisation.mixing import NUMBERS, Mixing
 from tuner.train.optimisation.objective import Objective
+from tuner.train.without_compiler import compiler_not_needed
+
+with compiler_not_needed():
+    from torchvision.transforms.v2 import CutMix, MixUp
 
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2])
 WEIGHTS = torch.tensor([0.5, 1.0, 3.0])

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tuner.train.without_compiler import compiler_not_needed
+
 LEVELS = 255.0  # of an image stored as uint8
 LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601, in torchvision's rounding
 VALUES_AT_ONCE = 2**17  # on a CPU, whose caches are small
@@ -169,8 +171,8 @@ def _autocontrasted(images: Tensor, _: Tensor, __: Tensor) -> Tensor:
 
 
 def _equalised(images: Tensor, _: Tensor, __: Tensor) -> Tensor:
-    from torchvision.transforms.v2.functional import equalize_image  # for each image and channel separately
-
+    with compiler_not_needed():
+        from torchvision.transforms.v2.functional import equalize_image  # for each image and channel separately
     result: Tensor = equalize_image(images)
     return result
 

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tuner.train.without_compiler import compiler_not_needed
+
 ASPECT = (3 / 4, 4 / 3)  # width over height
 ATTEMPTS = 10  # to find a crop that fits into the image
 
@@ -51,8 +53,8 @@ def resized_crops(images: Tensor, boxes: Tensor) -> Tensor:
     height, width = images.shape[2:]
     if images.device.type == "cpu" and len(images):  # torchvision's kernel is three times as fast there
         each = zip(images, boxes.T.int().tolist(), strict=True)
-        from torchvision.transforms.v2.functional import resized_crop_image  # it loads torch's compiler
-
+        with compiler_not_needed():
+            from torchvision.transforms.v2.functional import resized_crop_image
         return torch.stack([resized_crop_image(image, *box, [height, width]) for image, box in each])
     top, left, tall, wide = boxes[:, :, None]
     down, across = _places(top, tall, height), _places(left, wide, width)

@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
-from torch.distributed.pipelining.schedules import PipelineScheduleSingle
+
+from tuner.train.without_compiler import compiler_not_needed
+
+with compiler_not_needed():
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+    from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
