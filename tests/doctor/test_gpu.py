@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from tests.fake_nvml import GIB, Card, FakeNvml
+from tuner.doctor import examination
 from tuner.doctor import gpu as gpu_checks
 from tuner.doctor.apart import call_apart
 from tuner.doctor.checks import Subject
@@ -235,3 +236,28 @@ def test_a_compiled_network_has_the_gradients_of_the_plain_one() -> None:
 @pytest.mark.parametrize("check", [sharing, graph, compiled, device_assert])
 def test_a_gpu_passes(check: object) -> None:
     assert call_apart(lambda: check(Subject("cuda")), 120).status == "ok"  # type: ignore[operator]
+
+
+ASKS_NOTHING = """
+import sys
+from importlib import import_module
+
+import torch
+
+def asked(*_):
+    sys.exit("CUDA was asked")
+
+torch._C._cuda_getDeviceCount = torch._C._cuda_init = torch._C._cuda_getDevice = asked
+for module in sys.argv[1:]:
+    import_module(module)
+print(torch.cuda.is_initialized(), "torch._dynamo" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_what_is_loaded_before_the_forks_asks_nothing_of_cuda_which_works_in_no_fork_of_who_asked() -> None:
+    preload = {module for each in examination.on_gpu(0, {}, ("fp32",)) for module in each.preload}
+    assert "tuner.train" in preload
+    command = [sys.executable, "-c", ASKS_NOTHING, *preload]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.stdout == "False False\n", finished.stderr

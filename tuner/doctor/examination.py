@@ -142,7 +142,7 @@ def examinations(gpus: Sequence[Gpu], count: int) -> list[Examination]:
     seen = [show_alone(gpu) for gpu in gpus] or [show_alone_amd(number) for number in range(count)]
     plan = [Examination(MACHINE, HOST), Examination(MACHINE, ("ray",))]
     if not seen:
-        return [*plan, Examination("CPU", SOFTWARE + ON_CPU, preload=("torch", "torchvision"))]
+        return [*plan, Examination("CPU", SOFTWARE + ON_CPU, preload=("torch", "tuner.train"))]
     plan.append(Examination(MACHINE, SOFTWARE, preload=("torch",)))
     for number, environment in enumerate(seen):
         plan += on_gpu(number, environment, ON_GPU)
@@ -153,7 +153,7 @@ def examinations(gpus: Sequence[Gpu], count: int) -> list[Examination]:
 
 def on_gpu(number: int, environment: Mapping[str, str], checks: tuple[str, ...]) -> list[Examination]:
     """Checks of one GPU; compiling, which takes longest, at the same time as the others."""
-    shared: dict[str, Any] = {"device": "cuda", "preload": ("torch", "torchvision"), "environment": environment}
+    shared: dict[str, Any] = {"device": "cuda", "preload": ("torch", "tuner.train"), "environment": environment}
     where = f"GPU {number}"
     return [Examination(where, checks, **shared), Examination(where, ("compile",), **shared)]
 
