@@ -146,11 +146,12 @@ def test_what_is_nowhere_is_a_problem_too(served: Served) -> None:
     problem(client.get("/api/v1/studies?cursor=x"), 422)
 
 
-@pytest.mark.parametrize("address", ["/nothing", "/studies/x", "/api/v1/nothing"])
+@pytest.mark.parametrize("address", ["/nothing", "/studies/x", "/assets/x/y"])
 def test_who_opens_an_address_of_no_page_is_led_to_the_first_one(served: Served, address: str) -> None:
     answer = served.client("anne").get(address, headers={"accept": "text/html,*/*;q=0.8"})
     assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
     assert '<a href="/">' in answer.text
+    problem(served.client("anne").get("/api/v1/studies?limit=201", headers={"accept": "text/html"}), 422)
 
 
 def test_a_runs_trials_figures_report_and_log(served: Served, run: Run) -> None:

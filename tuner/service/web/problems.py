@@ -157,8 +157,9 @@ async def _on_exception(request: Request, error: Exception) -> Response:
 
 
 def _by_browser(request: Request) -> bool:
-    """Whether somebody has opened the address, rather than a program or a page's script asked for it."""
-    return request.method == "GET" and "text/html" in request.headers.get("accept", "")
+    """Whether somebody wanted to open a page, rather than to see what the API answers."""
+    wants_page = "text/html" in request.headers.get("accept", "")
+    return wants_page and request.method == "GET" and not request.url.path.startswith("/api/")
 
 
 def _no_page() -> Response:
