@@ -95,3 +95,8 @@ def test_it_is_nearer_to_the_truth_than_the_best_value_and_its_error_is_true(noi
         inside += abs(off[-1]) < 2 * worth.error
     assert abs(fmean(off)) < 0.5 * noise < 0.9 * noise < fmean(best)
     assert inside > 0.8 * 400
+
+
+def test_a_loss_of_zero_is_zero() -> None:
+    values = [(epoch, max(0.0, 1 - epoch / 3)) for epoch in range(1, 10)]
+    assert str(of_full_length(values, "min").value) == "0.0"

@@ -64,7 +64,7 @@ def of_full_length(values: Sequence[tuple[int, float]], mode: str) -> Worth:
     noise, best, end = _noise(signed), signed.index(max(signed)), len(values) - 1
     declined = _has_declined(signed, best, noise)
     window = _around(best, end) if declined else range(end + 1 - _best_mean(signed), end + 1)
-    mean = scale.value(sign * fmean(signed[index] for index in window))
+    mean = scale.value(sign * fmean(signed[index] for index in window)) + 0.0  # a loss of 0 is no -0
     error = scale.width(mean, noise / math.sqrt(len(window))) if len(values) >= FEWEST_OF_AN_ERROR else None
     epoch, reported = values[best if declined else end]
     return Worth(epoch, reported, mean, error, values[window[0]][0], values[window[-1]][0])

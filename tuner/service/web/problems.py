@@ -20,7 +20,8 @@ from tuner.service.errors import Code, ServiceError
 
 MEDIA_TYPE = "application/problem+json"
 NO_PAGE = (
-    '<!doctype html><html lang="en"><meta charset="utf-8"><title>no such page · tuner</title>'
+    '<!doctype html><html lang="en"><meta charset="utf-8">'
+    '<meta name="viewport" content="width=device-width, initial-scale=1"><title>no such page · tuner</title>'
     '<link rel="stylesheet" href="/assets/style.css"><main><h1>There is no page at this address</h1>'
     '<p><a href="/">Go to the first page</a></p></main></html>'
 )
