@@ -2,6 +2,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
+from tests.results.simulated import simulated
+from tuner.budget import Budget
 from tuner.errors import DataError, RunFolderError, TrialError
-from tuner.inspection import Prediction, load_model, score, write_best
+from tuner.inspection import Prediction, load_model, load_winner, score, write_best
 from tuner.train import Evaluator, Trainer
 from tuner.trial import ImageClassifier
 
@@ -137,6 +140,18 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
         f"a model needs model.json and model.safetensors, got {tmp_path} without a complete model.json; "
         "name a run with a winner"
     )
+
+
+def test_a_run_of_a_function_is_refused_with_where_its_checkpoint_is(tmp_path: Path) -> None:
+    run = simulated(tmp_path, budget=Budget(trials=2, max_epochs=1))
+    (best := tmp_path / "best").mkdir()
+    said = f"is one of an ImageClassifier, got {run.path}, which trained by a function or outside of tuner; "
+    with pytest.raises(RunFolderError, match=f"{re.escape(said)}its winner saved no checkpoint"):
+        load_winner(run)
+    (best / "checkpoint").mkdir()
+    (best / "checkpoint/weights.pt").touch()
+    with pytest.raises(RunFolderError, match=f"load its checkpoint, in {run.path}/best/checkpoint$"):
+        load_winner(run)
 
 
 def older(best: Path, folder: Path) -> Path:

@@ -180,11 +180,24 @@ def load_winner(run: Run | str | Path, device: torch.device | str = "cpu", *, tr
     found = run if isinstance(run, Run) else load_run(run)
     with tempfile.TemporaryDirectory() as temporary:
         best = found.folder.fetch(BEST, Path(temporary) / BEST)
+        _check_kind(found, best)
         card = read_card(best)
         if not card.is_function:
             return _load(best, card, None, dict, device)
         trial, restore = _user_trial(found, trust=trust)
         return _load(best, card, trial, restore, device)
+
+
+def _check_kind(run: Run, best: Path) -> None:
+    """Raise RunFolderError for a run of the user's own training, whose models only the user's code can load."""
+    if str(run.info.get("trial", "ImageClassifier(")).startswith("ImageClassifier("):
+        return
+    saved = (best / "checkpoint").is_dir()
+    fix = f"load its checkpoint, in {run.path}/{BEST}/checkpoint" if saved else "its winner saved no checkpoint"
+    raise RunFolderError(
+        f"a model that tuner loads is one of an ImageClassifier, got {run.path}, which trained by a function or "
+        f"outside of tuner; {fix}"
+    )
 
 
 def load_model(best: Path, device: torch.device | str = "cpu", *, trial: ImageClassifier | None = None) -> LoadedModel:
