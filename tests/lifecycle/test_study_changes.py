@@ -1,8 +1,10 @@
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from tuner import Budget, ImageClassifier, Random, Study, uniform
 from tuner.errors import RunFolderError
@@ -87,3 +89,23 @@ def test_a_weights_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
 def test_other_data_is_refused() -> None:
     with pytest.raises(RunFolderError, match=r"a run keeps the data that it began with, got other files for study\.py"):
         check_comparable(STUDY, {**of_run(STUDY), "data_fingerprint": "another"}, "study.py")
+
+
+def test_other_data_is_refused_with_the_files_that_are_newer_than_the_run(tmp_path: Path) -> None:
+    for place in ("cat/0.png", "cat/1.png", "dog/0.png", "dog/1.png"):
+        (tmp_path / "photos" / place).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "photos" / place)
+        os.utime(tmp_path / "photos" / place, (1000, 1000))
+    study = replace(DIGITS, trial=ImageClassifier(f"folder:{tmp_path / 'photos'}", weights=None))
+    info = {**of_run(study), "started": "2026-01-01T00:00:00+00:00"}
+    check_comparable(study, info, "study.py")
+    (tmp_path / "photos/cat/1.png").unlink()
+    with pytest.raises(
+        RunFolderError, match=r"for study\.py \(none is newer than the run: some were removed, renamed, or "
+    ):
+        check_comparable(study, info, "study.py")
+    (tmp_path / "photos/cat/new.png").write_bytes((tmp_path / "photos/cat/0.png").read_bytes())
+    with pytest.raises(
+        RunFolderError, match=rf"\(newer than the run: {tmp_path}/photos/cat/new\.png\): trials could not "
+    ):
+        check_comparable(study, info, "study.py")

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import PurePath
 from typing import Any
 
@@ -18,7 +19,7 @@ from tuner.study import Study
 from tuner.study_json import study_from_json, study_to_json
 
 MOST_LINES = 40  # that are shown of a difference
-MOST_NAMED = 3  # hyperparameters whose difference is shown
+MOST_NAMED = 3  # hyperparameters whose difference is shown, and files
 
 
 def comparable(study: Study) -> dict[str, Any]:
@@ -48,8 +49,8 @@ def check_comparable(study: Study, info: dict[str, Any], where: str) -> None:
         )
     if info.get("data_fingerprint") != study.declared_trial.fingerprint():
         raise RunFolderError(
-            f"a run keeps the data that it began with, got other files for {where}: trials could not be compared; "
-            "restore the files, or start a new run"
+            f"a run keeps the data that it began with, got other files for {where}{_newer(study, info)}: trials could "
+            "not be compared; restore the files, or start a new run"
         )
     weights = {info.get("weights_fingerprint"), study.declared_trial.weights_fingerprint()}
     if None not in weights and len(weights) > 1:  # None: an earlier version's run, or no file (reported elsewhere)
@@ -57,6 +58,19 @@ def check_comparable(study: Study, info: dict[str, Any], where: str) -> None:
             f"a run keeps the weights that it began with, got other contents of {now.get('weights')} for {where}: "
             "trials could not be compared; restore the file, or start a new run"
         )
+
+
+def _newer(study: Study, info: dict[str, Any]) -> str:
+    """In brackets the files of the data that were written after the run began, as far as that is known."""
+    try:
+        began = datetime.fromisoformat(info["started"]).timestamp()
+    except (KeyError, TypeError, ValueError):
+        return ""
+    newer = [str(path) for path in study.declared_trial.data_changed_since(began)]
+    if not newer:
+        return " (none is newer than the run: some were removed, renamed, or put there with an older time)"
+    more = f" and {len(newer) - MOST_NAMED} more" if len(newer) > MOST_NAMED else ""
+    return f" (newer than the run: {', '.join(newer[:MOST_NAMED])}{more})"
 
 
 def _differences(before: Any, now: dict[str, Any]) -> str:

@@ -183,6 +183,10 @@ class Trial(ABC):
         """16 hexadecimal digits that change with the data; None if the data isn't known."""
         return None
 
+    def data_changed_since(self, moment: float) -> list[Path]:
+        """The files of the data that were written after a moment, in seconds since 1970."""
+        return []
+
     def weights_fingerprint(self) -> str | None:
         """16 hexadecimal digits that change with the weights that training starts from.
 

@@ -142,6 +142,10 @@ class ReadsFiles:
         """A fingerprint of the data set's files; None for a function's data."""
         return self.source.fingerprint(self.data_folder)
 
+    def data_changed_since(self, moment: float) -> list[Path]:
+        """The data set's files that were written after a moment; not those that were put there with an older time."""
+        return [path for path in self.source.files(self.data_folder) if path.stat().st_mtime > moment]
+
     def weights_fingerprint(self) -> str | None:
         """A fingerprint of a file's contents, or the version in a store; None for random and published weights."""
         if uri := self.stored_weights:
