@@ -66,7 +66,10 @@ def _newer(study: Study, info: dict[str, Any]) -> str:
         began = datetime.fromisoformat(info["started"]).timestamp()
     except (KeyError, TypeError, ValueError):
         return ""
-    newer = [str(path) for path in study.declared_trial.data_changed_since(began)]
+    found = study.declared_trial.data_changed_since(began)
+    if found is None:
+        return ""
+    newer = [str(path) for path in found]
     if not newer:
         return " (none is newer than the run: some were removed, renamed, or put there with an older time)"
     more = f" and {len(newer) - MOST_NAMED} more" if len(newer) > MOST_NAMED else ""

@@ -183,9 +183,9 @@ class Trial(ABC):
         """16 hexadecimal digits that change with the data; None if the data isn't known."""
         return None
 
-    def data_changed_since(self, moment: float) -> list[Path]:
-        """The files of the data that were written after a moment, in seconds since 1970."""
-        return []
+    def data_changed_since(self, moment: float) -> list[Path] | None:
+        """The files of the data that were written after a moment, in seconds since 1970; None if that isn't known."""
+        return None
 
     def weights_fingerprint(self) -> str | None:
         """16 hexadecimal digits that change with the weights that training starts from.

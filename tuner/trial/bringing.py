@@ -142,8 +142,13 @@ class ReadsFiles:
         """A fingerprint of the data set's files; None for a function's data."""
         return self.source.fingerprint(self.data_folder)
 
-    def data_changed_since(self, moment: float) -> list[Path]:
-        """The data set's files that were written after a moment; not those that were put there with an older time."""
+    def data_changed_since(self, moment: float) -> list[Path] | None:
+        """The data set's files that were written after a moment; not those that were put there with an older time.
+
+        None for data in a store, of which there are only copies here.
+        """
+        if self.stored_data is not None:
+            return None
         return [path for path in self.source.files(self.data_folder) if path.stat().st_mtime > moment]
 
     def weights_fingerprint(self) -> str | None:
