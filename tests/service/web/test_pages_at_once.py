@@ -282,6 +282,17 @@ def test_a_comparison_is_live_and_one_that_cannot_be_made_says_why(
 
 
 @pytest.mark.slow
+def test_the_panel_of_a_deleted_study_closes(served: Served, study: int, browser: Any) -> None:
+    page, _ = logged_in(browser, served, "anne", f"/studies/{study}#trial=00000")
+    page.wait_for_selector("dialog[open] h2:has-text('Trial 00000')")
+    served.state(study, State.ENDING, State.FINISHED)
+    assert served.client("anne").delete(f"/api/v1/studies/{study}").status_code == 204
+    page.wait_for_selector("dialog:not([open])", state="attached")
+    page.wait_for_selector("main:has-text('a study is named by its number')")
+    page.context.close()
+
+
+@pytest.mark.slow
 def test_a_page_is_read_again_while_only_others_have_news(served: Served, browser: Any) -> None:
     waiting = served.study("anne", State.QUEUED)
     page, _ = opened(browser)
