@@ -190,7 +190,7 @@ def load_winner(run: Run | str | Path, device: torch.device | str = "cpu", *, tr
 
 def _check_kind(run: Run, best: Path) -> None:
     """Raise RunFolderError for a run of the user's own training, whose models only the user's code can load."""
-    if str(run.info.get("trial", "ImageClassifier(")).startswith("ImageClassifier("):
+    if (best / CARD).is_file() or str(run.info.get("trial", "ImageClassifier(")).startswith("ImageClassifier("):
         return
     saved = (best / "checkpoint").is_dir()
     fix = f"load its checkpoint, in {run.path}/{BEST}/checkpoint" if saved else "its winner saved no checkpoint"
