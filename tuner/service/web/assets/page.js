@@ -57,8 +57,7 @@ function told(error) {
   else if (error.ofPage) {
     for (const panel of document.querySelectorAll("dialog[open]")) panel.close(); // a trial's, of a study that is gone
     show(main, el("p", { class: "soft" }, error.message));
-  }
-  else if (error.status !== 429) tell(error.message);
+  } else if (error.status !== 429) tell(error.message);
 }
 
 // Once for all that changes within a while.
