@@ -18,6 +18,7 @@ from tuner.lifecycle.counting import InfoWriter
 from tuner.lifecycle.interruption import Interruption
 from tuner.lifecycle.notifying import Notifying
 from tuner.lifecycle.obedience import Obedience, Orders
+from tuner.lifecycle.report_loading import ReportLoading
 from tuner.lifecycle.writing_best import write_as_saved
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
@@ -79,6 +80,7 @@ class AskDriver:
                 *listeners,
                 *telling.listeners,
                 InfoWriter(folder, self._info, self._counts),
+                ReportLoading(study.trials, lambda: len(self.loop.record.trials)),
                 Obedience(self._info, self._interrupted, lambda: write_info(folder, self._info)),
             ],
             opening=opening,

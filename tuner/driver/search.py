@@ -21,6 +21,7 @@ from tuner.lifecycle.conclusion import Conclusion, Outcome, outcome_of
 from tuner.lifecycle.counting import InfoWriter
 from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption, SearchLeft
 from tuner.lifecycle.obedience import Obedience, Orders
+from tuner.lifecycle.report_loading import ReportLoading
 from tuner.lifecycle.telling import CONCLUDING, tell
 from tuner.loop.search_loop import SearchLoop
 from tuner.quoting import command
@@ -76,6 +77,7 @@ class Search:
             listeners=[
                 *self._listeners,
                 InfoWriter(folder, self.info, self._counts),
+                ReportLoading(study.trials, lambda: len(self.loop.record.trials)),
                 Obedience(self.info, interrupted, lambda: write_info(folder, self.info)),
             ],
             opening={**(opening or {}), **({"devices": [each.record() for each in devices]} if devices else {})},

@@ -22,7 +22,7 @@ from tuner.results.text import duration, hours, outcome, plural, short, with_err
 
 if TYPE_CHECKING:
     import pandas as pd
-    from jinja2 import Environment
+    from jinja2 import Environment, Template
 
 MOST_ROWS = 200  # of a figure's table; complete tables are history.csv and trials.csv
 STILL = ("learning curves",)  # figures that are also drawn without a script; the history is on the first screen
@@ -67,8 +67,13 @@ class Figure:
 def render(template: str, **content: Any) -> str:
     """A page from its template: HTML that needs no other file and no network."""
     written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    page: str = _environment().get_template(template).render(written=written, plotly=packed_plotly(), **content)
+    page: str = compiled(template).render(written=written, plotly=packed_plotly(), **content)
     return page
+
+
+def compiled(template: str) -> Template:
+    """A page's template, which is read and compiled once."""
+    return _environment().get_template(template)
 
 
 @cache

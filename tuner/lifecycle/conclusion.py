@@ -14,6 +14,7 @@ from typing import Any
 from tuner.errors import TunerError, describe_error
 from tuner.history.records import RunRecord
 from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption
+from tuner.lifecycle.report_loading import begin_loading
 from tuner.lifecycle.writing_best import NEW, ScoringInterrupted, is_written
 from tuner.loop.room import disk_too_full
 from tuner.loop.search_loop import SearchLoop
@@ -102,6 +103,7 @@ class Conclusion:
         folder, record = self.loop.folder, self.loop.record
         self.info["unscored"] = None
         if record.best_trial() is not None:
+            begin_loading()
             self.tell(self.winner_step)
         try:
             self.write_winner(self._must_leave)
