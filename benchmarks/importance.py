@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.virtual_search import Times, VirtualSearch
 from tuner import ASHA, Budget, MultiFidelityGP, NoEarlyStopping, Random, Study, choice, loguniform, randint, uniform
@@ -139,10 +143,10 @@ class Searched:
     record: RunRecord
 
 
-def searched(task: str, search: str, seed: int, trials: int) -> Searched:
-    """One search of a task."""
+def study_of(task: str, search: str, seed: int, trials: int) -> Study:
+    """What one search of a task searches."""
     algorithm, scheduler = SEARCHES[search]
-    study = Study(
+    return Study(
         "simulated",
         trial=lambda config: None,
         space=TASKS[task].space,
@@ -153,6 +157,11 @@ def searched(task: str, search: str, seed: int, trials: int) -> Searched:
         budget=Budget(trials=trials, max_epochs=MAX_EPOCHS),
         seed=seed,
     )
+
+
+def searched(task: str, search: str, seed: int, trials: int) -> Searched:
+    """One search of a task."""
+    study = study_of(task, search, seed, trials)
     events = VirtualSearch(study, TASKS[task].curve, Times(), workers=2, seed=seed).run()
     return Searched(task, search, seed, study.search_space, RunRecord("accuracy", "max", events[:-1]))
 

@@ -1,25 +1,31 @@
 """How often the time left holds: the end of many searches, predicted at many moments of each.
 
-    python benchmarks/time_left.py [--searches 40] [--first-seed 0] [--runs FOLDER ...]
+    python benchmarks/time_left.py [--searches 40] [--first-seed 0] [--spaces] [--runs FOLDER ...]
 
-Simulated searches of eight kinds by a clock of their own, with real search algorithm and early stopping; epochs whose
-time depends on the configuration, starts of workers and trials, scoring and report; half of them on a machine that
-others use too. And real runs, given as folders (benchmarks/real_searches.py makes some): their end is the time of the
-last file that the search wrote, run.json; those of less than 30 s are left out.
+Simulated searches of eight kinds, or of the six spaces of benchmarks/importance.py, by a clock of their own, with real
+search algorithm and early stopping; epochs whose time depends on the configuration, starts of workers and trials,
+scoring and report; half of the eight kinds' on a machine that others use too. And real runs, given as folders
+(benchmarks/real_searches.py makes some): their end is the time of the last file that the search wrote, run.json; those
+of less than 30 s are left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.importance import SEARCHES, TASKS, study_of
 from benchmarks.virtual_search import Times, VirtualSearch
 from tuner import (
     ASHA,
@@ -37,7 +43,7 @@ from tuner import (
 )
 from tuner.history.events import Event
 from tuner.history.records import RunRecord
-from tuner.results.time_left import Ahead, ahead_of, has_brackets, has_own_rule, reduction_factor, time_left
+from tuner.results.time_left import Ahead, ahead_of, has_brackets, has_own_rule, learns, reduction_factor, time_left
 from tuner.search.base import SearchAlgorithm
 
 MOMENTS = (0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95)  # of the time from the first report to the end
@@ -57,6 +63,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "HyperBand": {"search": Random(), "scheduler": HyperBand()},
     "no early stopping": {"search": Random(), "scheduler": NoEarlyStopping()},
 }
+TRIALS = (20, 50)  # of a search in one of the six spaces
 PHASES, SAME, BUSY = 20, 0.8, 0.25  # of a machine that others use too: how long, how alike, spread of the logarithm
 SHORTEST, LONGEST_CONCLUSION = 30.0, 300.0  # seconds: later, somebody wrote into the folder again
 SPACE = {"lr": loguniform(1e-5, 1e-1), "batch_size": choice([16, 32, 64, 128]), "layers": choice([1, 2, 3])}
@@ -98,19 +105,9 @@ def simulated(
     """
     settings = dict(KINDS[kind])
     draw = np.random.default_rng([seed, list(KINDS).index(kind)])
-    second = float(np.exp(draw.uniform(np.log(1.0), np.log(120.0))))
     slope = float(draw.choice([0.0, 0.3, 0.7]))  # 16 images at a time take longer than 128
     layers = float(draw.choice([0.0, 0.3]))
-    opening, scored = float(draw.uniform(2, 12)), bool(draw.random() < 0.5)
-    report, scoring = float(draw.uniform(4, 8)) + 1.3 * opening, float(draw.uniform(0.1, 0.6)) * second
-    times = Times(
-        epoch=lambda c: second * (64 / c["batch_size"]) ** slope * (1 + layers * (c["layers"] - 2)),
-        opening=opening,
-        start=float(np.exp(draw.uniform(np.log(0.1), np.log(4.0)))),
-        conclusion=report * float(np.exp(0.6 * draw.standard_normal())) + (scoring if scored else 0.0),
-        spread_of_trials=float(draw.uniform(0.02, 0.15)),
-        spread=float(draw.uniform(0.03, 0.2)),
-    )
+    times, scored = _times(draw, lambda c: (64 / c["batch_size"]) ** slope * (1 + layers * (c["layers"] - 2)))
     workers = settings.get("workers") or int(draw.choice([1, 2, 4]))
     trials = int(draw.integers(*settings.get("trials", (10, 60))))
     study = Study(
@@ -127,10 +124,44 @@ def simulated(
     events = make(study, _value, times, workers=workers, seed=seed, failing=settings.get("failing", 0.0)).run()
     if busy and draw.random() < 0.5:
         events = slowed(events, draw)
+    return _watched(study, events, workers, scored=scored)
+
+
+def in_space(task: str, search: str, seed: int, trials: int, *, busy: bool = False) -> Watched:
+    """A search of benchmarks/importance.py, with two workers; on a machine of its own, or one that others use too.
+
+    The second hyperparameter, such as the batch size, changes how long an epoch takes.
+    """
+    draw = np.random.default_rng([seed, list(TASKS).index(task), list(SEARCHES).index(search), trials])
+    study, slope = study_of(task, search, seed, trials), float(draw.choice([0.0, 0.5, 1.0]))
+    times, scored = _times(draw, lambda c: float(np.exp(slope * (study.search_space.encode(c)[1] - 0.5))))
+    events = VirtualSearch(study, TASKS[task].curve, times, workers=2, seed=seed).run()
+    return _watched(study, slowed(events, draw) if busy else events, 2, scored=scored)
+
+
+def _times(draw: np.random.Generator, factor: Callable[[dict[str, Any]], float]) -> tuple[Times, bool]:
+    """The times of a search, by a configuration's factor, and whether its winner is scored."""
+    second = float(np.exp(draw.uniform(np.log(1.0), np.log(120.0))))
+    opening, scored = float(draw.uniform(2, 12)), bool(draw.random() < 0.5)
+    report = float(draw.uniform(0.5, 1.0)) + 0.5 * opening
+    scoring = 1.5 * opening + float(draw.uniform(0.1, 0.6)) * second if scored else 0.0
+    times = Times(
+        epoch=lambda config: second * factor(config),
+        opening=opening,
+        start=float(np.exp(draw.uniform(np.log(0.1), np.log(4.0)))),
+        conclusion=(report + scoring) * float(np.exp(0.4 * draw.standard_normal())),
+        spread_of_trials=float(draw.uniform(0.02, 0.15)),
+        spread=float(draw.uniform(0.03, 0.2)),
+    )
+    return times, scored
+
+
+def _watched(study: Study, events: Sequence[Event], workers: int, *, scored: bool) -> Watched:
     longest, scheduler = study.budget.max_epochs, study.scheduler
     rungs, factor = tuple(scheduler.rungs(longest)), reduction_factor(repr(scheduler))
     limits, rule = vars(study.budget), (has_brackets(repr(scheduler)), has_own_rule(repr(scheduler)))
-    ahead = Ahead(trials, longest, rungs, factor, workers, limits, 1.0, *rule, scored)
+    kind = (*rule, scored, learns(repr(study.search)))
+    ahead = Ahead(study.budget.trials, longest, rungs, factor, workers, limits, 1.0, *kind)
     return Watched(events[:-1], events[-1]["time"], ahead)
 
 
@@ -197,17 +228,18 @@ class Score:
         }
 
 
-def measured(seeds: range, folders: Iterable[str]) -> Iterator[tuple[str, Score]]:
-    """A score for each kind of search, for all of them together, and for the runs in folders."""
-    together = Score()
-    for kind in KINDS:
-        score = Score()
-        for seed in seeds:
-            score.watch(simulated(kind, seed))
-        for name in ("held", "widths", "errors"):
-            getattr(together, name).extend(getattr(score, name))
-        yield kind, score
-    yield "all simulated", together
+def measured(seeds: range, folders: Iterable[str], *, spaces: bool = False) -> Iterator[tuple[str, Score]]:
+    """A score for each kind of search, for all of them together, and for the runs in folders.
+
+    With `spaces` for the six spaces instead of the kinds: on machines of their own, and on shared ones.
+    """
+    if spaces:
+        for busy in (False, True):
+            where = "shared" if busy else "own machine"
+            for_each = {f"{search}, {where}": _in_spaces(search, seeds, busy=busy) for search in SEARCHES}
+            yield from _scores(for_each, f"all six spaces, {where}")
+    else:
+        yield from _scores({kind: map(partial(simulated, kind), seeds) for kind in KINDS}, "all simulated")
     real = Score()
     for folder in folders:
         found = stored(folder)
@@ -216,15 +248,36 @@ def measured(seeds: range, folders: Iterable[str]) -> Iterator[tuple[str, Score]
     yield "real runs", real
 
 
+def _in_spaces(search: str, seeds: range, *, busy: bool) -> Iterator[Watched]:
+    for task in TASKS:
+        for seed in seeds:
+            for trials in TRIALS:
+                yield in_space(task, search, seed, trials, busy=busy)
+
+
+def _scores(searches: Mapping[str, Iterable[Watched]], all_of_them: str) -> Iterator[tuple[str, Score]]:
+    together = Score()
+    for name, of_a_kind in searches.items():
+        score = Score()
+        for search in of_a_kind:
+            score.watch(search)
+        for values in ("held", "widths", "errors"):
+            getattr(together, values).extend(getattr(score, values))
+        yield name, score
+    yield all_of_them, together
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--searches", type=int, default=40, help="of each kind")
     parser.add_argument("--first-seed", type=int, default=0, help="of each kind's searches")
+    parser.add_argument("--spaces", action="store_true", help="the six spaces of benchmarks/importance.py")
     parser.add_argument("--runs", nargs="*", default=[], help="folders of runs")
     options = parser.parse_args()
     found = {}
-    for kind, score in measured(range(options.first_seed, options.first_seed + options.searches), options.runs):
+    seeds = range(options.first_seed, options.first_seed + options.searches)
+    for kind, score in measured(seeds, options.runs, spaces=options.spaces):
         found[kind] = score.figures
         print(f"{kind}: {score.figures}", flush=True)
     print(json.dumps(found))

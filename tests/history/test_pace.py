@@ -1,9 +1,10 @@
 """What epochs and starts take, of trials whose times are the test's."""
 
+import numpy as np
 import pytest
 
 from tests.history.events_of_a_run import ended, event, fold, reported, started
-from tuner.history.pace import pace_of, start_seconds, stay_times, still_trials, typical_epoch
+from tuner.history.pace import CHANGE, Pace, pace_of, start_seconds, stay_times, still_trials, typical_epoch
 
 
 def test_a_start_is_what_the_first_report_is_late() -> None:
@@ -42,6 +43,33 @@ def test_the_pace_leaves_out_the_first_start_of_each_worker() -> None:
     assert pace is not None
     assert pace.epoch_seconds == (1.0, 1.0)
     assert pace.start_seconds == pytest.approx(1.0)
+
+
+def of_gaps(*trials: list[float]) -> Pace:
+    """The pace of trials one after another, each by the times of its epochs after the first."""
+    events, clock = [event("study_started", 0.0)], 0.0
+    for number, gaps in enumerate(trials):
+        times = clock + np.cumsum([1.0, *gaps])
+        events += [started(number, clock), *(reported(number, k + 1, float(at)) for k, at in enumerate(times))]
+        clock = float(times[-1])
+        events.append(ended(number, "completed", clock))
+    pace = pace_of(fold(*events))
+    assert pace is not None
+    return pace
+
+
+def test_epochs_that_differ_by_themselves_are_no_change_of_the_pace() -> None:
+    noise = np.random.default_rng(0).standard_normal((2, 60))
+    steady = of_gaps(*np.exp(0.3 * noise).tolist())
+    drifting = of_gaps(*np.exp(0.3 * noise + 0.4 * np.linspace(-1, 1, 60)).tolist())
+    assert steady.change < CHANGE < 1.5 * CHANGE < drifting.change
+
+
+def test_of_the_time_until_the_first_report_a_part_is_the_start() -> None:
+    pace = pace_of(fold(event("study_started", 0.0), started(0, 0.0), reported(0, 1, 10.0)))
+    assert pace is not None
+    assert pace.epoch_seconds == (6.0,)
+    assert pace.opening == pytest.approx(4.0)
 
 
 def test_before_the_first_report_there_is_no_pace() -> None:

@@ -16,7 +16,16 @@ from tuner.history.events import Event, finite
 from tuner.history.records import RunRecord, TrialRecord, full_length, saved_share
 from tuner.results.reckoning import Reckoning
 from tuner.results.text import duration, plural, short, trials_and_repeats, with_error
-from tuner.results.time_left import Ahead, TimeLeft, ahead_of, has_brackets, has_own_rule, reduction_factor, told_of
+from tuner.results.time_left import (
+    Ahead,
+    TimeLeft,
+    ahead_of,
+    has_brackets,
+    has_own_rule,
+    learns,
+    reduction_factor,
+    told_of,
+)
 
 if TYPE_CHECKING:
     from tuner.results import Run
@@ -39,7 +48,8 @@ class Plan:
     trials: int | None
     max_epochs: int
     limits: Mapping[str, Any] = field(default_factory=dict)  # of the budget, by their names
-    scheduler: str = ""  # as its declaration
+    search: str = ""  # the algorithm, as its declaration
+    scheduler: str = ""  # the same
     rungs: tuple[int, ...] = ()  # epochs after which it compares trials
     workers: int | None = None  # trials at once, where that is known
     devices: float = 1.0  # of a running trial
@@ -50,7 +60,8 @@ class Plan:
         """The plan of a study."""
         plan = cls.within(vars(study.budget) | {"trials": study.trials}, study.name, study.metric, study.mode)
         rungs = tuple(study.scheduler.rungs(plan.max_epochs))
-        return replace(plan, scheduler=repr(study.scheduler), rungs=rungs, scored=not study.declared_trial.is_code)
+        scored, search = not study.declared_trial.is_code, repr(study.search)
+        return replace(plan, rungs=rungs, scored=scored, search=search, scheduler=repr(study.scheduler))
 
     @classmethod
     def of_run(cls, run: Run, limits: Mapping[str, Any]) -> Plan:
@@ -59,7 +70,8 @@ class Plan:
         longest = {"max_epochs": run.budget.get("max_epochs") or run.longest_trial}
         plan, ahead = cls.within(run.budget | longest | given, run.name, run.metric, run.mode), ahead_of(run)
         plan = replace(plan, rungs=ahead.rungs, workers=ahead.workers, devices=ahead.devices)
-        return replace(plan, scheduler=run.info.get("scheduler") or "", scored=ahead.scored)
+        search, scheduler = run.info.get("search") or "", run.info.get("scheduler") or ""
+        return replace(plan, scored=ahead.scored, search=search, scheduler=scheduler)
 
     @classmethod
     def within(cls, budget: Mapping[str, Any], study: str, metric: str, mode: str) -> Plan:
@@ -70,7 +82,7 @@ class Plan:
     def ahead(self) -> Ahead:
         """The data from which the time left is computed."""
         factor = reduction_factor(self.scheduler)
-        kind = has_brackets(self.scheduler), has_own_rule(self.scheduler), self.scored
+        kind = has_brackets(self.scheduler), has_own_rule(self.scheduler), self.scored, learns(self.search)
         limits = {name: value for name, value in self.limits.items() if name != "trials"}
         return Ahead(self.trials, self.max_epochs, self.rungs, factor, self.workers, limits, self.devices, *kind)
 

@@ -7,15 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+import numpy as np
+
 from tuner.history.records import RunRecord, TrialRecord
 
+FIRST_EPOCH = 0.6  # share of the time until the first report that the epoch takes, and not the start of its worker
 FURTHER_START = 0.3  # share of a worker's first start that later ones take, until one was measured
 MOST_OF_MEDIAN = 4.0  # times the median epoch of a trial: longer epochs are cut to that
 RECENT = 20  # the newest trials: earlier ones say less about the next ones
 LAST_EPOCHS = 12  # epochs of a trial that show how fast it is now
-CHANGE, CHANGE_TRIALS = 0.2, 2.0  # prior for the change of the pace's logarithm: its size; its weight, in trials
+CHANGE, CHANGE_TRIALS = 0.15, 2.0  # prior for the change of the pace's logarithm: its size; its weight, in trials
+LEAST_CHANGE = 0.03  # no machine is steadier
 STILL, STILL_SECONDS = 5.0, 60.0  # a trial stands still after so many times the longest epoch, and so many seconds
-HALVES = 4  # least number of epochs of a trial for comparing its halves
+HALVES = 2  # least number of epochs of a trial for comparing its halves
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Pace:
 
     `own` is the time of an epoch of each trial, by its id; `opening` the start of a worker, which loads libraries: the
     longest of the first ones, because the longest of all may only be a slow epoch. `change` is how much the logarithm
-    differed between the halves of trials: a machine that others use, too, has a changing speed.
+    changes in half of the time so far: a machine that others use, too, has a changing speed.
     """
 
     epoch_seconds: tuple[float, ...]
@@ -58,7 +62,7 @@ def pace_of(record: RunRecord, workers: int = 1) -> Pace | None:
     own = {trial.trial: _mean_gap(gaps) for trial, (_, gaps) in zip(recent, seen, strict=True) if gaps}
     firsts = [first for stays, _ in seen for first in stays]
     if not own:
-        return Pace((median(firsts),), (0.0,), {}) if firsts else None
+        return _first_pace(firsts) if firsts else None
     typical = median(own.values())
     starts = [
         max(0.0, first - own.get(trial.trial, typical))
@@ -68,16 +72,39 @@ def pace_of(record: RunRecord, workers: int = 1) -> Pace | None:
     later = starts[workers:] if len(record.trials) <= RECENT else starts
     openings = [stays[0] - own.get(trial.trial, typical) for trial in earliest if (stays := stay_times(trial)[0])]
     opening = max([0.0, *openings])
+    elapsed = max(trial.epochs[trial.epoch].time for trial in recent) - (begun or min(t.started for t in recent))
     further = tuple(later) or (FURTHER_START * min(starts, default=0.0),)
-    return Pace(tuple(own.values()), further, own, opening, _change([gaps for _, gaps in seen]))
+    return Pace(tuple(own.values()), further, own, opening, _change(recent, elapsed))
 
 
-def _change(trials: Sequence[Sequence[float]]) -> float:
-    """How much the second half of trials, given by their epochs' times, differs from the first."""
-    whole = [gaps for gaps in trials if len(gaps) >= HALVES and min(gaps) > 0]
-    found = [math.log(_mean_gap(gaps[len(gaps) // 2 :]) / _mean_gap(gaps[: len(gaps) // 2])) for gaps in whole]
-    squares = CHANGE_TRIALS * CHANGE**2 + sum(value**2 for value in found)
-    return math.sqrt(squares / (CHANGE_TRIALS + len(found)))
+def _first_pace(firsts: Sequence[float]) -> Pace:
+    """What the first reports say, which come a start and an epoch after the trials."""
+    epoch, start = FIRST_EPOCH * median(firsts), (1 - FIRST_EPOCH) * median(firsts)
+    return Pace((epoch,), (FURTHER_START * start,), {}, start)
+
+
+def _change(trials: Sequence[TrialRecord], elapsed: float) -> float:
+    """How much the pace's logarithm changes in half of the time that has passed, by the halves of each trial.
+
+    It changes with the root of the time between, as far as is known. Epochs that differ by themselves make halves
+    differ, too: how much they do is known from epochs that follow each other, and subtracted. A trial counts the less,
+    the less its few epochs say.
+    """
+    known = [np.array([(at, gap) for at, gap in _timed(trial)[1] if gap > 0]) for trial in trials]
+    whole = [timed for timed in known if len(timed) >= HALVES]
+    if not whole or elapsed <= 0:
+        return CHANGE
+    noise = float(np.concatenate([np.diff(np.log(timed[:, 1])) ** 2 for timed in whole]).mean()) / 2
+    squares, weight = CHANGE_TRIALS * CHANGE**2, CHANGE_TRIALS
+    for timed in whole:
+        half = len(timed) // 2
+        first, second = timed[:half].mean(axis=0), timed[half:].mean(axis=0)
+        part = min(1.0, 2 * (second[0] - first[0]) / elapsed)  # of the change in that time
+        expected = noise * (1 / half + 1 / (len(timed) - half))
+        counts = (part * CHANGE**2 / (part * CHANGE**2 + expected)) ** 2
+        squares += counts / part * (math.log(second[1] / first[1]) ** 2 - expected)
+        weight += counts
+    return math.sqrt(max(LEAST_CHANGE**2, squares / weight))
 
 
 def _mean_gap(gaps: Sequence[float]) -> float:
@@ -89,7 +116,14 @@ def _mean_gap(gaps: Sequence[float]) -> float:
 
 def stay_times(trial: TrialRecord) -> tuple[list[float], list[float]]:
     """Seconds from each start on a worker to the first report there, and between reports of the same stay."""
-    firsts, gaps = [], []
+    firsts, gaps = _timed(trial)
+    return firsts, [gap for _, gap in gaps]
+
+
+def _timed(trial: TrialRecord) -> tuple[list[float], list[tuple[float, float]]]:
+    """The same, with the time of the report after each gap."""
+    firsts: list[float] = []
+    gaps: list[tuple[float, float]] = []
     starts = sorted(trial.entered)
     times = sorted(epoch.time for epoch in trial.epochs.values())
     for index, time in enumerate(times):
@@ -98,7 +132,7 @@ def stay_times(trial: TrialRecord) -> tuple[list[float], list[float]]:
         if entered is not None and entered >= before:
             firsts.append(time - entered)
         elif index:
-            gaps.append(time - before)
+            gaps.append((time, time - before))
     return firsts, gaps
 
 

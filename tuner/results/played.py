@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 MOST_GAMES, FEWEST_GAMES, STAYS = 40, 4, 1500  # how often the rest is simulated; stays on workers in all games together
 MOST_TO_START = 500  # trials that are simulated; with more, the time is extrapolated in proportion
-PRIOR_LENGTHS, PRIOR_WHOLE = 4.0, 0.4  # prior of lengths: its weight in trials; its share of full length
-PRIOR_TRIALS = 2.0  # weight of the prior of epochs' time, in trials
+PRIOR_LENGTHS, PRIOR_WHOLE = 2.0, 0.3  # prior of lengths: its weight in trials; its share of full length
+PRIOR_TRIALS = 1.0  # weight of the prior of epochs' time, in trials
 PRIOR_SPREAD = 0.4  # prior of the logarithm of an epoch's time, between new configurations
 START_SPREAD = 0.3  # the same of a start's time
 NEAR, CHANGE = 0.3, 0.25  # standard deviations: of a new value from a known one; of a trial's value from rung to rung
-BETTER, SHIFT = 0.2, 0.5  # how much better a game's new trials are than the last ones; how much games differ in that
-RECENT = 0.5  # the last share of the trials, which shows how good the next ones will be
+FIRST_TRIALS = 16, 3  # of a search algorithm that learns: usual values, then the whole space; at least so many a worker
+WORSE, BETTER = -0.2, 0.15  # how much better new trials are than the last ones, until so many are known, and after them
+SHIFT = 0.45  # standard deviation of that
+RECENT, LEAST_RECENT = 0.5, 6  # the last share of the trials, and number, which shows how the next ones will be
 EXTREME = 3.0  # standard deviations beyond which a larger value makes no difference
 FAILS = -1  # instead of the epoch that a trial reaches
 
@@ -57,7 +59,8 @@ class Rest:
         self._past = sorted(_past(record, self._rungs), key=lambda past: (past.time, past.order))
         self._scores = _scores(record, self._rungs)
         first = [scores[0] for scores in self._scores.values() if scores]
-        self._recent = first[-max(6, math.ceil(RECENT * len(first))) :]
+        self._known = len(first)
+        self._recent = _last(first)
         self._failed = sum(trial.status == "failed" for trial in self._trials.values())
         self._lengths, self._weights = self._known_lengths()
         self._luck, self._chances = 0.0, self._weights  # of a game: its new trials' luck; weights of the lengths
@@ -79,7 +82,7 @@ class Rest:
         slower = math.exp(_doubt(seen) * draw.standard_normal())
         doubt = math.exp(START_SPREAD / math.sqrt(len(self._pace.starts)) * draw.standard_normal())
         failing = draw.gamma(self._failed) / max(1, self._record.epochs()) if self._failed else 0.0
-        self._luck = BETTER + SHIFT * float(draw.standard_normal())
+        self._luck = self._drawn_luck()
         self._chances = draw.gamma(self._weights)
         game = _Game(self, stopper, draw, slower * seen, doubt * self._pace.start_seconds, failing, to_start, workers)
         game.ready = ready
@@ -126,6 +129,15 @@ class Rest:
 
     # Properties of trials
 
+    def _drawn_luck(self) -> float:
+        """How much better than the last trials the new ones of a game are: by chance, and if the search learns."""
+        chance = float(np.std(self._recent)) / math.sqrt(len(self._recent)) if self._recent else 0.0
+        if not self._ahead.learns:
+            return chance * float(self._generator.standard_normal())
+        least, each = FIRST_TRIALS
+        better = BETTER if self._known >= max(least, each * (self._ahead.workers or 1)) else WORSE
+        return better + math.hypot(SHIFT, chance) * float(self._generator.standard_normal())
+
     def first_score(self) -> float:
         """How good a new trial is at the first rung: like one of the last ones."""
         if not self._recent:
@@ -166,7 +178,7 @@ class Rest:
         if self._rungs:
             lengths = [full_length(trial.config, longest) for trial in self._trials.values()]
             return np.array(lengths, dtype=float), np.ones(len(lengths))
-        ended = [float(trial.epoch) for trial in self._record.ended_trials if not trial.live]
+        ended = _last([float(trial.epoch) for trial in self._record.ended_trials if not trial.live])
         levels = [*self._ahead.rungs, longest]
         whole = PRIOR_WHOLE * PRIOR_LENGTHS
         prior = [(PRIOR_LENGTHS - whole) / max(1, len(levels) - 1)] * (len(levels) - 1) + [whole]
@@ -269,6 +281,11 @@ class _Game:
             self.stopper.end(trial)
         elif decision is Decision.CONTINUE:
             self._send(trial, 0.0)
+
+
+def _last(values: list[float]) -> list[float]:
+    """The last ones, which say more about the next ones."""
+    return values[-max(LEAST_RECENT, math.ceil(RECENT * len(values))) :]
 
 
 def _doubt(seconds: Floats) -> float:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 DRAWS = 400  # possible futures
 LOW, HIGH = 0.1, 0.9  # quantiles of the futures
-EARLY = 0.2  # extra spread, divided by the root of the trials seen: the first ones say little about pace and promotions
+EARLY = 0.1  # extra spread, divided by the root of the trials seen: the first ones say little about pace and promotions
 SHORTEST = 0.01  # seconds, so that a logarithm can be taken
-REPORT_SECONDS, REPORT_STARTS = 6.0, 1.3  # tables, winner, report: seconds; times a worker's start, which loads as much
-SCORING_EPOCHS = 0.3  # of an epoch, if the winner is scored on a test split
-CONCLUSION_SPREAD = 0.75  # standard deviation of the logarithm of both
+REPORT_SECONDS, REPORT_STARTS = 0.8, 0.5  # tables, winner, report: seconds; times a worker's start
+SCORING_STARTS, SCORING_EPOCHS = 1.5, 0.3  # the same if the winner is scored on a test split, and times an epoch
+CONCLUSION_SPREAD = 0.5  # standard deviation of the logarithm of both
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Ahead:
     `workers` is how many trials run at once, None if only the record shows it; `limits` are those of the budget by
     their names; `devices` is how many a running trial holds; `brackets` is true for HyperBand, whose brackets differ;
     `own_rule` for a scheduler that is neither HyperBand nor ASHA: its ended trials show how long trials will be;
-    `scored` if the winner is scored on a test split.
+    `scored` if the winner is scored on a test split; `learns` if the search algorithm does, so that trials get better.
     """
 
     trials: int | None
@@ -68,6 +68,7 @@ class Ahead:
     brackets: bool = False
     own_rule: bool = False
     scored: bool = False
+    learns: bool = True
 
 
 def ahead_of(run: Run) -> Ahead:
@@ -77,7 +78,7 @@ def ahead_of(run: Run) -> Ahead:
     factor = reduction_factor(scheduler)
     workers, limits, longest = run.info.get("concurrency"), run.budget, run.longest_trial
     scored = run.info.get("data_fingerprint") is not None  # only trials that load data have one
-    kind = has_brackets(scheduler), has_own_rule(scheduler), scored
+    kind = has_brackets(scheduler), has_own_rule(scheduler), scored, learns(run.info.get("search") or "")
     return Ahead(limits.get("trials"), longest, rungs, factor, workers, limits, run.devices, *kind)
 
 
@@ -95,6 +96,11 @@ def has_brackets(scheduler: str) -> bool:
 def has_own_rule(scheduler: str) -> bool:
     """Whether a scheduler's `repr` is of one other than ASHA and HyperBand; if it is missing, it is ASHA."""
     return bool(scheduler) and not scheduler.startswith(("ASHA(", "HyperBand("))
+
+
+def learns(search: str) -> bool:
+    """Whether a search algorithm's `repr` is of one that learns from the trials; if it is missing, it is."""
+    return not search.startswith(("Random(", "Grid("))
 
 
 def time_left(record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
@@ -157,8 +163,9 @@ class _Futures:
     def conclusion(self) -> Floats:
         """Seconds of the work after the last trial."""
         noise = np.exp(CONCLUSION_SPREAD * self._generator.standard_normal(DRAWS))
-        scoring = SCORING_EPOCHS * self._pace.median_epoch if self._ahead.scored else 0.0
-        return np.asarray((REPORT_SECONDS + REPORT_STARTS * self._pace.opening + scoring) * noise)
+        start, epoch = self._pace.opening, self._pace.median_epoch
+        scoring = SCORING_STARTS * start + SCORING_EPOCHS * epoch if self._ahead.scored else 0.0
+        return np.asarray((REPORT_SECONDS + REPORT_STARTS * start + scoring) * noise)
 
     # Inside
 
