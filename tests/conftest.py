@@ -28,6 +28,7 @@ _LONG = re.compile(
 )
 # what forks: autograd refuses to work in the copy of a process in which it has worked on another device than the CPU
 _FORKS = ("tests/doctor/test_training.py", "tests/doctor/test_gpu.py")
+_FILE = pytest.StashKey[Path]()  # of the last test that has begun
 ROOM_BYTES = 4 << 30  # several times what the tests have there at once
 
 # The tests start hundreds of Pythons: where nothing keeps what is compiled, each compiles all of tuner again.
@@ -78,10 +79,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What is imported by now stays, so no search for garbage looks through it again: each trial ends with one."""
     gc.enable()
-    gc.collect()
-    gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What is there before the first test of a file stays, so no search for garbage looks through it again.
+
+    Each trial ends with one, which would take a second once hundreds of files are through.
+    """
+    session = item.session
+    if session.stash.get(_FILE, None) != item.path:
+        session.stash[_FILE] = item.path
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
