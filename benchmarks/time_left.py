@@ -127,15 +127,23 @@ def simulated(
     return _watched(study, events, workers, scored=scored)
 
 
-def in_space(task: str, search: str, seed: int, trials: int, *, busy: bool = False) -> Watched:
+def in_space(
+    task: str,
+    search: str,
+    seed: int,
+    trials: int,
+    make: Callable[..., VirtualSearch] = VirtualSearch,
+    *,
+    busy: bool = False,
+) -> Watched:
     """A search of benchmarks/importance.py, with two workers; on a machine of its own, or one that others use too.
 
-    The second hyperparameter, such as the batch size, changes how long an epoch takes.
+    The second hyperparameter, such as the batch size, changes how long an epoch takes. `make` is as in `simulated`.
     """
     draw = np.random.default_rng([seed, list(TASKS).index(task), list(SEARCHES).index(search), trials])
     study, slope = study_of(task, search, seed, trials), float(draw.choice([0.0, 0.5, 1.0]))
     times, scored = _times(draw, lambda c: float(np.exp(slope * (study.search_space.encode(c)[1] - 0.5))))
-    events = VirtualSearch(study, TASKS[task].curve, times, workers=2, seed=seed).run()
+    events = make(study, TASKS[task].curve, times, workers=2, seed=seed).run()
     return _watched(study, slowed(events, draw) if busy else events, 2, scored=scored)
 
 

@@ -1,8 +1,9 @@
 """How wide an 80 % interval of the time left has to be, even if everything except the future is known.
 
-    python benchmarks/time_left_limit.py [--searches 8] [--first-seed 0] [--futures 20] [--only KIND ...]
+    python benchmarks/time_left_limit.py [--searches 8] [--first-seed 0] [--futures 20] [--only KIND ...] [--spaces]
 
-Simulated searches as in benchmarks/time_left.py, with random search, on a machine of their own. At some moments of
+Simulated searches as in benchmarks/time_left.py, with random search, on a machine of their own: of its kinds, or in the
+six spaces with `ASHA`, for which --searches counts the seeds of each space. At some moments of
 each, the rest happens many times over: with other configurations, and other luck of values and times, by the very
 process that the search has. From the tenth to the ninetieth percentile of these ends is an interval that holds 80 % of
 them, and no model that is told less can have a narrower one. The last line is one JSON object.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +24,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.time_left import Watched, simulated
+from benchmarks.importance import TASKS
+from benchmarks.time_left import TRIALS, Watched, in_space, simulated
 from benchmarks.virtual_search import VirtualSearch
 from tuner import Random
 from tuner.loop.search_loop import Start
@@ -57,19 +60,40 @@ class Forked(VirtualSearch):
         super()._report(start, epoch, pace)
 
 
-def end_of(kind: str, seed: int, fork_at: float = np.inf, future: int = 0) -> Watched:
-    """The search of a kind and a seed, which goes another way from a moment on."""
-    make = partial(Forked, fork_at=fork_at, future=future)
+Search = Callable[[Callable[..., VirtualSearch]], Watched]
+
+
+def of_kind(kind: str, seed: int, make: Callable[..., VirtualSearch]) -> Watched:
+    """The search of a kind and a seed."""
     return simulated(kind, seed, make, Random(), busy=False)
 
 
-def widths(kind: str, seed: int, futures: int) -> list[float]:
-    """Of the narrowest interval at each of MOMENTS, relative to the median time that is left."""
-    whole = end_of(kind, seed)
+def of_space(task: str, seed: int, trials: int, make: Callable[..., VirtualSearch]) -> Watched:
+    """The search of a space and a seed."""
+    return in_space(task, "random, early stopping", seed, trials, make)
+
+
+def searches(kinds: Iterable[str], seeds: range, *, spaces: bool) -> dict[str, list[Search]]:
+    """What to measure, by the names of rows."""
+    if spaces:
+        return {
+            f"six spaces, {trials} trials": [partial(of_space, task, seed, trials) for task in TASKS for seed in seeds]
+            for trials in TRIALS
+        }
+    return {kind: [partial(of_kind, kind, seed) for seed in seeds] for kind in kinds}
+
+
+def widths(search: Search, futures: int) -> list[float]:
+    """Of the narrowest interval at each of MOMENTS, relative to the median time that is left.
+
+    The search goes another way from the moment on, as often as there are `futures`.
+    """
+    whole = search(VirtualSearch)
     found = []
     for share in MOMENTS:
         now = whole.first_report + share * (whole.end - whole.first_report)
-        left = [end_of(kind, seed, now, future).end - now for future in range(1, futures + 1)]
+        ways = (partial(Forked, fork_at=now, future=future) for future in range(1, futures + 1))
+        left = [search(way).end - now for way in ways]
         low, middle, high = np.quantile(left, [0.1, 0.5, 0.9])
         found.append(float((high - low) / middle))
     return found
@@ -82,11 +106,12 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--futures", type=int, default=20)
     parser.add_argument("--only", nargs="+", choices=SAME_SEARCH, default=SAME_SEARCH)
+    parser.add_argument("--spaces", action="store_true", help="the six spaces of benchmarks/importance.py")
     options = parser.parse_args()
     results = {}
-    for kind in options.only:
-        seeds = range(options.first_seed, options.first_seed + options.searches)
-        found = np.array([widths(kind, seed, options.futures) for seed in seeds])
+    seeds = range(options.first_seed, options.first_seed + options.searches)
+    for kind, of_a_kind in searches(options.only, seeds, spaces=options.spaces).items():
+        found = np.array([widths(search, options.futures) for search in of_a_kind])
         each = np.median(found, axis=0).round(2).tolist()
         results[kind] = {f"{share:.0%}": one for share, one in zip(MOMENTS, each, strict=True)}
         results[kind]["all"] = round(float(np.median(found)), 2)

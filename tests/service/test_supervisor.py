@@ -20,8 +20,10 @@ LONG = STUDY.replace("trials=4", "trials=4000")
 
 
 def driver_pid(service: Service, study: int) -> int:
-    folder = service.folder.attempt(study, service.study(study).attempt)
-    return int(json.loads((folder / "process.json").read_text())["pid"])
+    """Of a driver that has begun; one that isn't tuner's leaves it to the server to write down which process it is."""
+    written = service.folder.attempt(study, service.study(study).attempt) / "process.json"
+    wait_for(written.exists)
+    return int(json.loads(written.read_text())["pid"])
 
 
 def epochs(service: Service, study: int) -> int:

@@ -1,6 +1,7 @@
 """Streams of events over real sockets."""
 
 import json
+import math
 import socket
 import threading
 import time
@@ -15,6 +16,8 @@ from tuner.service.model import State
 from tuner.service.web.feeds import Feeds
 from tuner.storage.folder import LocalFolder
 
+SECONDS = 60.0  # to wait for what is to come: the pings of a stream end no wait
+
 
 class Watch:
     """One stream, as a browser reads it."""
@@ -24,11 +27,13 @@ class Watch:
         headers = {"Last-Event-ID": last} if last else {}
         request = self._client.build_request("GET", f"/api/v1/{path}", headers=headers)
         self.response = self._client.send(request, stream=True)
+        self._until = math.inf
         self.events = self._events() if self.response.status_code == 200 else iter(())
 
     def _events(self) -> Iterator[tuple[str | None, dict[str, Any]]]:
         place, kind = None, None
         for line in self.response.iter_lines():
+            assert time.monotonic() < self._until, "only pings have come for a while"
             name, _, value = line.partition(": ")
             if name == "id":
                 place = value
@@ -42,6 +47,7 @@ class Watch:
                 place = None
 
     def take(self, count: int) -> list[tuple[str | None, dict[str, Any]]]:
+        self._until = time.monotonic() + SECONDS
         return [next(self.events) for _ in range(count)]
 
     def close(self) -> None:
@@ -215,8 +221,13 @@ class Slow:
 
     def rest(self) -> bytes:
         """The body, to its end, without the marks of its chunks."""
+        received, until = b"", time.monotonic() + SECONDS
         with self._socket as connection:
-            received = b"".join(iter(lambda: connection.recv(65_536), b""))
+            while part := connection.recv(65_536):
+                received += part
+                assert time.monotonic() < until, (
+                    f"not cut off after {len(received)} bytes, which end with {part[-99:]!r}"
+                )
         body, content = received.partition(b"\r\n\r\n")[2], b""
         while True:
             size, _, body = body.partition(b"\r\n")
