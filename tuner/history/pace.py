@@ -11,6 +11,7 @@ import numpy as np
 
 from tuner.history.records import RunRecord, TrialRecord
 
+TYPICAL_EPOCHS = 2.0  # weight of the other trials in the expected time of a trial's epochs
 FIRST_EPOCH = 0.6  # share of the time until the first report that the epoch takes, and not the start of its worker
 FURTHER_START = 0.3  # share of a worker's first start that later ones take, until one was measured
 MOST_OF_MEDIAN = 4.0  # times the median epoch of a trial: longer epochs are cut to that
@@ -26,9 +27,9 @@ HALVES = 2  # least number of epochs of a trial for comparing its halves
 class Pace:
     """Seconds: of an epoch in each of the trials seen, and of each start of a stay beyond its first epoch.
 
-    `own` is the time of an epoch of each trial, by its id; `opening` the start of a worker, which loads libraries: the
-    longest of the first ones, because the longest of all may only be a slow epoch. `change` is how much the logarithm
-    changes in half of the time so far: a machine that others use, too, has a changing speed.
+    `own` is the expected time of a further epoch of each trial, by its id; `opening` the start of a worker, which loads
+    libraries: the longest of the first ones, because the longest of all may only be a slow epoch. `change` is how much
+    the logarithm changes in half of the time so far: a machine that others use, too, has a changing speed.
     """
 
     epoch_seconds: tuple[float, ...]
@@ -74,7 +75,19 @@ def pace_of(record: RunRecord, workers: int = 1) -> Pace | None:
     opening = max([0.0, *openings])
     elapsed = max(trial.epochs[trial.epoch].time for trial in recent) - (begun or min(t.started for t in recent))
     further = tuple(later) or (FURTHER_START * min(starts, default=0.0),)
-    return Pace(tuple(own.values()), further, own, opening, _change(recent, elapsed))
+    expected = {
+        trial.trial: _shrunk(own[trial.trial], len(gaps), typical)
+        for trial, (_, gaps) in zip(recent, seen, strict=True)
+        if gaps
+    }
+    return Pace(tuple(own.values()), further, expected, opening, _change(recent, elapsed))
+
+
+def _shrunk(own: float, epochs: int, typical: float) -> float:
+    """The expected time of a trial's further epochs: one or two epochs say less of them than those of other trials."""
+    if min(own, typical) <= 0:
+        return own
+    return math.exp((epochs * math.log(own) + TYPICAL_EPOCHS * math.log(typical)) / (epochs + TYPICAL_EPOCHS))
 
 
 def _first_pace(firsts: Sequence[float]) -> Pace:
