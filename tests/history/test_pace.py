@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.history.events_of_a_run import ended, event, fold, reported, started
-from tuner.history.pace import CHANGE, Pace, pace_of, start_seconds, stay_times, still_trials, typical_epoch
+from tuner.history.pace import Pace, pace_of, start_seconds, stay_times, still_trials, typical_epoch
 
 
 def test_a_start_is_what_the_first_report_is_late() -> None:
@@ -46,23 +46,29 @@ def test_the_pace_leaves_out_the_first_start_of_each_worker() -> None:
 
 
 def of_gaps(*trials: list[float]) -> Pace:
-    """The pace of trials one after another, each by the times of its epochs after the first."""
-    events, clock = [event("study_started", 0.0)], 0.0
+    """The pace of trials that begin together, each by the times of its epochs after the first."""
+    events = [event("study_started", 0.0)]
     for number, gaps in enumerate(trials):
-        times = clock + np.cumsum([1.0, *gaps])
-        events += [started(number, clock), *(reported(number, k + 1, float(at)) for k, at in enumerate(times))]
-        clock = float(times[-1])
-        events.append(ended(number, "completed", clock))
+        times = np.cumsum([1.0, *gaps])
+        events += [started(number, 0.0), *(reported(number, k + 1, float(at)) for k, at in enumerate(times))]
     pace = pace_of(fold(*events))
     assert pace is not None
     return pace
 
 
 def test_epochs_that_differ_by_themselves_are_no_change_of_the_pace() -> None:
-    noise = np.random.default_rng(0).standard_normal((2, 60))
-    steady = of_gaps(*np.exp(0.3 * noise).tolist())
-    drifting = of_gaps(*np.exp(0.3 * noise + 0.4 * np.linspace(-1, 1, 60)).tolist())
-    assert steady.change < CHANGE < 1.5 * CHANGE < drifting.change
+    noise = 0.2 * np.random.default_rng(0).standard_normal((20, 20, 12))
+    trend = 0.3 * np.linspace(-1, 1, 12)
+    steady = np.mean([of_gaps(*np.exp(search).tolist()).change for search in noise])
+    drifting = np.mean([of_gaps(*np.exp(search + trend).tolist()).change for search in noise])
+    assert steady < 0.1 < 0.2 < drifting
+
+
+def test_a_trial_of_two_epochs_is_expected_to_be_more_like_the_others() -> None:
+    """Its one epoch after the first took 3 s, those of the others 1 s; a long trial's own epochs say more."""
+    short, long = of_gaps(*[[1.0] * 9] * 4, [3.0]), of_gaps(*[[1.0] * 9] * 4, [3.0] * 9)
+    assert short.own["00004"] == pytest.approx(3 ** (1 / 3))
+    assert long.own["00004"] == pytest.approx(3 ** (9 / 11))
 
 
 def test_of_the_time_until_the_first_report_a_part_is_the_start() -> None:
