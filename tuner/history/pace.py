@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-import numpy as np
-
+from tuner.history.drift import pace_change
 from tuner.history.records import RunRecord, TrialRecord
 
 TYPICAL_EPOCHS = 2.0  # weight of the other trials in the expected time of a trial's epochs
@@ -17,10 +16,8 @@ FURTHER_START = 0.3  # share of a worker's first start that later ones take, unt
 MOST_OF_MEDIAN = 4.0  # times the median epoch of a trial: longer epochs are cut to that
 RECENT = 20  # the newest trials: earlier ones say less about the next ones
 LAST_EPOCHS = 12  # epochs of a trial that show how fast it is now
-CHANGE, CHANGE_TRIALS = 0.15, 2.0  # prior for the change of the pace's logarithm: its size; its weight, in trials
-LEAST_CHANGE = 0.03  # no machine is steadier
+CHANGE = 0.12  # of the pace's logarithm in half of the time, until trials show it
 STILL, STILL_SECONDS = 5.0, 60.0  # a trial stands still after so many times the longest epoch, and so many seconds
-HALVES = 2  # least number of epochs of a trial for comparing its halves
 
 
 @dataclass(frozen=True)
@@ -74,13 +71,14 @@ def pace_of(record: RunRecord, workers: int = 1) -> Pace | None:
     openings = [stays[0] - own.get(trial.trial, typical) for trial in earliest if (stays := stay_times(trial)[0])]
     opening = max([0.0, *openings])
     elapsed = max(trial.epochs[trial.epoch].time for trial in recent) - (begun or min(t.started for t in recent))
+    change = pace_change([_timed(trial)[1] for trial in recent], elapsed)
     further = tuple(later) or (FURTHER_START * min(starts, default=0.0),)
     expected = {
         trial.trial: _shrunk(own[trial.trial], len(gaps), typical)
         for trial, (_, gaps) in zip(recent, seen, strict=True)
         if gaps
     }
-    return Pace(tuple(own.values()), further, expected, opening, _change(recent, elapsed))
+    return Pace(tuple(own.values()), further, expected, opening, CHANGE if change is None else change)
 
 
 def _shrunk(own: float, epochs: int, typical: float) -> float:
@@ -94,30 +92,6 @@ def _first_pace(firsts: Sequence[float]) -> Pace:
     """What the first reports say, which come a start and an epoch after the trials."""
     epoch, start = FIRST_EPOCH * median(firsts), (1 - FIRST_EPOCH) * median(firsts)
     return Pace((epoch,), (FURTHER_START * start,), {}, start)
-
-
-def _change(trials: Sequence[TrialRecord], elapsed: float) -> float:
-    """How much the pace's logarithm changes in half of the time that has passed, by the halves of each trial.
-
-    It changes with the root of the time between, as far as is known. Epochs that differ by themselves make halves
-    differ, too: how much they do is known from epochs that follow each other, and subtracted. A trial counts the less,
-    the less its few epochs say.
-    """
-    known = [np.array([(at, gap) for at, gap in _timed(trial)[1] if gap > 0]) for trial in trials]
-    whole = [timed for timed in known if len(timed) >= HALVES]
-    if not whole or elapsed <= 0:
-        return CHANGE
-    noise = float(np.concatenate([np.diff(np.log(timed[:, 1])) ** 2 for timed in whole]).mean()) / 2
-    squares, weight = CHANGE_TRIALS * CHANGE**2, CHANGE_TRIALS
-    for timed in whole:
-        half = len(timed) // 2
-        first, second = timed[:half].mean(axis=0), timed[half:].mean(axis=0)
-        part = min(1.0, 2 * (second[0] - first[0]) / elapsed)  # of the change in that time
-        expected = noise * (1 / half + 1 / (len(timed) - half))
-        counts = (part * CHANGE**2 / (part * CHANGE**2 + expected)) ** 2
-        squares += counts / part * (math.log(second[1] / first[1]) ** 2 - expected)
-        weight += counts
-    return math.sqrt(max(LEAST_CHANGE**2, squares / weight))
 
 
 def _mean_gap(gaps: Sequence[float]) -> float:

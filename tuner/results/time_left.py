@@ -24,6 +24,7 @@ Floats = npt.NDArray[np.float64]
 DRAWS = 400  # possible futures
 LOW, HIGH = 0.1, 0.9  # quantiles of the futures
 EARLY = 0.1  # extra spread, divided by the root of the trials seen: the first ones say little about pace and promotions
+SOONER = 0.04  # of the logarithm: simulated and real searches end somewhat sooner than the simulation of their rest
 SHORTEST = 0.01  # seconds, so that a logarithm can be taken
 REPORT_SECONDS, REPORT_STARTS = 0.8, 0.5  # tables, winner, report: seconds; times a worker's start
 SCORING_STARTS, SCORING_EPOCHS = 1.5, 0.3  # the same if the winner is scored on a test split, and times an epoch
@@ -191,7 +192,7 @@ class _Futures:
         ) * self._generator.standard_normal(DRAWS)
         drawn = games[self._generator.integers(count, size=DRAWS)]
         noise = drift * self._generator.standard_normal(DRAWS)
-        return np.asarray(np.exp(middle + wider * (drawn - middle) + noise))
+        return np.asarray(np.exp(middle + wider * (drawn - middle) + noise - SOONER))
 
 
 # As text
