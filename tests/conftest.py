@@ -29,6 +29,11 @@ _LONG = re.compile(
 # what forks: autograd refuses to work in the copy of a process in which it has worked on another device than the CPU
 _FORKS = ("tests/doctor/test_training.py", "tests/doctor/test_gpu.py")
 _FILE = pytest.StashKey[Path]()  # of the last test that has begun
+# what starts processes that are copies of one with torch (`tests.forked`), which is there once
+_COPIES = tuple(
+    f"tests/train/{name}.py"
+    for name in ("parallel/test_group", "parallel/test_pipeline", "data/test_cache", "test_without_compiler")
+)
 ROOM_BYTES = 4 << 30  # several times what the tests have there at once
 
 # The tests start hundreds of Pythons: where nothing keeps what is compiled, each compiles all of tuner again.
@@ -39,24 +44,40 @@ hypothesis.settings.register_profile("tuner", deadline=None)  # a busy machine i
 hypothesis.settings.load_profile("tuner")
 
 
+def _room(scope: str) -> Path:
+    """The folder below `tests/` that a file is in."""
+    return Path(*Path(scope.partition("::")[0]).parts[1:-1][:1])
+
+
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
     """Tests of a file run in one process, with what they share; whole searches wherever a process is free."""
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        self._rooms: dict[WorkerController, set[Path]] = {}  # folders of whose files a process has run some
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")
         if "the_demo" in test or "a_page_about_runs" in test:
             return README_SEARCH
+        if file in _COPIES:
+            return _COPIES[0]
         return nodeid if file.endswith("_end_to_end.py") else file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        """What needs a new process first; then what is long, then the files with most tests, so that no process waits
-        long for another's last one.
+        """What needs a new process first; then what is long, then files of a folder of which the process has loaded
+        the libraries, or no other has, then those with most tests, so that no process waits long for another's last one.
         """
+        here = self._rooms.setdefault(node, set())
+        elsewhere = set().union(*self._rooms.values()) - here
 
-        def urgency(scope: str) -> tuple[bool, bool, int]:
-            return scope in _FORKS, _LONG.search(scope) is not None, len(self.workqueue[scope])
+        def urgency(scope: str) -> tuple[bool, bool, bool, bool, int]:
+            room, long = _room(scope), _LONG.search(scope) is not None
+            return scope in _FORKS, long, room in here, room not in elsewhere, len(self.workqueue[scope])
 
-        self.workqueue.move_to_end(max(self.workqueue, key=urgency), last=False)
+        chosen = max(self.workqueue, key=urgency)
+        here.add(_room(chosen))
+        self.workqueue.move_to_end(chosen, last=False)
         super()._assign_work_unit(node)
 
 

@@ -12,7 +12,7 @@ from tuner.driver import search_cost
 CLASSIFIER = """
 study = Study(
     "photos", trial=ImageClassifier("digits", "resnet18", weights=None), budget=Budget(trials=9, max_epochs=9),
-    space={"lr": loguniform(1e-4, 1e-2), "optimizer": choice(["sgd", "adam"])}, resources=Resources(cpus=1),
+    space={"lr": loguniform(1e-4, 1e-2), "optimizer": choice(["sgd", "adam"])}, resources=Resources(cpus=2),
 )
 """
 

@@ -41,7 +41,7 @@ from tuner.errors import RunFolderError
 from tuner.results import refine
 from tuner.results.text import ending
 from tuner.schedule import Scheduler
-from tuner.search import SearchAlgorithm
+from tuner.search import SearchAlgorithm, proposals
 from tuner.space import GridSearch
 from tuner.study_json import study_from_json, study_to_json
 
@@ -508,7 +508,10 @@ def test_a_tight_constraint_ends_no_search_and_a_resumed_one_tries_the_same(tmp_
     assert configs[0] == configs[1]
 
 
-def test_a_search_whose_constraint_allows_nothing_more_is_concluded(tmp_path: Path) -> None:
+def test_a_search_whose_constraint_allows_nothing_more_is_concluded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proposals, "RANDOM_DRAWS", 10_000)
     only = float(np.random.default_rng(0).random())  # what `check` draws first
     one = study(
         space={"x": uniform(0, 1)}, constraint=lambda config: bool(config["x"] == only), start_from=[{"x": only}]

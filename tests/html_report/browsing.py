@@ -55,7 +55,7 @@ class Visit:
 
 @contextmanager
 def browsers() -> Iterator[Any]:
-    """A Chromium for a module's tests."""
+    """A Chromium for the tests of a folder."""
     with sync_playwright() as playwright:
         options = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
         yield playwright.chromium.launch(executable_path=CHROMIUM, args=options)

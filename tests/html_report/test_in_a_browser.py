@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.html_report.browsing import Visit, browsers, needs_browser, opened
+from tests.html_report.browsing import Visit, needs_browser, opened
 from tests.html_report.test_report import dressed
 from tests.results.simulated import simulated
 from tuner.html_report import write_report
@@ -17,12 +17,6 @@ DRAWN = "[...document.querySelectorAll('.js-plotly-plot')].map(e => `${e.id} ${e
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return dressed(simulated(tmp_path_factory.mktemp("run")))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with browsers() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

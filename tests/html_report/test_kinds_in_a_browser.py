@@ -1,12 +1,11 @@
 """Reports of all kinds of runs: nothing overflows or is empty, axe finds nothing, and it works without scripts."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.html_report.browsing import browsers, needs_browser, opened
+from tests.html_report.browsing import needs_browser, opened
 from tests.results.kinds_of_runs import KINDS, QUICK, brief, searched, thousand_of_fifty
 from tuner import Budget, Random, loguniform, uniform
 from tuner.html_report import write_report
@@ -24,12 +23,6 @@ CUT_OFF = """[...document.querySelectorAll('.js-plotly-plot')].flatMap(place => 
         return box.width && (box.left < edge.left - 2 || box.right > edge.right + 2);
     }).map(text => `${place.id}: ${text.textContent}`);
 })"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with browsers() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

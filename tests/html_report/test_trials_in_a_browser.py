@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.html_report.browsing import Visit, browsers, needs_browser, opened
+from tests.html_report.browsing import Visit, needs_browser, opened
 from tests.results.kinds_of_runs import sixty_conditional
 from tuner.html_report import write_report
 from tuner.results import Run
@@ -25,12 +25,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="module")
 def written(run: Run) -> str:
     return write_report(run)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with browsers() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -75,7 +75,7 @@ def test_embeddings_are_the_mean_of_both_views(flipped: tuple[Trainer, Path], lo
         assert torch.allclose(head(embeddings).softmax(1), probabilities, atol=1e-5)
 
 
-@pytest.mark.parametrize("form", ["onnx", "torch-export", "safetensors"])
+@pytest.mark.parametrize("form", [pytest.param("onnx", marks=pytest.mark.slow), "torch-export", "safetensors"])
 def test_an_export_answers_for_both_views(loaded: LoadedModel, tmp_path: Path, form: str) -> None:
     if form == "onnx":
         pytest.importorskip("onnxruntime")

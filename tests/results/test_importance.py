@@ -20,7 +20,7 @@ def bent(unit: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("function", [linear, bent])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_what_a_planted_function_is_made_of_is_found(function: Callable[[np.ndarray], float], seed: int) -> None:
     generator = np.random.default_rng(seed)
     configs = [PLANTED.sample(generator) for _ in range(200)]

@@ -6,6 +6,7 @@ import pytest
 from tests.search.searching import propose, run
 from tuner.errors import SpaceError
 from tuner.search import BOHB, Grid, HyperOpt, Problem, Proposals, Random, SearchAlgorithm, Searcher
+from tuner.search import proposals as proposals_module
 from tuner.space import Config, Space, choice, randint, sample_from, uniform
 
 ALL: list[SearchAlgorithm] = [Random(), Grid(), HyperOpt(startup_trials=3)]
@@ -166,14 +167,16 @@ def test_a_constraint_that_allows_very_little_does_not_end_the_search(search: Se
     assert all(map(_near, configs))
 
 
-def test_a_search_ends_where_the_constraint_allows_nothing_more_that_is_found() -> None:
+def test_a_search_ends_where_the_constraint_allows_nothing_more_that_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proposals_module, "RANDOM_DRAWS", 10_000)
     space = Space({"x": uniform(0, 1)}, lambda config: bool(config["x"] == 0.5))
     proposals = propose(Random(), space, trials=5, starting_points=[{"x": 0.5}])
     assert run(proposals, lambda config: 0.0, 5) == [{"x": 0.5}]
     assert proposals.nothing_drawn
 
 
-def test_a_constraint_that_allows_nothing_at_all_is_an_error() -> None:
+def test_a_constraint_that_allows_nothing_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proposals_module, "RANDOM_DRAWS", 10_000)
     space = Space({"x": uniform(0, 1)}, lambda config: False)
     with pytest.raises(SpaceError, match="constraint needs to leave some configurations, got none in 10,000 draws"):
         propose(Random(), space, trials=5).suggest(0)

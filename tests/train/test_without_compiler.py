@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from tests.commands import ROOT
+from tests.forked import run_copy
 from tuner.train.without_compiler import uncompiled
 from tuner.trial import ImageClassifier
 
@@ -92,13 +93,12 @@ print(torch.equal(compiled, network(torch.ones(1, 2))), found, hasattr(guarded, 
     ],
 )
 def test_what_is_wanted_of_the_compiler_loads_it_and_its_guards_come_back(wanted: str) -> None:
-    command = [sys.executable, "-c", IN_A_MODE.replace("{wanted}", wanted)]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert finished.stdout.splitlines() == [
+    finished = run_copy(IN_A_MODE.replace("{wanted}", wanted))
+    assert finished.out.splitlines() == [
         "(3, 2) False False",
         "True torch._dynamo.decorators",
         "True FakeTensor True",
-    ], finished.stderr
+    ], finished.err
 
 
 IN_A_GROUP = """
@@ -127,10 +127,9 @@ with joined(0, 1, sys.argv[1]):
 
 
 def test_processes_of_one_trial_average_gradients_without_the_compiler(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", IN_A_GROUP, str(tmp_path / "meeting")]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    lines = finished.stdout.splitlines()
-    assert lines == ["[] [[6.0, 6.0]]", "True [[6.0, 6.0]] DistributedDataParallel"], finished.stderr
+    finished = run_copy(IN_A_GROUP, str(tmp_path / "meeting"))
+    lines = finished.out.splitlines()
+    assert lines == ["[] [[6.0, 6.0]]", "True [[6.0, 6.0]] DistributedDataParallel"], finished.err
 
 
 def trained(kind: type[optim.Optimizer], options: dict[str, float | bool]) -> tuple[list[Tensor], optim.Optimizer]:

@@ -15,7 +15,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
         yield found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[object]:
     with browsers() as found:
         yield found

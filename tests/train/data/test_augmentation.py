@@ -183,7 +183,7 @@ def sides(erased: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(("height", "width"), [(28, 28), (32, 32), (24, 40), (8, 8), (60, 6), (4, 100), (1, 1)])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_one_rectangle_of_2_to_33_percent_is_erased(height: int, width: int, channels: int) -> None:
-    tall, wide = sides(erased_pixels(Augmentation(random_erasing=1.0), 2000, height, width, channels))
+    tall, wide = sides(erased_pixels(Augmentation(random_erasing=1.0), 800, height, width, channels))
     assert torch.all((tall >= 1) & (wide >= 1))
     rounding = (tall + wide) / 2 + 0.25
     assert torch.all(tall * wide >= 0.02 * height * width - rounding)
@@ -191,7 +191,7 @@ def test_one_rectangle_of_2_to_33_percent_is_erased(height: int, width: int, cha
 
 
 def test_area_is_uniform_and_aspect_log_uniform() -> None:
-    count, size = 4000, 80
+    count, size = 4000, 48
     tall, wide = (
         side.double() for side in sides(erased_pixels(Augmentation(random_erasing=1.0), count, size, size, 1))
     )
@@ -206,9 +206,9 @@ def test_area_is_uniform_and_aspect_log_uniform() -> None:
 
 @pytest.mark.parametrize(("height", "width"), [(16, 320), (320, 16)])
 def test_area_is_uniform_in_long_images_too(height: int, width: int) -> None:
-    tall, wide = sides(erased_pixels(Augmentation(random_erasing=1.0), 4000, height, width, 1))
+    tall, wide = sides(erased_pixels(Augmentation(random_erasing=1.0), 2000, height, width, 1))
     share = tall * wide / (height * width)
-    quarters = ((share - 0.02) / 0.31 * 4).clamp(0, 3.999).long().bincount() / 4000
+    quarters = ((share - 0.02) / 0.31 * 4).clamp(0, 3.999).long().bincount() / 2000
     assert torch.all((quarters - 0.25).abs() < 0.04)
 
 

@@ -1,5 +1,4 @@
 import json
-import multiprocessing
 import os
 import resource
 import signal
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.forked import copies
 from tests.mounts import needs_mounts, run_mounted, run_on_tmpfs
 from tuner.train.data import cache as module
 from tuner.train.data.cache import INDEX, ArrayCache, Builder, CacheUnavailable, cache_key, default_folder
@@ -142,14 +142,6 @@ def test_the_datas_own_missing_file_is_no_fault_of_the_cache(tmp_path: Path) -> 
         ArrayCache(tmp_path / "cache").get("key", lambda builder: (tmp_path / "image.png").read_bytes() and None)
 
 
-@pytest.fixture(scope="module")
-def processes() -> multiprocessing.context.ForkServerContext:
-    """Starts processes that have this module, and with it torch: imported once for all of them."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
-
-
 def get_slowly(folder: Path, count: Path) -> None:
     def slow_build(builder: Builder) -> None:
         with count.open("a") as file:
@@ -160,10 +152,8 @@ def get_slowly(folder: Path, count: Path) -> None:
     assert ArrayCache(folder).get("key", slow_build).arrays["numbers"].sum() == 15
 
 
-def test_processes_that_want_the_same_entry_at_once_build_it_once(
-    tmp_path: Path, processes: multiprocessing.context.ForkServerContext
-) -> None:
-    started = [processes.Process(target=get_slowly, args=(tmp_path / "cache", tmp_path / "count")) for _ in range(3)]
+def test_processes_that_want_the_same_entry_at_once_build_it_once(tmp_path: Path) -> None:
+    started = [copies().Process(target=get_slowly, args=(tmp_path / "cache", tmp_path / "count")) for _ in range(3)]
     for process in started:
         process.start()
     for process in started:
@@ -181,11 +171,9 @@ def build_half(folder: Path, half: Connection) -> None:
     ArrayCache(folder).get("key", build_and_wait)
 
 
-def test_a_build_that_was_killed_is_never_taken_for_a_whole_one(
-    tmp_path: Path, processes: multiprocessing.context.ForkServerContext
-) -> None:
-    said, says = processes.Pipe(duplex=False)
-    process = processes.Process(target=build_half, args=(tmp_path, says))
+def test_a_build_that_was_killed_is_never_taken_for_a_whole_one(tmp_path: Path) -> None:
+    said, says = copies().Pipe(duplex=False)
+    process = copies().Process(target=build_half, args=(tmp_path, says))
     process.start()
     assert said.poll(60)
     process.kill()
@@ -216,11 +204,9 @@ def fill_what_is_limited(folder: Path, says: Connection) -> None:
     says.send(fill(folder))
 
 
-def test_a_disk_that_fills_up_is_no_crash_and_leaves_nothing(
-    tmp_path: Path, processes: multiprocessing.context.ForkServerContext
-) -> None:
-    said, says = processes.Pipe(duplex=False)
-    process = processes.Process(target=fill_what_is_limited, args=(tmp_path, says))
+def test_a_disk_that_fills_up_is_no_crash_and_leaves_nothing(tmp_path: Path) -> None:
+    said, says = copies().Pipe(duplex=False)
+    process = copies().Process(target=fill_what_is_limited, args=(tmp_path, says))
     process.start()
     process.join(300)
     assert process.exitcode == 0

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.multiprocessing.spawn import start_processes
 
+from tests.forked import start_ranks
 from tuner import ImageClassifier
 from tuner.errors import TrialError
 from tuner.train import Trainer
@@ -139,7 +139,7 @@ def run_rank(rank: int, size: int, folder: str) -> None:
 def of_two() -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         torch.save(network({}).state_dict(), Path(folder) / WEIGHTS)
-        start_processes(run_rank, args=(2, folder), nprocs=2, start_method="spawn")
+        start_ranks(run_rank, 2, folder)
         return [torch.load(Path(folder) / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 

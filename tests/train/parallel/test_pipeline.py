@@ -10,9 +10,9 @@ import pytest
 import torch
 import torchvision
 from torch import Tensor
-from torch.multiprocessing.spawn import start_processes
 from torch.nn import functional as F
 
+from tests.forked import start_ranks
 from tests.train.parallel.test_group import HELD, TRIAL
 from tuner.train import Trainer
 from tuner.train.checkpoint import write_checkpoint
@@ -166,7 +166,7 @@ def of_two() -> list[dict[str, Any]]:
         begun = Trainer(TRIAL, CASES["sgd"], epochs=2, seed=3)
         begun.run_epoch()
         begun.save(Path(folder) / "alone")
-        start_processes(run_rank, args=(2, folder), nprocs=2, start_method="spawn")
+        start_ranks(run_rank, 2, folder)
         return [torch.load(Path(folder) / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 
