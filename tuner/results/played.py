@@ -63,7 +63,7 @@ class Rest:
         self._recent = _last(first)
         self._failed = sum(trial.status == "failed" for trial in self._trials.values())
         self._lengths, self._weights = self._known_lengths()
-        self._luck, self._chances = 0.0, self._weights  # of a game: its new trials' luck; weights of the lengths
+        self._luck, self._chances = 0.0, self._weights  # of a game: luck of all its new trials; weights of the lengths
 
     def games(self, planned: int, workers: int) -> Floats:
         """Seconds until all of `planned` trials have ended, from one simulation after another."""
@@ -130,20 +130,26 @@ class Rest:
     # Properties of trials
 
     def _drawn_luck(self) -> float:
-        """How much better than the last trials the new ones of a game are: by chance, and if the search learns."""
+        """By how much the new trials of a game are better than expected."""
         chance = float(np.std(self._recent)) / math.sqrt(len(self._recent)) if self._recent else 0.0
-        if not self._ahead.learns:
-            return chance * float(self._generator.standard_normal())
-        least, each = FIRST_TRIALS
-        better = BETTER if self._known >= max(least, each * (self._ahead.workers or 1)) else WORSE
-        return better + math.hypot(SHIFT, chance) * float(self._generator.standard_normal())
+        spread = math.hypot(SHIFT, chance) if self._ahead.learns else chance
+        return spread * float(self._generator.standard_normal())
 
-    def first_score(self) -> float:
-        """How good a new trial is at the first rung: like one of the last ones."""
+    def first_score(self, begun: int) -> float:
+        """How good a new trial is at the first rung: like one of the last ones, or better if the search learns.
+
+        `begun` is the number of trials that the game has started.
+        """
         if not self._recent:
             return float(self._generator.standard_normal())
         seen = self._recent[self._generator.integers(len(self._recent))]
-        return float(seen + self._luck + NEAR * self._generator.standard_normal())
+        return float(seen + self._better(begun) + self._luck + NEAR * self._generator.standard_normal())
+
+    def _better(self, begun: int) -> float:
+        least, each = FIRST_TRIALS
+        if not self._ahead.learns:
+            return 0.0
+        return BETTER if self._known + begun >= max(least, each * (self._ahead.workers or 1)) else WORSE
 
     def last_score(self, trial: str) -> float | None:
         """How good a trial was at its last comparison."""
@@ -274,7 +280,9 @@ class _Game:
             return
         self._reached[trial] = epoch
         before = self._score.get(trial)
-        score = self.rest.first_score() if before is None else before + CHANGE * float(self.draw.standard_normal())
+        score = (
+            self.rest.first_score(self._new) if before is None else before + CHANGE * float(self.draw.standard_normal())
+        )
         self._score[trial] = score
         decision = self.stopper.report(trial, epoch, score)
         if epoch >= self._length[trial] or decision is Decision.STOP:
