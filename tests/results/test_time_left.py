@@ -15,6 +15,7 @@ from tuner.console.standing import Plan
 from tuner.history.events import Event
 from tuner.history.pace import pace_of
 from tuner.history.records import RunRecord
+from tuner.results.played import Rest
 from tuner.results.time_left import (
     Ahead,
     TimeLeft,
@@ -278,6 +279,26 @@ def test_whether_the_search_learns_is_read_from_the_run_and_from_the_study(
     assert ahead_of(run).learns is better
     assert Plan.of_run(run, {}).ahead.learns is better
     assert Plan.of(study(search=search)).ahead.learns is better
+
+
+def test_a_search_that_learns_gets_worse_while_it_looks_around_and_better_after_that() -> None:
+    """Six trials are known; the seventh is as good as they were or worse, the thirtieth better."""
+    events = [event("study_started", 0.0)]
+    for number in range(6):
+        events += [started(number, 0.0), reported(number, 1, 10.0 + number, accuracy=0.1 * number)]
+    known = record(*events)
+    pace = pace_of(known)
+    assert pace is not None
+
+    def mean_of_new(begun: int, *, learning: bool) -> float:
+        ahead = Ahead(40, 9, (1, 3), learns=learning)
+        rest = Rest(known, ahead, pace, np.random.default_rng(0), 16.0)
+        return float(np.mean([rest.first_score(begun) for _ in range(4000)]))
+
+    plain = mean_of_new(0, learning=False)
+    assert mean_of_new(24, learning=False) == plain
+    assert mean_of_new(0, learning=True) < plain - 0.1
+    assert mean_of_new(24, learning=True) > plain + 0.1
 
 
 def test_the_more_a_search_learns_the_less_is_known_of_how_many_trials_go_on() -> None:
