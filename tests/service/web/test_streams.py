@@ -9,10 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.searches import wait_for
 from tests.service.web.serving import Served, a_run, serving
 from tuner.history.events import EventLog, read_all
 from tuner.service.database import studies
 from tuner.service.model import State
+from tuner.service.web.event_reader import EventReader, Passage, Position
 from tuner.service.web.feeds import Feeds
 from tuner.storage.folder import LocalFolder
 
@@ -174,6 +178,37 @@ def test_changes_go_on_behind_a_new_server_without_gap_or_repeat(tmp_path: Path)
         last = Watch(again, "events", seen[1][0])
         assert last.take(2) == seen[2:]
         last.close()
+
+
+def test_a_stream_goes_on_after_a_log_that_could_not_be_read_for_a_moment(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log is read for all viewers by one task: if it died, all of them would get pings for ever."""
+    run = a_run(tmp_path, reports=1)
+    study = served.study(state=State.RUNNING, run=run)
+    watch = Watch(served, f"studies/{study}/events")
+    watch.take(len(read_all(run.folder).events))
+    failures = [OSError("the disk doesn't answer"), RuntimeError("something else"), RuntimeError("something else")]
+    whole = EventReader.after
+
+    def after(reader: EventReader, *positions: Position) -> Passage:
+        if failures:
+            raise failures.pop(0)
+        return whole(reader, *positions)
+
+    monkeypatch.setattr(EventReader, "after", after)
+    wait_for(lambda: not failures, SECONDS)
+    log = EventLog(LocalFolder(run.path))
+    log.append("notice", message="after it", code=None)
+    log.close()
+    ((_, event),) = watch.take(1)
+    assert event["message"] == "after it"
+    watch.close()
+    said = [record.message for record in caplog.records if record.name == "tuner.service.web.feeds"]
+    assert said == [
+        "a run's events can't be read now, which is tried again: OSError: the disk doesn't answer",
+        "a run's events can't be read now, which is tried again: RuntimeError: something else",
+    ]
 
 
 def test_a_slow_viewer_is_cut_off_and_catches_up(served: Served, tmp_path: Path) -> None:

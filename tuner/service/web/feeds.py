@@ -7,15 +7,18 @@ and goes on from the log by its last id. So a slow viewer costs no memory, and d
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from tuner.errors import describe_error
 from tuner.service.web.event_reader import EventReader, Passage, Position
 from tuner.storage.folder import Folder
 
 KEPT_BYTES = 1_000_000  # of the newest chunks
 POLL_SECONDS = 0.15  # between two reads of a run's log: half of what a viewer may notice
+_log = logging.getLogger(__name__)
 
 
 class Feed:
@@ -105,9 +108,16 @@ class RunFeed(Feed):
         return await asyncio.to_thread(self._reader.after, position, self.end)
 
     async def _follow(self) -> None:
+        problem = ""
         while not self.closed:
             await asyncio.sleep(POLL_SECONDS)
-            await self.look()
+            try:
+                await self.look()
+                problem = ""
+            except Exception as error:  # without this task all viewers would wait for ever
+                known, problem = problem, describe_error(error)
+                if problem != known:
+                    _log.warning("a run's events can't be read now, which is tried again: %s", problem)
 
     async def look(self) -> None:
         """Read new events."""
