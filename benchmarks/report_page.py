@@ -3,7 +3,7 @@
 A page is opened at 1400 by 900 in Chromium, without a reader who does anything, until its figures can be printed; then
 it is scrolled to its end. Reports that are named are measured in turns, to be compared; without any one is written.
 
-    python -m benchmarks.report_page [REPORT.html ...]
+    python benchmarks/report_page.py [REPORT.html ...]
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
-from tests.html_report.browsing import CHROMIUM
-from tests.results.kinds_of_runs import thousand_of_fifty
-from tuner.html_report import write_report
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.html_report.browsing import CHROMIUM  # noqa: E402
+from tests.results.kinds_of_runs import thousand_of_fifty  # noqa: E402
+from tuner.html_report import write_report  # noqa: E402
 
 TIMES = 5
 SETTLED_MS = 1500  # after which nothing is done any more
