@@ -18,9 +18,9 @@ from playwright.sync_api import Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.html_report.browsing import CHROMIUM  # noqa: E402
-from tests.results.kinds_of_runs import thousand_of_fifty  # noqa: E402
-from tuner.html_report import write_report  # noqa: E402
+from tests.html_report.browsing import CHROMIUM
+from tests.results.kinds_of_runs import thousand_of_fifty
+from tuner.html_report import write_report
 
 TIMES = 5
 SETTLED_MS = 1500  # after which nothing is done any more
