@@ -199,8 +199,15 @@ SCHEDULERS = ("ASHA(grace_epochs=2)", 'ASHA(grace_epochs=2, rule="stop")', "Hype
 ORDERS = ("stop", "stop trial", "set", "try", "note", "pause")
 ANSWERS = ("order_obeyed", "order_refused")
 TWO_DEVICES = """
+def network(config):
+    from torch import nn
+
+    filters = nn.Conv2d(1, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2), nn.ReLU()
+    return nn.Sequential(*filters, nn.Flatten(), nn.Linear(72, 10))
+
+
 study = Study(
-    "simple", trial=ImageClassifier(data="digits", weights=None),
+    "simple", trial=ImageClassifier(data="digits", model=network, weights=None),
     space={"lr": loguniform(1e-4, 1e-2), "image_size": 16},
     budget=Budget(trials=9, max_epochs=9), search=Random(), resources=Resources(cpus=2, strategy="ddp"),
 )
