@@ -114,8 +114,8 @@ def time_left(record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
     epochs as long as in trials so far, trials as good and failures as frequent, idle workers at the end. Few
     simulations don't show well how much they differ, and the first trials say little about the next ones: both widen
     the distribution. The report follows, which takes longer if a worker's start took longer, and for images the scoring
-    of the winner. The interval is the 10 % and 90 % quantiles: by benchmarks/time_left.py it held at 78 % of the
-    moments of simulated searches and at 69 % of those of real ones.
+    of the winner. The interval is the 10 % and 90 % quantiles: by benchmarks/time_left.py it held at 77 % of the
+    moments of simulated searches and at 70 % of those of real ones.
     """
     pace = pace_of(record, ahead.workers or 1)
     if pace is None or record.active_since is None:  # no driver works on the run: it has ended, or was paused
