@@ -12,6 +12,7 @@ from torch.multiprocessing.spawn import start_processes
 
 from tests.commands import Finished
 
+SECONDS = 300.0  # until a copy is killed
 _LOADED = ["tuner.train"]  # which loads torch and torchvision, and not the compiler
 
 
@@ -33,6 +34,8 @@ def run_copy(program: str, *arguments: str) -> Finished:
     with tempfile.TemporaryDirectory() as folder:
         process = copies().Process(target=_execute, args=(program, arguments, folder))
         process.start()
+        process.join(SECONDS)
+        process.kill()  # if it still runs
         process.join()
         out, err = ((Path(folder) / name).read_text() for name in ("out", "err"))
     assert process.exitcode is not None

@@ -46,7 +46,7 @@ def test_the_more_is_seen_of_a_steady_machine_the_less_it_is_expected_to_change(
 
 
 def test_trials_that_are_slow_at_the_same_time_show_a_change() -> None:
-    """Each of them takes twice as long in its second half: at the same time, or each at its own time."""
+    """Each of them takes twice as long in its second half."""
     generator = np.random.default_rng(1)
     slower = [1.0] * 6 + [2.0] * 6
     together = [trial(0.0, list(np.multiply(slower, lengths(12, generator)))) for _ in range(4)]

@@ -71,7 +71,9 @@ def pace_of(record: RunRecord, workers: int = 1) -> Pace | None:
     openings = [stays[0] - own.get(trial.trial, typical) for trial in earliest if (stays := stay_times(trial)[0])]
     opening = max([0.0, *openings])
     elapsed = max(trial.epochs[trial.epoch].time for trial in recent) - (begun or min(t.started for t in recent))
-    change = pace_change([_timed(trial)[1] for trial in recent], elapsed)
+    change = pace_change(
+        [[(at, gap) for at, gap in _timed(trial)[1] if at - gap >= begun] for trial in recent], elapsed
+    )
     further = tuple(later) or (FURTHER_START * min(starts, default=0.0),)
     expected = {
         trial.trial: _shrunk(own[trial.trial], len(gaps), typical)
