@@ -147,6 +147,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
             return Decision.CONTINUE  # the worker has something left to do: to return, or to end itself
         saved = self._bridge.take_along(trial.ours, message)
         told = {"saved": saved, "saves": message["saves"], "ago": time.monotonic() - given}
+        told["reading"] = message["reading"]
         decision = loop.report(trial.ours, message["epoch"], message["metrics"], **told)
         if message["leaving"] and message["epoch"] in saved and decision is Decision.CONTINUE:
             self._bridge.leave_node(trial.ours)

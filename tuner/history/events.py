@@ -17,7 +17,9 @@ Every event has `event` (its kind) and `time` (seconds since 1970, UTC). Kinds a
     configuration_refused   config, least_bytes (it needs more memory than any device has, and becomes no trial), order
     epoch_reported      trial, epoch, metrics, decision ("continue" | "stop" | "pause"), ending (where it is to stop:
                         the fields of the trial_ended that follows), ago (seconds since it ended, where epochs are so
-                        quick that several are sent at once)
+                        quick that several are sent at once), read (names of its configuration that a function has
+                        read so far, with its first report and where there are more) and absent (others that it asked
+                        for)
     checkpoint_saved    trial, epoch                        checkpoint_deleted  trial, epoch
     trial_paused        trial, epoch                        trial_resumed       trial, epoch, from_epoch
     trial_lost          trial, cause ("lost" | "out_of_memory" | "hung" | "drained"), message, traceback of a trial

@@ -9,6 +9,7 @@ from tuner.history.attempts import DRAINED, LOST, begin_anew
 from tuner.history.confirming import Confirming
 from tuner.history.event_lines import Event, finite, flaw, introduces, names_trial
 from tuner.history.placement import Placement
+from tuner.history.readings import Readings
 from tuner.history.spent import Spent
 from tuner.history.standings import Rank, Standings
 from tuner.history.steered import Steered
@@ -52,6 +53,8 @@ class RunRecord(Spent):
         self.trials: dict[str, TrialRecord] = {}
         self.ended_trials: list[TrialRecord] = []  # in the order of their ends
         self.notices: list[str] = []
+        self.notice_codes: set[str] = set()
+        self.readings = Readings()
         self.steered = Steered()  # changes by users' orders
         self.confirming = Confirming()
         self.ended: str | None = None
@@ -253,6 +256,7 @@ class RunRecord(Spent):
 
     def _on_notice(self, event: Event) -> None:
         self.notices.append(event["message"])
+        self.notice_codes.add(event.get("code") or "")
 
     def _on_trial_started(self, event: Event) -> None:
         trial = self.trials.get(event["trial"])
@@ -289,6 +293,7 @@ class RunRecord(Spent):
         trial = self.trials[event["trial"]]
         ended = trial.end_of_epoch(event["time"], event.get("ago", 0.0))
         epoch = EpochRecord(event["epoch"], event["metrics"], event["decision"], ended, event.get("ending"))
+        self.readings.take(event)
         again = epoch.epoch in trial.epochs  # after an interruption; the newer row counts
         trial.epochs[epoch.epoch] = epoch
         trial.due = epoch if epoch.decision != "continue" else None

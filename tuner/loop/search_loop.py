@@ -31,6 +31,7 @@ from tuner.loop.room import Actions, Room
 from tuner.loop.steering import Steering
 from tuner.loop.stopping import Stopping, stopper_of
 from tuner.orders.order import Malformed, Order
+from tuner.results.dead import told_alike, told_unread
 from tuner.schedule import Decision
 from tuner.search import Learned, Proposals
 from tuner.storage.folder import Folder
@@ -211,19 +212,29 @@ class SearchLoop:
             self._emit(kind, trial=trial, **where)
 
     def report(
-        self, trial: str, epoch: int, metrics: Metrics, *, saved: Sequence[int] = (), saves: bool = True, ago: float = 0
+        self,
+        trial: str,
+        epoch: int,
+        metrics: Metrics,
+        *,
+        saved: Sequence[int] = (),
+        saves: bool = True,
+        ago: float = 0,
+        reading: dict[str, Any] | None = None,
     ) -> Decision:
         """Take one epoch's metrics; what the trial should do now.
 
         `saved` are epochs whose checkpoints have come to the run folder since its last report; `saves` says whether the
-        trial means to write any; `ago` are seconds since the epoch ended.
+        trial means to write any; `ago` are seconds since the epoch ended; `reading` is what it has `read` of its
+        configuration, and the `absent` names that it asked for, if that has changed.
         """
         if trial not in self._running:
             return Decision.STOP
         record = self.record.trials[trial]
         self._times.report(trial)
         decision, ending = self._judge.judge(record, epoch, metrics, saved=epoch in saved, saves=saves)
-        more = ({} if ending is None else {"ending": ending}) | ({"ago": ago} if ago > 0.001 else {})
+        more: dict[str, Any] = {} if ending is None else {"ending": ending}
+        more |= ({"ago": ago} if ago > 0.001 else {}) | (reading or {})
         self._emit("epoch_reported", trial=trial, epoch=epoch, metrics=metrics, decision=decision.value, **more)
         for each in saved:
             self._take_checkpoint(trial, each)
@@ -377,6 +388,12 @@ class SearchLoop:
             self._proposals.end(record.configuration, ending["status"])
             self._stopping.end(trial)
         self._keeper.prune(trial)
+        self._tell_of_dead()
+
+    def _tell_of_dead(self) -> None:
+        for code, told_of in (("unread", told_unread), ("alike", told_alike)):
+            if code not in self.record.notice_codes and (message := told_of(self.record, self.study.search_space)):
+                self.notice(message, code=code)
 
     def _emit(self, kind: str, **fields: Any) -> None:
         """Write an event, then apply it, then show it."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tuner.plots import calibration, classes, curves, mistakes, progress, space
 from tuner.plots.base import Plot, nothing
 from tuner.plots.progress import Against
+from tuner.results.importance import headline
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -43,7 +44,7 @@ class Plots:
 
     def importance(self) -> go.Figure:
         """The share of the metric's variance that each hyperparameter explains, with its standard error."""
-        return self._shown(space.importances(self._run), "Too few trials to tell what matters")
+        return self._shown(space.importances(self._run), headline((), self._run.dead).text)
 
     def parallel(self) -> go.Figure:
         """A line per trial through its hyperparameters to the metric."""

@@ -57,7 +57,7 @@ def importances(run: Run) -> Plot | None:
         return None
     rows = [(one.name, one.share, one.deviation) for one in found]
     table = pd.DataFrame(rows, columns=["hyperparameter", "share", "standard error"])
-    figure = new_figure(headline(found).text, x="share of the variance")
+    figure = new_figure(headline(found, run.dead).text, x="share of the variance")
     figure.add_bar(
         x=table["share"],
         y=[label(name, LONGEST_BESIDE_BAR) for name in table["hyperparameter"]],

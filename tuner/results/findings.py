@@ -192,7 +192,7 @@ def _borders(run: Run) -> list[Advice]:
     if len(found.values) < FEWEST_TRIALS:
         return []
     space, sign = run.space, 1 if run.mode == "max" else -1
-    region = good_region(space, found.configs, [sign * value for value in found.values], limits=limits)
+    region = good_region(space, found.configs, [sign * value for value in found.values], limits=limits, kept=run.dead)
     best = space.flatten(region.best)
     return [
         Advice(f"The best value of {name}, {short(best[name])}, lies at the border of "

@@ -49,7 +49,7 @@ def full_outcomes(run: Run) -> Outcomes:
 def full_importance(run: Run) -> tuple[Importance, ...]:
     """The hyperparameters by their importance for the value at full length, the most important first."""
     found = full_outcomes(run)
-    return tuple(importance(run.space, found.configs, found.values, draws=found.draws))
+    return tuple(importance(run.space, found.configs, found.values, draws=found.draws, without=run.dead))
 
 
 def outcomes_at_full_length(record: RunRecord, space: Space, longest: int, rungs: Sequence[int] = ()) -> Outcomes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -56,12 +56,16 @@ class Headline:
     text: str
 
 
-def headline(found: Sequence[Importance]) -> Headline:
+def headline(found: Sequence[Importance], dead: Sequence[str] = ()) -> Headline:
     """Which hyperparameter matters most, if the trials can show it; `found` is the result of `importance`.
 
     The first is named if its probability of leading is at least 62 %. How often that is right was measured on simulated
-    searches with known truth, as users run them, with seeds not used for tuning: see benchmarks/importance.py.
+    searches with known truth, as users run them, with seeds not used for tuning: see benchmarks/importance.py. `dead`
+    are the hyperparameters that are known to change nothing: they are named, but have no rank.
     """
+    if dead:
+        others = headline(found) if found else Headline(None, (), "Nothing can be ranked")
+        return replace(others, text=f"{others.text}; {', '.join(dead)} changed nothing")
     if not found:
         return Headline(None, (), "Too few trials to tell what matters")
     first = found[0]
@@ -84,6 +88,7 @@ def importance(
     values: Sequence[float],
     *,
     draws: Sequence[Sequence[float]] = (),
+    without: Collection[str] = (),
     seed: int = 0,
 ) -> list[Importance]:
     """The dimensions of the space by how much they matter for `values`, those that matter most first.
@@ -95,9 +100,10 @@ def importance(
 
     Values must be of one training length: those of trials that were stopped early are first extrapolated to full
     length, see `tuner.results.full_length`. `draws` [draws, n] are other possible values that express the uncertainty
-    of this: each resample, and each chain of `chances_to_lead`, uses another draw.
+    of this: each resample, and each chain of `chances_to_lead`, uses another draw. `without` names what is known to
+    change nothing.
     """
-    names = [name for name, domain in space.dimensions.items() if domain.encodable]
+    names = [name for name, domain in space.dimensions.items() if domain.encodable and name not in without]
     if len(values) < FEWEST_TRIALS or not names or np.ptp(values) == 0:
         return []
     columns = [list(space.dimensions).index(name) for name in names]

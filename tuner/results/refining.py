@@ -86,9 +86,9 @@ def refine(
     space, sign = study.search_space, 1 if study.mode == "max" else -1
     told = [(space.project(config), sign * value) for config, value in zip(*run.outcomes(), strict=True)]
     configs, values = [config for config, _ in told], [value for _, value in told]
-    region = good_region(space, configs, values, quantile=quantile, limits=study.limits)
+    region = good_region(space, configs, values, quantile=quantile, limits=study.limits, kept=run.dead)
     if kind == "grid":
-        shares = {one.name: one.share for one in importance(space, configs, values)}
+        shares = {one.name: one.share for one in importance(space, configs, values, without=run.dead)}
         region = grid_of(region, space, shares, configurations=configurations)
         return Refinement(_as_grid(study, region), study, space, region, len(told), run.info["options"])
     return Refinement(_as_narrowed(study, region), study, space, region, len(told), run.info["options"])

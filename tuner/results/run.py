@@ -249,6 +249,13 @@ class Run(Steerable):
             return Space({}), [f"{RUN_FILE} needs a space that can be searched, got another ({error}); it is left out"]
 
     @cached_property
+    def dead(self) -> tuple[str, ...]:
+        """The hyperparameters that are known to change nothing, such as those that no trial has read."""
+        from tuner.results.dead import dead
+
+        return dead(self.record, self.space)
+
+    @cached_property
     def importances(self) -> tuple[Importance, ...]:
         """The hyperparameters by how much they matter at full length, those that matter most first."""
         from tuner.results.full_length import full_importance

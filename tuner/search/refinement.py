@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
@@ -48,12 +48,13 @@ def good_region(
     *,
     quantile: float = 0.25,
     limits: Mapping[str, Limits] | None = None,
+    kept: Collection[str] = (),
 ) -> Region:
     """The region of the best `quantile` of the trials, of which there is at least one; higher values are better.
 
     A number's new range is that of the good trials, somewhat widened. If the best trial is at the border of the old
     range, the new one goes beyond it, as far as `limits` (lowest and highest value by dotted name) allow. A choice
-    keeps the options that good trials had; constants and functions stay as they are.
+    keeps the options that good trials had; constants, functions and those that are `kept` stay as they are.
     """
     order = np.argsort(-np.asarray(values, dtype=float), kind="stable")
     count = min(len(order), max(FEWEST_GOOD, math.ceil(quantile * len(order))))
@@ -63,7 +64,7 @@ def good_region(
     widened = []
     for name, domain, column in zip(space.dimensions, space.dimensions.values(), units.T, strict=True):
         known = column[~np.isnan(column)]
-        if not domain.encodable:
+        if not domain.encodable or name in kept:
             entries[name] = domain
         elif len(known):  # else none of the good trials had it
             entries[name], beyond = _narrowed(domain, known, column[0], (limits or {}).get(name))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tuner.trial import FunctionTrial
 from tuner.worker.implementation import Implementation
+from tuner.worker.reading import Reading
 
 if TYPE_CHECKING:
     from tuner.worker.assignment import Assignment
@@ -17,4 +18,5 @@ class FunctionCall(Implementation[FunctionTrial]):
 
     def train(self, trial: FunctionTrial, assignment: Assignment, session: WorkerSession) -> None:
         """See `Implementation.train`."""
-        trial.function(assignment.config)
+        session.reading = Reading(assignment.config)
+        trial.function(session.reading.config)

@@ -30,6 +30,7 @@ from tuner.worker.sending import Message, Sender
 if TYPE_CHECKING:
     from tuner.history.placement import Placement
     from tuner.train.checkpoint import Checkpoint
+    from tuner.worker.reading import Reading
 
 WRITER = BackgroundWriter()  # of this worker process
 
@@ -37,8 +38,8 @@ WRITER = BackgroundWriter()  # of this worker process
 class WorkerSession:
     """Carries a trial's reports to the driver and its checkpoints to the run folder.
 
-    `notes` are sentences for the user, sent with the next report; `output` takes what the trial prints. Epochs that
-    take less than `quick_seconds` are reported together, while the next ones are trained.
+    `notes` are sentences for the user, sent with the next report, as is what `reading` has noted; `output` takes what
+    the trial prints. Epochs that take less than `quick_seconds` are reported together, while the next ones are trained.
     """
 
     quick_seconds = 0.2
@@ -56,6 +57,7 @@ class WorkerSession:
         self._owned = OwnedFolder("trial")
         self._temporary = self._owned.path
         self.notes: list[str] = []
+        self.reading: Reading | None = None
 
     def report(self, metrics: dict[str, Any], checkpoint: Path | None) -> None:
         """Send one epoch of a user's function; returns when the driver wants the trial to go on.
@@ -98,6 +100,7 @@ class WorkerSession:
             "saving": epoch if coming else None,
             "saves": saves,
             "leaving": self.is_leaving(),
+            "reading": self.reading and self.reading.news(),
         }
         if epoch >= self._assignment.last:
             self.output.flush()  # the search may end with this report, and the log should be complete then
