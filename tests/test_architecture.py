@@ -87,7 +87,7 @@ MAY_IMPORT = {
     "replay": (
         {
             *("worker", "results", "history", "storage", "study", "study_file", "trial", "session", "machine"),
-            *("errors", "temporary"),
+            *("errors", "temporary", "space"),
         },
         set(),
     ),

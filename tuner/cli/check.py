@@ -13,10 +13,12 @@ from tuner.cli.outcome import SUCCESS
 from tuner.cli.parsing import add_study_options, count, study_options
 from tuner.cli.verbs import Verbs
 from tuner.foreign_text import printable
+from tuner.installation import check_trains
 
 if TYPE_CHECKING:
     from tuner.driver.disk_need import DiskNeed
     from tuner.driver.search_cost import SearchCost
+    from tuner.replay.same_seed import SameSeed
     from tuner.study import Study
 
 
@@ -29,6 +31,11 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--samples", type=count, default=5, metavar="N", help="configurations to show (default: 5)")
     parser.add_argument(
         "--cost", action="store_true", help="measure what a trial takes here: epochs, minutes, memory, disk"
+    )
+    parser.add_argument(
+        "--same-seed",
+        action="store_true",
+        help="train an epoch with each hyperparameter changed alone, and say which changed nothing",
     )
     parser.add_argument(
         "--storage", default="runs", metavar="DIR|s3://…", help="earlier runs, to learn from (default: runs)"
@@ -58,9 +65,11 @@ def perform(options: argparse.Namespace) -> int:
         disk = _disk(study) if options.cost else None
         cost, unknown = _cost(study) if options.cost else (None, [])
         earlier = lessons(study, options.storage)
+        changes = _same_seed(study) if options.same_seed else None
     if options.json:
         runs = [{"run": one.run, "trials": one.trials, "why_not": one.why_not} for one in earlier]
         told: dict[str, Any] = {} if disk is None else {"disk": disk.record()}
+        told |= {} if changes is None else {"same_seed": changes.record()}
         told |= {} if cost is None else {"cost": cost.record()}
         told |= {"cost_unknown": unknown} if unknown else {}
         told |= {"notes": study.notices} if study.notices else {}
@@ -79,6 +88,8 @@ def perform(options: argparse.Namespace) -> int:
             print(printable(f"time: unknown: {why}"))
         if disk is not None:
             print(f"disk: {disk.sentence()}")
+        for sentence in () if changes is None else changes.sentences:
+            print(printable(sentence))
         if earlier:
             print_earlier([(one.run, one.trials, one.why_not) for one in earlier])
     return SUCCESS
@@ -90,6 +101,14 @@ def _cost(study: Study) -> tuple[SearchCost | None, list[str]]:
     from tuner.driver.search_cost import measured_cost
 
     return measured_cost(study, trials_at_once(study), tell=lambda kind: print(printable(f"measuring {kind}")))
+
+
+def _same_seed(study: Study) -> SameSeed:
+    """What a change of each hyperparameter changes in an epoch with the same seed."""
+    check_trains("check --same-seed")
+    from tuner.replay.same_seed import same_seed
+
+    return same_seed(study, tell=lambda what: print(printable(f"training {what}")))
 
 
 def _disk(study: Study) -> DiskNeed:

@@ -187,7 +187,7 @@ def planned(
     trial = run.trial(trial_id)
     _check(run, trial, epochs, output)
     found = declared(run, trial, study, trust=trust)
-    _provide_data(found.study)
+    provide_data(found.study)
     gpus = replayed_gpus(run)
     on = _way(run, trial, found, epochs, folder)
     parts = stays(run, found.study, trial, on, cpus=cpus, gpus=gpus, keep=output is not None)
@@ -212,7 +212,7 @@ def _check(run: Run, trial: TrialRecord, epochs: int | None, output: str | Path 
         raise RunFolderError(f"--output needs a new or an empty folder, got {str(output)!r}; name another one")
 
 
-def _provide_data(study: Study) -> None:
+def provide_data(study: Study) -> None:
     """Raises DataError or WeightsError if data or weights are missing and can't be downloaded."""
     trial = study.declared_trial
     trial.check_files()

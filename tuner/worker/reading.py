@@ -1,8 +1,8 @@
 """A configuration that notes which of its values a trial's code reads.
 
 It is a dict to its readers. Whatever copies, prints, compares or pickles the whole of it reads everything;
-`dict(config)` and `f(**config)` ask for each value by `__getitem__`, because CPython takes no short cut for a class with its own
-`__iter__`. A library in C that looks into a dict's memory, such as orjson, isn't seen.
+`dict(config)` and `f(**config)` ask for each value by `__getitem__`, because CPython takes no short cut for a class
+with its own `__iter__`. A library in C that looks into a dict's memory, such as orjson, isn't seen.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class NotingDict(dict[str, Any], metaclass=_LikeDict):
     def note(self, name: object) -> None:
         """A value is asked for by its name."""
         if name in self.waiting:
-            self.reading.flags[self.waiting[name]] = 1  # type: ignore[index]
+            self.reading.flags[self.waiting[name]] = 1
         elif not dict.__contains__(self, name):
             self.reading.absent[f"{self.prefix}{name}"] = None
 
