@@ -39,7 +39,7 @@ class Here:
 
     def report(self, metrics: Config, checkpoint: Path | None) -> None:
         self.epoch += 1
-        decision = self.loop.report(self.trial, self.epoch, metrics, saves=False, reading=self.reading.news())
+        decision = self.loop.report(self.trial, self.epoch, metrics, saves=False, **(self.reading.news() or {}))
         if decision is not Decision.CONTINUE:
             raise SystemExit(0)
 
@@ -50,7 +50,9 @@ class Here:
         return None
 
 
-def searched(folder: Path, function: Callable[[Config], None], space: Any = SPACE, seed: int = 0, **how: Any) -> SearchLoop:
+def searched(
+    folder: Path, function: Callable[[Config], None], space: Any = SPACE, seed: int = 0, **how: Any
+) -> SearchLoop:
     settings = {"metric": "val_loss", "mode": "min", "seed": seed, "budget": Budget(trials=8, max_epochs=3)} | how
     study = Study(name="dead", trial=function, space=space, **settings)
     loop = SearchLoop(study, LocalFolder(folder), concurrency=1)
@@ -120,7 +122,7 @@ def updated_before(config: Config) -> None:
 
 
 def asked_whether_it_is_there(config: Config) -> None:
-    lr = config["learning_rate"] if "learning_rate" in config else 0.01
+    lr = config["learning_rate"] if "learning_rate" in config else 0.01  # noqa: SIM401
     epochs(lr, config["momentum"], config["optimizer"]["wd"])
 
 
@@ -202,7 +204,9 @@ def cached_results(config: Config) -> None:
     dict(config)
 
 
-@pytest.mark.parametrize("function", [seeded_inside, overwritten_after, only_printed, optimizer_made_again, cached_results])
+@pytest.mark.parametrize(
+    "function", [seeded_inside, overwritten_after, only_printed, optimizer_made_again, cached_results]
+)
 def test_equal_curves_of_different_configurations_are_named_once(tmp_path: Path, function: Any) -> None:
     record = searched(tmp_path, function).record
     told = [notice for notice in record.notices if "have the same curve to the last bit" in notice]
@@ -254,7 +258,13 @@ def _series(config: Config) -> Config:
 
 def _far(config: Config) -> Config:
     code = "import json, sys; print(json.dumps(json.loads(sys.argv[1])))"
-    return dict(json.loads(subprocess.run([sys.executable, "-SE", "-c", code, json.dumps(config)], capture_output=True, check=True).stdout))
+    return dict(
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-SE", "-c", code, json.dumps(config)], capture_output=True, check=True
+            ).stdout
+        )
+    )
 
 
 SCALARS = ("lr", "momentum", "kind", "depth", "beta", "late")
@@ -274,9 +284,11 @@ HEALTHY: list[Callable[[Config], Any]] = [
     lambda config: next(_each_item(config)),
     lambda config: vars(argparse.Namespace(**config)),
     lambda config: {name: config[name] for name in config},
-    lambda config: {name: getattr(Wrapped(config), name) for name in SCALARS} | {"optimizer": {"wd": Wrapped(config).optimizer.wd}},
+    lambda config: (
+        {name: getattr(Wrapped(config), name) for name in SCALARS} | {"optimizer": {"wd": Wrapped(config).optimizer.wd}}
+    ),
     lambda config: {name: config.pop(name) for name in SCALARS} | {"optimizer": config.setdefault("optimizer", {})},
-    lambda config: eval(repr(config)),  # noqa: S307
+    lambda config: eval(repr(config)),
     _series,
     _far,
 ]
@@ -287,7 +299,13 @@ HEALTHY: list[Callable[[Config], Any]] = [
 def test_two_hundred_healthy_searches_raise_no_alarm(tmp_path: Path, seed: int, way: int) -> None:
     """Small validation sets, saturation, fixed seeds, hyperparameters of one optimizer, late ones; however it is read."""
     images = [50, 150, 1000][seed % 3]
-    space = {**SPACE, "kind": choice(["sgd", "adam", "lion"]), "depth": choice([1, 2, 3]), "beta": uniform(0.1, 0.9), "late": uniform(0, 1)}
+    space = {
+        **SPACE,
+        "kind": choice(["sgd", "adam", "lion"]),
+        "depth": choice([1, 2, 3]),
+        "beta": uniform(0.1, 0.9),
+        "late": uniform(0, 1),
+    }
 
     def train(given: Config) -> None:
         if seed % 2:
@@ -299,7 +317,11 @@ def test_two_hundred_healthy_searches_raise_no_alarm(tmp_path: Path, seed: int, 
         for epoch in range(1, 4):
             late = config["late"] * 0.01 if epoch == 3 else 0.0
             loss = level + config["optimizer"]["wd"] + late + 0.2 / epoch + 0.01 * random.random()
-            tuner.report(val_accuracy=min(1.0, round((1.2 if seed % 5 == 0 else 1 - loss) * images) / images), val_loss=loss, schedule=0.1 / epoch)
+            tuner.report(
+                val_accuracy=min(1.0, round((1.2 if seed % 5 == 0 else 1 - loss) * images) / images),
+                val_loss=loss,
+                schedule=0.1 / epoch,
+            )
 
     record = searched(tmp_path, train, space, seed, metric="val_accuracy", mode="max").record
     assert not {"unread", "alike"} & record.notice_codes, record.notices
@@ -316,8 +338,8 @@ study = Study("knob", trial=train, space={"lr": loguniform(1e-5, 1e-1), "momentu
     metric="val_accuracy", budget=Budget(trials=5, max_epochs=3))
 """
     done = commands.tuner("run", study_file(tmp_path, body), "--storage", tmp_path / "runs", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "got lr, momentum, which are searched and read by no trial" in done.stdout + done.stderr
+    assert done.code == 0, done.err
+    assert "got lr, momentum, which are searched and read by no trial" in done.out + done.err
     run = load_run(next((tmp_path / "runs").glob("*/*/run.json")).parent)
     assert (run.dead, run.importances) == (("lr", "momentum"), ())
     assert not any("lr" in text or "momentum" in text for text in run.advice()["text"])

@@ -10,6 +10,8 @@ from tuner.loop.judging import EARLY_STOPPING
 from tuner.loop.limits import Limits
 from tuner.loop.refitting import Refitting
 from tuner.loop.stopping import Stopping
+from tuner.results.dead import told_alike, told_unread
+from tuner.space import Space
 
 
 class Ending:
@@ -43,3 +45,11 @@ class Ending:
                 self._failing.end_as_failed(record)
             else:
                 self._end(record.trial, status="stopped", by=limit)
+
+
+def tell_of_dead(record: RunRecord, space: Space, notice: Callable[..., None]) -> None:
+    """After the end of a trial, say once which hyperparameters seem to change nothing."""
+    if "unread" not in record.notice_codes and (said := told_unread(record, space)):
+        notice(said, code="unread")
+    if "alike" not in record.notice_codes and (said := told_alike(record, space)):
+        notice(said, code="alike")

@@ -16,7 +16,7 @@ from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import Event, EventLog, Listener
 from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.loop.earlier import said_of
-from tuner.loop.ending import Ending
+from tuner.loop.ending import Ending, tell_of_dead
 from tuner.loop.epoch_times import EpochTimes
 from tuner.loop.failing import Failing
 from tuner.loop.judging import Judge, Metrics
@@ -31,7 +31,6 @@ from tuner.loop.room import Actions, Room
 from tuner.loop.steering import Steering
 from tuner.loop.stopping import Stopping, stopper_of
 from tuner.orders.order import Malformed, Order
-from tuner.results.dead import told_alike, told_unread
 from tuner.schedule import Decision
 from tuner.search import Learned, Proposals
 from tuner.storage.folder import Folder
@@ -212,29 +211,19 @@ class SearchLoop:
             self._emit(kind, trial=trial, **where)
 
     def report(
-        self,
-        trial: str,
-        epoch: int,
-        metrics: Metrics,
-        *,
-        saved: Sequence[int] = (),
-        saves: bool = True,
-        ago: float = 0,
-        reading: dict[str, Any] | None = None,
+        self, trial: str, epoch: int, metrics: Metrics, *, saved: Sequence[int] = (), saves: bool = True, **more: Any
     ) -> Decision:
         """Take one epoch's metrics; what the trial should do now.
 
         `saved` are epochs whose checkpoints have come to the run folder since its last report; `saves` says whether the
-        trial means to write any; `ago` are seconds since the epoch ended; `reading` is what it has `read` of its
-        configuration, and the `absent` names that it asked for, if that has changed.
+        trial means to write any; `more` are fields of the event, such as `ago`.
         """
         if trial not in self._running:
             return Decision.STOP
         record = self.record.trials[trial]
         self._times.report(trial)
         decision, ending = self._judge.judge(record, epoch, metrics, saved=epoch in saved, saves=saves)
-        more: dict[str, Any] = {} if ending is None else {"ending": ending}
-        more |= ({"ago": ago} if ago > 0.001 else {}) | (reading or {})
+        more |= {} if ending is None else {"ending": ending}
         self._emit("epoch_reported", trial=trial, epoch=epoch, metrics=metrics, decision=decision.value, **more)
         for each in saved:
             self._take_checkpoint(trial, each)
@@ -383,17 +372,11 @@ class SearchLoop:
         self._emit("trial_ended", trial=trial, **ending)
         self._running.discard(trial)
         self._times.end(trial)
-        record = self.record.trials[trial]
-        if record.suggested:
+        if (record := self.record.trials[trial]).suggested:
             self._proposals.end(record.configuration, ending["status"])
             self._stopping.end(trial)
         self._keeper.prune(trial)
-        self._tell_of_dead()
-
-    def _tell_of_dead(self) -> None:
-        for code, told_of in (("unread", told_unread), ("alike", told_alike)):
-            if code not in self.record.notice_codes and (message := told_of(self.record, self.study.search_space)):
-                self.notice(message, code=code)
+        tell_of_dead(self.record, self.study.search_space, self.notice)
 
     def _emit(self, kind: str, **fields: Any) -> None:
         """Write an event, then apply it, then show it."""

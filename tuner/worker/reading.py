@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from functools import wraps
 from mmap import mmap
+from types import MappingProxyType
 from typing import Any
 
 OF_TUNER = ("epochs", "strategy")  # tuner itself does what these say
@@ -59,12 +60,14 @@ class _LikeDict(type):
 class NotingDict(dict[str, Any], metaclass=_LikeDict):
     """Notes the names that are read, unless their values were replaced before, and those that it doesn't have."""
 
-    reading: Reading
-    prefix: str
-    waiting: dict[str, int]  # names to note, each with the place of its flag
+    reading: Reading | None = None  # None for what a trial's code makes of this class: nothing is noted
+    prefix: str = ""
+    waiting: Mapping[Any, int] = MappingProxyType({})  # names to note, each with the place of its flag
 
     def note(self, name: object) -> None:
         """A value is asked for by its name."""
+        if self.reading is None:
+            return
         if name in self.waiting:
             self.reading.flags[self.waiting[name]] = 1
         elif not dict.__contains__(self, name):
@@ -90,7 +93,7 @@ class NotingDict(dict[str, Any], metaclass=_LikeDict):
 
     def __setitem__(self, name: str, value: Any) -> None:
         """What is read from now on is the code's own value."""
-        self.waiting.pop(name, None)
+        self.waiting = {other: place for other, place in self.waiting.items() if other != name}
         dict.__setitem__(self, name, value)
 
     def update(self, *others: Any, **more: Any) -> None:
