@@ -53,7 +53,7 @@ class RunRecord(Spent):
         self.trials: dict[str, TrialRecord] = {}
         self.ended_trials: list[TrialRecord] = []  # in the order of their ends
         self.notices: list[str] = []
-        self.notice_codes: set[str] = set()
+        self.notice_codes: dict[str, None] = {}
         self.readings = Readings()
         self.steered = Steered()  # changes by users' orders
         self.confirming = Confirming()
@@ -256,7 +256,7 @@ class RunRecord(Spent):
 
     def _on_notice(self, event: Event) -> None:
         self.notices.append(event["message"])
-        self.notice_codes.add(event.get("code") or "")
+        self.notice_codes[event.get("code") or ""] = None
 
     def _on_trial_started(self, event: Event) -> None:
         trial = self.trials.get(event["trial"])

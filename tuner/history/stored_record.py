@@ -19,11 +19,12 @@ from tuner.history.active_time import ActiveTime
 from tuner.history.attempts import Attempt, Attempts
 from tuner.history.confirming import Confirming
 from tuner.history.placement import Placement
+from tuner.history.readings import Readings
 from tuner.history.records import EpochRecord, RunRecord, TrialRecord
 from tuner.history.steered import Note, Steered
 
-FORMAT = 3
-_OF_RUN = ("notices", "ended", "last_time", "configurations", "refits")
+FORMAT = 4
+_OF_RUN = ("notices", "notice_codes", "ended", "last_time", "configurations", "refits")
 _INSIDE = ("_epochs", "_later_epochs", "_epochs_again", "_left_seconds", "_study_version")
 _MADE_ANEW = ("attempts", "epochs", "checkpoints", "saved", "stays", "due")
 _PLAIN = tuple(field.name for field in fields(TrialRecord) if field.name not in _MADE_ANEW)
@@ -71,6 +72,7 @@ def _told_once(record: RunRecord) -> dict[str, Any]:
         "standings": inner["_standings"].state(),
         "steered": {name: _as_list(value) for name, value in vars(record.steered).items()}
         | {"notes": [asdict(note) for note in record.steered.notes]},
+        "readings": asdict(record.readings),
         "confirming": {name: _as_list(value) for name, value in vars(record.confirming).items()},
     }
 
@@ -95,6 +97,7 @@ def _restored(told: dict[str, Any], lines: Iterator[bytes]) -> RunRecord:
     inner["_standings"].restore(told["standings"])
     record.steered = _steered(told["steered"])
     record.confirming = _confirming(told["confirming"])
+    record.readings = Readings(**told["readings"])
     return record
 
 

@@ -48,11 +48,11 @@ def unread(record: RunRecord, space: Space) -> tuple[str, ...]:
     told = record.readings
     names = {*space.constants, *(name for name, domain in space.dimensions.items() if domain.encodable)}
     sections = {name[:place] for name in names for place in range(len(name)) if name[place] == "."}
-    if told.silent or not told.read <= names | sections:
+    if told.silent or not told.read.keys() <= names | sections:
         return ()
     deciding = {other for name in told.read for other, _ in space.conditions.get(name, ())}
     had = set().union(*(space.active(trial.config) for trial in _ended(record)))
-    return tuple(name for name in space.dimensions if name in had - told.read - deciding)
+    return tuple(name for name in space.dimensions if name in had - told.read.keys() - deciding)
 
 
 def alike(record: RunRecord, space: Space) -> list[Pair]:
