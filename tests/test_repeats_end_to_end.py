@@ -83,7 +83,7 @@ def check_nothing_is_lost(run: Run) -> None:
 def test_a_confirm_that_is_killed_goes_on_by_resume(tmp_path: Path) -> None:
     (tmp_path / "space.py").write_text(STUDY % "")
     assert tuner("run", "space.py", folder=tmp_path, **ENVIRONMENT).code == 0
-    before = [trial for trial, _ in only_run(tmp_path).record.ranked()]
+    before = [one.trial for one in only_run(tmp_path).record.ranked()]
     driver = start("confirm", "runs", "--top", "2", "--seeds", "2", folder=tmp_path, **ENVIRONMENT)
     assert kill_after(driver, tmp_path, 12, 0.05)
     assert only_run(tmp_path).status == "interrupted"

@@ -100,7 +100,7 @@ class Progress:
     def __init__(self, plan: Plan, earlier: Iterable[Event] = ()) -> None:
         self.plan = plan
         self.record = RunRecord(plan.metric, plan.mode)
-        self.bests: list[float] = []  # the best value so far, after each report
+        self.leads: list[float] = []  # the leader's value after each report
         self._range: tuple[float, float] | None = None  # of all values reported
         self._reckoning = Reckoning()
         self._begun = time.time()
@@ -129,8 +129,8 @@ class Progress:
         if isinstance(value, int | float) and finite(value):
             low, high = self._range or (value, value)
             self._range = min(low, value), max(high, value)
-            better = max if self.plan.mode == "max" else min
-            self.bests.append(better(self.bests[-1], value) if self.bests else value)
+            led = self.record.winning_value
+            self.leads += [] if led is None else [led]
 
     def incumbent(self) -> str:
         """The best trial so far, and its value."""

@@ -44,6 +44,7 @@ class Repeats:
         self._members: dict[str, list[TrialRecord]] = {}  # by the first one; only if there are several
         self._seeds: dict[str, Seeds | None] = {}
         self._spread: float | None = None
+        self._most = 1
         self._known = False
 
     def __bool__(self) -> bool:
@@ -78,16 +79,27 @@ class Repeats:
     @property
     def spread(self) -> float | None:
         """The standard deviation between seeds of one configuration; None if none was trained to its end twice."""
-        if not self._known:
-            self._spread, self._known = self._told_spread(), True
+        self._look()
         return self._spread
+
+    @property
+    def most(self) -> int:
+        """The largest number of seeds with which a configuration was trained to its end; at least 1."""
+        self._look()
+        return self._most
 
     def error(self, count: int) -> float | None:
         """The standard error of a mean of this many seeds."""
         return None if self.spread is None else self.spread / math.sqrt(count)
 
-    def _told_spread(self) -> float | None:
-        known = [seeds for members in self._members.values() if (seeds := self.seeds(members[0])) is not None]
+    def _look(self) -> None:
+        if not self._known:
+            known = [seeds for members in self._members.values() if (seeds := self.seeds(members[0])) is not None]
+            self._spread, self._most = self._spread_of(known), max((len(seeds.values) for seeds in known), default=1)
+            self._known = True
+
+    @staticmethod
+    def _spread_of(known: Sequence[Seeds]) -> float | None:
         freedom = sum(len(seeds.values) - 1 for seeds in known)
         if not freedom:
             return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -110,7 +109,7 @@ def _steered(told: dict[str, Any]) -> Steered:
 def _confirming(told: dict[str, Any]) -> Confirming:
     found = Confirming()
     vars(found).update({name: told[name] for name in vars(found)})
-    found.refused, found.asked = set(told["refused"]), Counter(told["asked"])
+    found.refused = set(told["refused"])
     return found
 
 

@@ -40,7 +40,7 @@ def learning_curves(run: Run) -> Plot | None:
     if not curves:
         return None
     many = len(curves) > MOST_CURVES
-    best = [trial.trial for trial, _ in run.record.ranked()]
+    best = [one.trial.trial for one in run.record.ranked()]
     shown = best[:ON_TOP] if many else [*best, *(trial for trial in curves if trial not in best)]
     figure = new_figure(_title(run, many=many), x="epoch", y=label(run.metric))
     others = quantiles_of(list(curves.values())) if many else None

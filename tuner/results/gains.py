@@ -108,7 +108,7 @@ def gains(run: Run) -> Gains | None:
     standing = run.record.standing_of(best.trial) if best is not None else None
     if best is None or standing is None:
         return None
-    reported = [trial for trial, _ in run.record.reported()]
+    reported = [one.trial for one in run.record.reported()]
     first = min(reported, key=lambda trial: trial.number)
     start = next((trial for trial in reported if _is_starting_point(run, trial)), None)
     default = next((trial for trial in reported if _has_defaults(run, trial)), None)

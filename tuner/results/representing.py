@@ -74,7 +74,7 @@ def in_html(run: Run) -> str:
         f"{duration(run.record.wall_seconds)}<br>best {escape(best_so_far(run.record))}<br>{again}"
         f"<code>{escape(shown_path(run.path))}</code></p>"
     )
-    best = [trial for trial, _ in run.record.ranked()[:SHOWN_TRIALS]]
+    best = [one.trial for one in run.record.ranked()[:SHOWN_TRIALS]]
     table = trial_rows(run, best)
     shown = as_html((column.name for column in table.columns), (row.cells for row in table.rows)) if best else ""
     return str(in_utf8(head)) + shown

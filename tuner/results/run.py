@@ -262,9 +262,9 @@ class Run(Steerable):
         return importance_table(self.importances)
 
     def outcomes(self) -> tuple[list[Config], list[float]]:
-        """Configurations of the trials that reported a value, and the value of each; failed trials don't count."""
-        reported = self.record.reported()
-        return [trial.config for trial, _ in reported], [value for _, value in reported]
+        """The configurations that have a value, and the value of each, the winner first; failed trials don't count."""
+        ranked = self.record.ranked()
+        return [one.trial.config for one in ranked], [one.value for one in ranked]
 
     def advice(self) -> pd.DataFrame:
         """What to try next, the most promising first: `text`, and the `command` that does it if there is one."""

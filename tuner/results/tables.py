@@ -127,12 +127,12 @@ def _configuration_row(record: RunRecord, trial: TrialRecord, metric: str) -> di
 
 
 def best_rows(record: RunRecord, table: pd.DataFrame, count: int) -> pd.DataFrame:
-    """The rows of the best configurations in a table of trials, by worth, the best first."""
-    metric = in_utf8(metric_column(record.metric))
-    worth = {trial.trial: value for trial, value in record.reported()}
-    shown = table[table["trial"].isin(list(worth))]
-    told = shown.assign(**{metric: shown["trial"].map(worth).astype("float64")})
-    return told.sort_values(metric, ascending=record.mode == "min", kind="stable").head(count)
+    """The rows of the best configurations in a table of trials, the winner first, with their values."""
+    best = {one.trial.trial: one.value for one in record.ranked()[:count]}
+    places = {trial: place for place, trial in enumerate(best)}
+    shown = table[table["trial"].isin(list(best))]
+    told = shown.assign(**{in_utf8(metric_column(record.metric)): shown["trial"].map(best).astype("float64")})
+    return told.sort_values("trial", key=lambda trials: trials.map(places))
 
 
 def importance_table(found: Sequence[Importance]) -> pd.DataFrame:

@@ -138,15 +138,6 @@ def best_so_far(record: RunRecord) -> str:
     return f"{record.metric} {value} (trial {best.trial}{again}, epoch {worth.epoch}: {settings(best.config)})"
 
 
-def best_report(record: RunRecord) -> str:
-    """The best value that any trial reported, in a line, or that there is none."""
-    leader = record.best_reporter
-    found = leader and record.best_report_of(leader.trial)
-    if not leader or not found:
-        return "none yet"
-    return f"{record.metric} {short(found[1])} (trial {leader.trial}, epoch {found[0]}: {settings(leader.config)})"
-
-
 def with_error(worth: Worth) -> str:
     """0.8975 ± 0.004; only the value if its error isn't known, or is smaller than its digits show."""
     seen = worth.error is not None and worth.error > abs(worth.value) * 1e-4

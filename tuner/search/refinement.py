@@ -49,15 +49,15 @@ def good_region(
     quantile: float = 0.25,
     limits: Mapping[str, Limits] | None = None,
 ) -> Region:
-    """The region of the best `quantile` of the trials, of which there is at least one; higher values are better.
+    """The region of the best `quantile` of the trials, of which there is at least one, given the best first.
 
-    A number's new range is that of the good trials, somewhat widened. If the best trial is at the border of the old
-    range, the new one goes beyond it, as far as `limits` (lowest and highest value by dotted name) allow. A choice
-    keeps the options that good trials had; constants and functions stay as they are.
+    Their order is not that of the `values` where some of these say less, as those of trials that were stopped early;
+    higher values are better. A number's new range is that of the good trials, somewhat widened. If the best trial is at
+    the border of the old range, the new one goes beyond it, as far as `limits` (lowest and highest value by dotted
+    name) allow. A choice keeps the options that good trials had; constants and functions stay as they are.
     """
-    order = np.argsort(-np.asarray(values, dtype=float), kind="stable")
-    count = min(len(order), max(FEWEST_GOOD, math.ceil(quantile * len(order))))
-    good = [configs[index] for index in order[:count]]
+    count = min(len(configs), max(FEWEST_GOOD, math.ceil(quantile * len(configs))))
+    good = configs[:count]
     units = np.array([space.encode(config) for config in good]).reshape(count, len(space.dimensions))
     entries: dict[str, Any] = dict(space.constants)
     widened = []
@@ -68,7 +68,7 @@ def good_region(
         elif len(known):  # else none of the good trials had it
             entries[name], beyond = _narrowed(domain, known, column[0], (limits or {}).get(name))
             widened += [name] if beyond else []
-    return Region(_settled(space, entries), good[0], count, float(np.asarray(values)[order[count - 1]]), tuple(widened))
+    return Region(_settled(space, entries), good[0], count, float(min(values[:count])), tuple(widened))
 
 
 def grid_of(region: Region, space: Space, importance: Mapping[str, float], *, configurations: int = 30) -> Region:

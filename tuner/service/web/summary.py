@@ -158,7 +158,7 @@ class Curves:
 def curves(run: Run, metric: str, most: int = MOST_CURVES) -> Curves:
     """The curves of a metric, at most this many; the best first, then those that run."""
     record = run.record
-    best = [trial for trial, _ in record.ranked()]
+    best = [one.trial for one in record.ranked()]
     running = [trial for trial in record.trials.values() if trial.status == "running"]
     ordered = {trial.trial: trial for trial in (*best[: most // 2], *running[: most // 4], *best, *running)}
     ordered |= {trial.trial: trial for trial in record.trials.values() if trial.trial not in ordered}
