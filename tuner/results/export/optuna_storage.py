@@ -44,13 +44,18 @@ def write_storage(run: Run, path: Path) -> list[Path]:
 
 
 def _as_optuna(run: Run, trial: TrialRecord, distributions: dict[str, Any]) -> Any:
-    """A stopped trial becomes a pruned one, unless it is the best: Optuna's best trial is a completed one."""
+    """A stopped trial becomes a pruned one. Optuna's best trial is the completed one with the best value, so the winner
+    becomes completed, with the value by which it won, and one that has a better value but didn't win becomes pruned.
+    """
     from optuna.trial import TrialState, create_trial
 
-    found = run.record.best_of(trial.trial)
-    is_best = run.best is not None and run.best.trial == trial.trial
+    found, won = run.record.best_of(trial.trial), run.record.winning_value
+    if run.best is trial and found and won is not None:
+        found = found[0], won
     states = {"completed": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
-    state = TrialState.COMPLETE if is_best else states.get(trial.status, TrialState.RUNNING)
+    state = TrialState.COMPLETE if run.best is trial else states.get(trial.status, TrialState.RUNNING)
+    if state is TrialState.COMPLETE and found and won is not None and run.best is not trial:
+        state = TrialState.PRUNED if (found[1] >= won if run.mode == "max" else found[1] <= won) else state
     if state is TrialState.COMPLETE and found is None:
         state = TrialState.FAIL
     params = {n: _param(v) for n, v in _searched(run, trial).items() if n in distributions}
