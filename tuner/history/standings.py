@@ -170,12 +170,11 @@ class Standings:
         if worth is not None:
             own = self._sign * worth.value
             members, seeds = self.repeats.of(trial), self.repeats.seeds(trial)
-            if seeds is None or self.repeats.spread is None:
+            if seeds is None or self.repeats.most < 2:
                 return 1, own, number, True, own, number
-            count = len(seeds.values)
-            error = self.repeats.error(count) or 0.0
+            error = self.repeats.error(len(seeds.values)) or 0.0
             sure = self._sign * seeds.mean - SPREADS_BELOW * error
-            tier = CONFIRMED if count == self.repeats.most else 1
+            tier = CONFIRMED if self.repeats.count(trial) == self.repeats.most else 1
             return tier, sure, -members[0].number, worth.epoch in trial.checkpoints, own, number
         value = self._sign * best[1]
         return self._tier(trial), value, number, True, value, number
@@ -202,7 +201,7 @@ class Standings:
         None as long as no configuration has several seeds. One that was not trained to its end is none of them, unless
         it ranks among or above those that were.
         """
-        if not self.repeats or self.repeats.most < 2:
+        if self.repeats.most < 2:
             return []
         first, *others = self.ranked()
         rivals = (one for one in others if 1 <= self.rank(one.trial)[0] < CONFIRMED)

@@ -235,6 +235,15 @@ class Run(Steerable):
             return float(self.info["shared_gpus"] * self.record.wall_seconds / SECONDS_PER_HOUR)
         return self.record.device_hours(self.devices)
 
+    def device_hours_by_status(self) -> dict[str, float]:
+        """`device_hours` by the status of the trials, as shares of the time that they ran."""
+        seconds: dict[str, float] = {}
+        for trial in self.record.trials.values():
+            ran = self.record.running_seconds_of(trial)
+            seconds[trial.status] = seconds.get(trial.status, 0.0) + ran
+        whole = sum(seconds.values())
+        return {status: self.device_hours * ran / whole if whole else 0.0 for status, ran in seconds.items()}
+
     @property
     def space(self) -> Space:
         """The space that was searched, without functions; an empty one if the run doesn't record it."""

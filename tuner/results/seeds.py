@@ -102,7 +102,7 @@ def _unconfirmed(run: Run) -> str:
         return ""
     first, most = better[0], run.record.most_seeds
     others = f", like {len(better) - 1} more," if len(better) > 1 else ""
-    few = plural(max(1, len(run.record.seeds_of(first.trial))), "seed")
+    few = plural(max(1, run.record.seed_count(first.trial)), "seed")
     confirm = "" if run.info["asked"] else f": {command('confirm', run.path, '--top', str(len(better)))}"
     return (
         f"; trial {first.trial.trial}{others} has a better {run.metric}, {short(first.value)}, but from {few}, not "

@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tuner.inspection.best import LoadedModel
-from tuner.inspection.intervals import wilson
 from tuner.inspection.shipping.examples import CHECKED, Examples
 from tuner.inspection.shipping.forms import SHIPPED
 from tuner.results.run import Run
-from tuner.results.text import own_network, settings, trained_again, trials_and_repeats
+from tuner.results.text import own_network, settings, trained_again, trials_and_repeats, wilson
 from tuner.trial.models import IMAGENET, find_model, looks_published
 from tuner.trial.splitting import REFIT
 
