@@ -27,6 +27,7 @@ from tuner.trial.hyperparameter import spellings_of
 
 LARGEST_SEED_BITS = 128
 LONGEST_NAME = 100  # bytes; file systems take 255
+SOUNDS_LOW = re.compile(r"(?:^|[_/. ])(?:loss|error|mse|rmse|mae|nll|perplexity)(?:$|[_/. ])", re.IGNORECASE)  # metrics
 MOST_REPEATS = 100
 REFIT = splitting.REFIT  # for packages that may import studies but not trials
 KINDS: dict[str, type] = {
@@ -102,7 +103,10 @@ class Study:
     @property
     def notices(self) -> list[str]:
         """Sentences about settings that are allowed but probably not intended."""
-        return self.declared_trial.notices(self.search_space, self.budget.max_epochs)
+        found = self.declared_trial.notices(self.search_space, self.budget.max_epochs)
+        if self.mode == "max" and SOUNDS_LOW.search(self.metric):
+            found = [f"{self.metric} is maximised; if it is better low, set mode='min'", *found]
+        return found
 
     @property
     def uses_gpu(self) -> bool:
