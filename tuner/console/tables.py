@@ -205,7 +205,7 @@ def _winner(run: Run) -> list[str]:
     """The lines of `print_winner`; none without a winner."""
     if run.best is None:
         return []
-    lines = [f"best: {best_so_far(run.record, run.images.get('validation'))}"]
+    lines = [f"best: {best_so_far(run.record, run.validation_images)}"]
     told = verdict(run)
     lines += [one for one in (told, trained_again(run.record)) if one]
     tests = ", ".join(f"{name} {short(value)}" for name, value in run.best_metrics.items() if name.startswith("test_"))

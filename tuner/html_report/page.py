@@ -68,7 +68,7 @@ def write_report(run: Run) -> str:
 
 def report_html(run: Run) -> str:
     """The page: HTML that needs no other file and no network."""
-    best, failed, images = run.best, findings.failures(run), run.images.get("validation")
+    best, failed, images = run.best, findings.failures(run), run.validation_images
     worth = run.record.standing_of(best.trial) if best else None
     enough = len(run.record.reported()) >= FEWEST_TRIALS
     names, shown = searched(run), run.record.rows()[:MOST_TRIALS]

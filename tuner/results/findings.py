@@ -75,7 +75,7 @@ class Advice:
 
 def certainty(run: Run) -> Certainty | None:
     """The winner's certainty; None without a second trial, or if the metric isn't a share of images."""
-    images, best = run.images.get("validation"), run.best
+    images, best = run.validation_images, run.best
     ranked = run.record.ranked()
     if run.metric not in SHARES or not images or best is None or len(ranked) < 2:
         return None

@@ -68,7 +68,7 @@ def in_html(run: Run) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in run.record.counts().items() if count)
     told = trained_again(run.record)
     again = f"{escape(told)}<br>" if told else ""
-    won = best_so_far(run.record, run.images.get("validation"))
+    won = best_so_far(run.record, run.validation_images)
     head = (
         f"<p><b>{escape(run.title)}</b>, {run.status}: {trials_and_repeats(run.record)} ({counts or 'none'}) in "
         f"{duration(run.record.wall_seconds)}<br>best {escape(won)}<br>{again}"

@@ -223,6 +223,12 @@ class Run(Steerable):
         return dict((self.scored(METRICS) or {}).get("images", {}))
 
     @property
+    def validation_images(self) -> int:
+        """On how many images the winner was validated, also if it was trained again on them; 0 if that isn't known."""
+        own = (self.scored(METRICS) or {}).get("refit", {}).get("own") or {}
+        return int(own.get("validation_images", 0) or self.images.get("validation", 0))
+
+    @property
     def devices(self) -> float:
         """How many devices a running trial holds: its GPUs, or its CPUs if it has none."""
         resources = self.info.get("resources") or {}
