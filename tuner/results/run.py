@@ -132,6 +132,11 @@ class Run(Steerable):
         """Everything that happened, in order, as far as it can be read."""
         return self._reading.events
 
+    @property
+    def readable_events(self) -> list[Event]:
+        """`events` with their texts in UTF-8, as the metric's name is."""
+        return in_utf8(self.events) if self._reading.surrogates else self.events
+
     @cached_property
     def _reading(self) -> Reading:
         return read_all(self.folder)
@@ -147,7 +152,7 @@ class Run(Steerable):
     @cached_property
     def record(self) -> RunRecord:
         """The trials, computed from the events."""
-        record = RunRecord(self.metric, self.mode, in_utf8(self.events) if self._reading.surrogates else self.events)
+        record = RunRecord(self.metric, self.mode, self.readable_events)
         if not self.alive:
             record.close()
         return record

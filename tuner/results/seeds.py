@@ -77,10 +77,10 @@ def ahead(run: Run) -> Difference | None:
 
 def verdict(run: Run) -> str | None:
     """Which configuration is best and how certainly, in a sentence; None if none has several seeds."""
-    known = [one for one in repeated(run) if len(one.values) > 1]
+    known, beside = [one for one in repeated(run) if len(one.values) > 1], _unconfirmed(run)
     if not known:
-        return None
-    found, beside = ahead(run), _unconfirmed(run)
+        return beside.removeprefix("; ") or None
+    found = ahead(run)
     if _are_alike(known):
         return ALIKE + beside
     if found is None:
