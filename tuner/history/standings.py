@@ -112,7 +112,7 @@ class Standings:
 
     def changed(self, trial: TrialRecord) -> None:
         """The trial's values or status may have changed."""
-        name = trial.trial
+        name, had_worth = trial.trial, trial.trial in self._worths
         if trial.status == "completed" and name in self._bests:
             self._worths[name] = of_full_length(self._values(trial), self._mode)
             if not self._averaged:
@@ -121,10 +121,11 @@ class Standings:
         elif self._worths.pop(name, None) is not None:
             self._look_for_means()
             self._raise_highest(max((self._sign * self._bests[t][1] for t in self._worths), default=-math.inf))
-        self.repeats.forget()
-        if self.repeats:  # the spread between seeds affects all
-            for leader in self._leaders:
-                leader.look_again()
+        if had_worth or name in self._worths or len(self.repeats.of(trial)) > 1:
+            self.repeats.forget()
+            if self.repeats:  # the spread between seeds, and the largest number of them, affect all
+                for leader in self._leaders:
+                    leader.look_again()
         for leader in self._leaders:
             leader.changed(trial)
 
