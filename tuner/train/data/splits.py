@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from tuner.errors import DataError
 from tuner.train.data.images import as_tensor, resize
 from tuner.train.data.normalisation import Normalisation
 from tuner.train.randomness import generators_kept, reseed_all
@@ -159,7 +160,7 @@ class StreamedSplit(Split):
     def __init__(
         self, dataset: Dataset[Any], labels: Tensor, *, framing: Framing | None = None, deterministic: bool = False
     ) -> None:
-        self.labels, self.deterministic, self.framing = labels, deterministic, framing
+        self.dataset, self.labels, self.deterministic, self.framing = dataset, labels, deterministic, framing
         self._seed = 0
         self._passes = Passes(Images(dataset, framing, random=not deterministic))
 
@@ -200,7 +201,10 @@ class Passes:
     def over(self, batches: list[list[Draw]]) -> Iterator[Batch]:
         """Images and labels of each batch, on the CPU."""
         self._order.batches = batches
-        yield from self._open_loader()
+        try:
+            yield from self._open_loader()
+        except DataError as error:  # torch puts the process's traceback before the sentence
+            raise DataError(str(error).splitlines()[-1].partition(": ")[2]) from error
 
     def _open_loader(self) -> DataLoader[Any]:
         if self._loader is None:
