@@ -21,6 +21,7 @@ from tuner.resources import Amount, Resources
 from tuner.schedule import ASHA, Scheduler
 from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm, start_from_runs
 from tuner.space import Space
+from tuner.space.space import declared_space
 from tuner.space.values import is_one_of, is_writable
 from tuner.trial import Trial, as_trial, splitting
 from tuner.trial.hyperparameter import spellings_of
@@ -122,7 +123,7 @@ class Study:
     def search_space(self) -> Space:
         """The parsed space."""
         if not isinstance(self.space, Space):
-            return Space(self.space, self.constraint)
+            return declared_space(self.space, self.constraint)
         return self.space if self.constraint is None else self.space.constrained(self.constraint)
 
     @property

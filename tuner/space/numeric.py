@@ -68,17 +68,13 @@ class _Range(Domain):
         return math.log(value) if self.log else value
 
     @property
-    @abstractmethod
     def _step(self) -> float | None:
         """The distance between values; None if they are continuous."""
+        return self.q
 
     @abstractmethod
     def _steps(self) -> tuple[int, int]:
         """First and last multiple of the step between the bounds."""
-
-    @abstractmethod
-    def _multiple(self, steps: int) -> Any:
-        """The value of so many steps."""
 
     def _edges(self) -> tuple[float, float]:
         """The numbers at 0 and 1 of the unit interval.
@@ -102,7 +98,7 @@ class _Range(Domain):
         if self._step is None:
             return super().values()
         first, last = self._steps()
-        return [self._multiple(steps) for steps in range(first, last + 1)]
+        return [self.coerce(steps * self._step) for steps in range(first, last + 1)]
 
     def encode(self, value: Any) -> float:
         bottom, top = map(self._scale, self._edges())
@@ -113,7 +109,7 @@ class _Range(Domain):
         if self._step is None:
             return min(max(float(value), float(self.low)), float(self.high))
         first, last = self._steps()
-        return self._multiple(min(max(math.floor(value / self._step + 0.5), first), last))
+        return self.coerce(min(max(math.floor(value / self._step + 0.5), first), last) * self._step)
 
     def snap(self, units: Units) -> Units:
         if self._step is None:
@@ -148,16 +144,9 @@ class Float(_Range):
                     f"use {bound}={clean_multiple(nearest, q)!r}"
                 )
 
-    @property
-    def _step(self) -> float | None:
-        return self.q
-
     def _steps(self) -> tuple[int, int]:
         step = self.q or 1
         return round(self.low / step), round(self.high / step)
-
-    def _multiple(self, steps: int) -> float:
-        return clean_multiple(steps, self.q or 1)
 
     def contains(self, value: Any) -> bool:
         if not is_number(value):
@@ -214,9 +203,6 @@ class Integer(_Range):
 
     def _steps(self) -> tuple[int, int]:
         return -(-self.low // self._step), self.high // self._step
-
-    def _multiple(self, steps: int) -> int:
-        return steps * self._step
 
     def contains(self, value: Any) -> bool:
         if not is_number(value) or value != int(value) or not self.low <= value <= self.high:

@@ -17,8 +17,9 @@ from tuner.space.choices import GridSearch
 from tuner.space.completing import Sampler
 from tuner.space.conditions import ConditionGraph
 from tuner.space.counting import FiniteSpace
-from tuner.space.domain import Conditions, Domain
+from tuner.space.domain import Conditions, Domain, contains_domain
 from tuner.space.encoding import UnitCube
+from tuner.space.foreign import check_no_sweep
 from tuner.space.nesting import entries_of, nest
 from tuner.space.values import canonical, is_writable, plain, same
 
@@ -173,6 +174,8 @@ class Space:
             raise SpaceError(f"{where} needs plain values, got {shown(config)}; use numbers and texts")
         flat = self.flatten(config)
         for name, value in flat.items():
+            if contains_domain(value):
+                raise SpaceError(f"{where} needs values, got the domain {shown(value)} for {name!r}; choose a value")
             self._check_value(where, name, value)
         result = {
             **self.constants,
@@ -324,3 +327,10 @@ class Space:
                 f"{where} needs values inside the space, got {name}={shown(value)} outside of {domain.describe()}; "
                 "change the value or widen the space"
             )
+
+
+def declared_space(declaration: Mapping[str, Any], constraint: Constraint | None = None) -> Space:
+    """The space as a user declares it: raises SpaceError also for the domains of W&B's sweeps, which are dicts."""
+    space = Space(declaration, constraint)
+    check_no_sweep(declaration)
+    return space

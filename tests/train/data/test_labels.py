@@ -176,7 +176,7 @@ def test_what_is_no_label_is_refused_with_the_value(label: Any, attribute: bool,
 
 
 def test_numbers_and_names_together_are_refused() -> None:
-    with pytest.raises(DataError, match=r"^labels must be all numbers or all names, got 0 and 'cat'; use one of them$"):
+    with pytest.raises(DataError, match=r"^labels must be all numbers or all names, got 1 and 'cat'; use one of them$"):
         splits_of(Pets([0, 1]), Pets(["cat", "dog"]), Pets([0, 1]))
 
 

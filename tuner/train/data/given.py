@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset, TensorDataset
 
 from tuner.errors import DataError
-from tuner.train.data.labels import Labelled, Labels, classes_of, given_labels, item_labels
+from tuner.train.data.labels import Label, Labelled, classes_of, given_labels, item_labels, numbered
 from tuner.train.data.splits import HeldSplit, Split, Splits, StreamedSplit
 from tuner.train.randomness import generators_kept, reseed_all
 from tuner.trial.framing import Framing
@@ -44,8 +44,10 @@ def _splits(returned: Any, framing: Framing | None, *, joined: bool) -> Splits:
             f"a data function must return training, validation and test, got {_kind(returned)}; return the three"
         )
     parts = [_part(part, name) for name, part in zip(NAMES, returned, strict=True)]
-    classes = classes_of([labels for _, labels in parts])
-    train, validation, test = (_split(images, labels.numbered(classes), classes, framing) for images, labels in parts)
+    classes = classes_of({label for _, labels, _ in parts for label in labels}, parts[0][2])
+    train, validation, test = (
+        _split(images, numbered(labels, classes), classes, framing) for images, labels, _ in parts
+    )
     if joined:
         train, validation = _joined(train, validation)
     return Splits(train, validation, test, classes, framing=framing)
@@ -69,30 +71,26 @@ def _joined(train: Split, validation: Split) -> tuple[Split, Split]:
     )
 
 
-def _part(part: Any, name: str) -> tuple[Any, Labels]:
-    """The images [N, C, H, W], or the data set to read them from, and the labels."""
+def _part(part: Any, name: str) -> tuple[Any, list[Label], tuple[str, ...]]:
+    """The images [N, C, H, W], or the data set that has them; the labels; and the names that the part has for them."""
     if isinstance(part, TensorDataset) and type(part).__getitem__ is TensorDataset.__getitem__:
         part = part.tensors
     if isinstance(part, tuple | list) and len(part) == 2:
-        return _held(torch.as_tensor(part[0]), part[1], name)
+        images, shape = torch.as_tensor(part[0]), tuple(np.shape(part[1]))
+        if images.ndim != 4 or shape != images.shape[:1] or not shape[0]:
+            raise DataError(
+                f"images must be [N, C, H, W] and labels [N], N > 0, got {tuple(images.shape)} and {shape} for {name}; "
+                "reshape them"
+            )
+        return images, given_labels(part[1], name), ()
     if isinstance(part, Dataset) and isinstance(part, Sized) and len(part):
-        return part, item_labels(part, name)
+        return part, *item_labels(part, name)
     raise DataError(
         f"a split must be (images, labels) or a torch Dataset with a length, got {_kind(part)} for {name}; return one"
     )
 
 
-def _held(images: Tensor, given: Any, name: str) -> tuple[Tensor, Labels]:
-    shape = tuple(np.shape(given))
-    if images.ndim != 4 or shape != images.shape[:1] or not shape[0]:
-        raise DataError(
-            f"images must be [N, C, H, W] and labels [N], N > 0, got {tuple(images.shape)} and {shape} for {name}; "
-            "reshape them"
-        )
-    return images, given_labels(given, name)
-
-
-def _split(images: Any, labels: Tensor, classes: tuple[str, ...], framing: Framing | None) -> Split:
+def _split(images: Any, labels: Tensor, classes: Sequence[str], framing: Framing | None) -> Split:
     if not isinstance(images, Tensor):
         return StreamedSplit(Labelled(images, labels, classes), labels, framing=framing)
     size = None if framing is None or images.shape[-2:] == (framing.pixels, framing.pixels) else framing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -17,20 +16,7 @@ from tuner.errors import DataError, shown
 COMPARED = 200  # items that are read to compare their labels with the data set's attribute
 MOST_CLASSES = 1_000_000  # larger numbers are no classes
 
-Label = int | str
-
-
-@dataclass(frozen=True)
-class Labels:
-    """The label of each image, a class's number or name; and the data set's own names of the numbers, if they fit."""
-
-    values: list[Label]
-    names: tuple[str, ...] = ()
-
-    def numbered(self, classes: Sequence[str]) -> Tensor:
-        """The numbers of the classes, [N] int64."""
-        numbers = _numbers(classes)
-        return torch.tensor([numbers.get(label, label) for label in self.values], dtype=torch.int64)
+Label = int | str  # a class's number, or its name
 
 
 class Labelled(Dataset[Any]):
@@ -54,60 +40,55 @@ class Labelled(Dataset[Any]):
         return image, number
 
 
-def item_labels(dataset: Any, part: str) -> Labels:
-    """The labels of a data set's items; raises DataError if one is neither a number nor a name.
+def item_labels(dataset: Any, part: str) -> tuple[list[Label], tuple[str, ...]]:
+    """The labels of a data set's items, and its own names of numbers if they fit.
 
-    They are taken from `.targets` or `.labels` if up to 200 items, first one of each label, say the same. Otherwise, or
-    without such an attribute, every item is read.
+    The labels are those of `.targets` or `.labels` if up to 200 items, first one of each label, say the same.
+    Otherwise, or without such an attribute, every item is read. Raises DataError as `given_labels` does.
     """
     told, names = _attributes(dataset)
     if told and _agree(dataset, told, names):
-        return Labels(told, names)
-    read = [_item(dataset, index)[1] for index in range(len(dataset))]
-    return Labels(given_labels(read, part).values, () if told else names)
+        return told, names
+    read = given_labels([_item(dataset, index)[1] for index in range(len(dataset))], part)
+    return read, () if told else names
 
 
-def given_labels(labels: Any, part: str) -> Labels:
-    """Labels that a user gives; raises DataError if one is neither a number nor a name."""
-    values = []
+def given_labels(labels: Any, part: str) -> list[Label]:
+    """The labels that a user gives; raises DataError if one is neither a number nor a name."""
+    found = []
     for label in _listed(labels):
-        value = _plain(label)
-        if value is None:
+        found.append(_plain(label))
+        if found[-1] is None:
             raise DataError(
-                f"a label must be a class's number, from 0 to {MOST_CLASSES - 1:,}, or its name, got {shown(label)} for "
-                f"{part}; convert it, a one-hot vector with argmax()"
+                f"a label must be a class's number, from 0 to {MOST_CLASSES - 1:,}, or its name, got {shown(label)} "
+                f"for {part}; convert it, a one-hot vector with argmax()"
             )
-        values.append(value)
-    return Labels(values)
+    return found  # type: ignore[return-value]
 
 
-def classes_of(parts: Sequence[Labels]) -> tuple[str, ...]:
+def numbered(labels: Sequence[Label], classes: Sequence[str]) -> Tensor:
+    """The numbers of the labels' classes, [N] int64."""
+    numbers = _numbers(classes)
+    return torch.tensor([numbers.get(label, label) for label in labels], dtype=torch.int64)
+
+
+def classes_of(labels: set[Label], own: tuple[str, ...]) -> tuple[str, ...]:
     """The names of the classes, in the order of their numbers.
 
-    They are the training data's own if it has one for each label; else labels that are names, sorted, or numbers from 0
-    to the largest label. Raises DataError if labels are of both kinds.
+    They are the training data's `own` if there is one for each label; else labels that are names, sorted, or numbers
+    from 0 to the largest label. Raises DataError if labels are of both kinds.
     """
-    own, found = parts[0].names, {label for part in parts for label in part.values}
-    numbers, names = {label for label in found if isinstance(label, int)}, {x for x in found if isinstance(x, str)}
-    if names <= set(own) and max(numbers, default=-1) < len(own):
+    names = {label for label in labels if isinstance(label, str)}
+    largest = max((label for label in labels if isinstance(label, int)), default=-1)
+    if names <= set(own) and largest < len(own):
         return own
-    if numbers and names:
-        raise DataError(
-            f"labels must be all numbers or all names, got {min(numbers)} and {min(names)!r}; use one of them"
-        )
-    return tuple(sorted(names)) or tuple(map(str, range(max(numbers) + 1)))
-
-
-def _agree(dataset: Any, told: list[Label], names: Sequence[str]) -> bool:
-    """Whether drawn items have the labels that are told."""
-    order, numbers = np.random.default_rng(0).permutation(len(told)).tolist(), _numbers(names)
-    one_of_each = {told[index]: index for index in reversed(order)}.values()
-    drawn = {index: _plain(_item(dataset, index)[1]) for index in islice([*one_of_each, *order], COMPARED)}
-    return all(numbers.get(label, label) == numbers.get(told[i], told[i]) for i, label in drawn.items())
+    if names and largest >= 0:
+        raise DataError(f"labels must be all numbers or all names, got {largest} and {min(names)!r}; use one of them")
+    return tuple(sorted(names)) or tuple(map(str, range(largest + 1)))
 
 
 def _attributes(dataset: Any) -> tuple[list[Label], tuple[str, ...]]:
-    """The labels and the names of the numbers, as far as attributes say them."""
+    """The labels and the names of numbers, as far as attributes say them."""
     if isinstance(dataset, Subset):
         told, names = _attributes(dataset.dataset)
         return [told[index] for index in dataset.indices] if told else [], names
@@ -123,16 +104,24 @@ def _attributes(dataset: Any) -> tuple[list[Label], tuple[str, ...]]:
     return [], () if getattr(dataset, "target_transform", None) else names
 
 
-def _numbers(names: Sequence[str]) -> dict[Any, int]:
-    return {name: number for number, name in enumerate(names)}
+def _agree(dataset: Any, told: list[Label], names: Sequence[str]) -> bool:
+    """Whether drawn items have the labels that are told."""
+    order, numbers = np.random.default_rng(0).permutation(len(told)).tolist(), _numbers(names)
+    one_of_each = {told[index]: index for index in reversed(order)}.values()
+    drawn = {index: _plain(_item(dataset, index)[1]) for index in islice([*one_of_each, *order], COMPARED)}
+    return all(numbers.get(label, label) == numbers.get(told[i], told[i]) for i, label in drawn.items())
 
 
-def _item(dataset: Any, index: int) -> tuple[Any, Any]:
+def _item(dataset: Any, index: int) -> Sequence[Any]:
     item = dataset[index]
     if not isinstance(item, tuple | list) or len(item) != 2:
         got = f"{len(item)} things" if isinstance(item, tuple | list) else f"a {type(item).__name__}"
         raise DataError(f"an item of a Dataset must be (image, label), got {got} for item {index}; return the two")
-    return item[0], item[1]
+    return item
+
+
+def _numbers(names: Sequence[str]) -> dict[Any, int]:
+    return {name: number for number, name in enumerate(names)}
 
 
 def _listed(labels: Any) -> Sequence[Any]:
