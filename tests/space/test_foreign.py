@@ -316,7 +316,11 @@ def _take(config: dict[str, Any]) -> None:
     """A trial."""
 
 
-@pytest.mark.parametrize("value", [range(3), iter([1, 2]), (each for each in (1, 2)), lambda config: 0.1], ids=["range", "iterator", "generator", "lambda"])
+@pytest.mark.parametrize(
+    "value",
+    [range(3), iter([1, 2]), (each for each in (1, 2)), lambda config: 0.1],
+    ids=["range", "iterator", "generator", "lambda"],
+)
 def test_what_gives_values_one_by_one_is_no_constant(value: Any) -> None:
     assert refused(value).startswith("a constant needs to be plain, got ")
     assert refused(value).endswith(" for 'net.x'; use choice([...]) or sample_from(function)")

@@ -35,7 +35,7 @@ def loguniform(low: float, high: float, base: float = 10) -> Float:
 
 
 def qloguniform(low: float, high: float, q: float, base: float = 10) -> Float:
-    """Multiples of `q` from `low` > 0 to `high`, both included, each with what is nearest to it of an even logarithm."""
+    """Multiples of `q` from `low` > 0 to `high`, both included, each with what is nearest to it of `loguniform`."""
     return Float(low, high, log=True, q=q)
 
 

@@ -158,9 +158,7 @@ class Float(_Range):
         return first <= step <= last and math.isclose(value / self.q, step, abs_tol=1e-6)
 
     def coerce(self, value: Any) -> float:
-        if self.q is None:
-            return float(value) + 0.0  # no negative zero
-        return clean_multiple(round(float(value) / self.q), self.q)
+        return _real(value, self.q)
 
 
 @dataclass(frozen=True)
@@ -236,9 +234,7 @@ class Normal(Domain):
         return self.q is None or math.isclose(value / self.q, round(value / self.q), abs_tol=1e-6)
 
     def coerce(self, value: Any) -> float:
-        if self.q is None:
-            return float(value) + 0.0  # no negative zero
-        return clean_multiple(round(float(value) / self.q), self.q)
+        return _real(value, self.q)
 
     def encode(self, value: Any) -> float:
         return NormalDist(self.mean, self.sd).cdf(float(value))
@@ -248,6 +244,11 @@ class Normal(Domain):
 
     def describe(self) -> str:
         return _call("randn", self.mean, self.sd) if self.q is None else _call("qrandn", self.mean, self.sd, self.q)
+
+
+def _real(value: Any, q: float | None) -> float:
+    """The number, as a clean multiple of the step if there is one."""
+    return float(value) + 0.0 if q is None else clean_multiple(round(float(value) / q), q)  # no negative zero
 
 
 def _call(name: str, *arguments: Any) -> str:

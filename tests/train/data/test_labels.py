@@ -152,6 +152,18 @@ def test_names_of_all_splits_are_classes() -> None:
     assert [split.labels.tolist() for split in (splits.train, splits.validation, splits.test)] == [[2, 1], [2], [0]]
 
 
+def test_a_number_with_another_name_in_another_split_is_refused() -> None:
+    train, fewer = Pets([0, 1, 2], classes=["cat", "dog", "owl"]), Pets([0, 1], classes=["cat", "owl"])
+    with pytest.raises(DataError) as caught:
+        splits_of(train, fewer, train)
+    assert str(caught.value) == (
+        "a number must be the same class in all data, got 1 for 'dog' in training and for 'owl' in validation; give both "
+        "the same classes"
+    )
+    longer = Pets([0, 1, 2], classes=["cat", "dog", "owl", "fox"])
+    assert splits_of(train, Pets([0], classes=["cat", "owl"]), longer).classes == ("cat", "dog", "owl")
+
+
 def test_numbers_that_leave_some_out_keep_their_class() -> None:
     splits = splits_of(Pets([1, 3, 3]))
     assert splits.classes == ("0", "1", "2", "3")

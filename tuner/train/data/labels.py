@@ -87,6 +87,16 @@ def classes_of(labels: set[Label], own: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(names)) or tuple(map(str, range(largest + 1)))
 
 
+def check_names(labels: Sequence[Label], names: Sequence[str], own: Sequence[str], part: str) -> None:
+    """Raise DataError if a number among the labels has another name in the training data, whose names are `own`."""
+    for number in {label for label in labels if isinstance(label, int) and label < min(len(names), len(own))}:
+        if names[number] != own[number]:
+            raise DataError(
+                f"a number must be the same class in all data, got {number} for {own[number]!r} in training and for "
+                f"{names[number]!r} in {part}; give both the same classes"
+            )
+
+
 def _attributes(dataset: Any) -> tuple[list[Label], tuple[str, ...]]:
     """The labels and the names of numbers, as far as attributes say them."""
     if isinstance(dataset, Subset):
