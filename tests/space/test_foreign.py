@@ -240,7 +240,7 @@ def test_a_domain_of_another_library_is_refused_with_ours_of_the_same_values(
     assert message.startswith("a hyperparameter needs a domain of tuner or a constant, got ")
     assert message.endswith(f" of {library} for 'net.x'; use {use}")
     assert repr(value)[:20].split("\n")[0] in message
-    for hidden in ([value], (1, {"deep": value}), choice([1, value]), grid_search([[value]])):
+    for hidden in ([value], {value}, (1, {"deep": value}), choice([1, value]), grid_search([[value]])):
         assert "got a domain inside" in refused(hidden)
 
 

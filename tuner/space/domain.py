@@ -107,7 +107,7 @@ def contains_domain(value: Any) -> bool:
         return True
     if isinstance(value, dict):
         return any(contains_domain(item) for item in value.values())
-    return isinstance(value, list | tuple) and any(contains_domain(item) for item in value)
+    return isinstance(value, list | tuple | set | frozenset) and any(contains_domain(item) for item in value)
 
 
 def _as_values(value: Any) -> tuple[Any, ...]:

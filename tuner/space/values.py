@@ -12,16 +12,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 _OF_DOMAINS = (  # beginnings of the names of modules
-    *(
-        "ray.tune.",
-        "hyperopt.",
-        "optuna.",
-        "scipy.stats.",
-        "ConfigSpace.",
-        "skopt.space.",
-        "keras_tuner.",
-        "kerastuner.",
-    ),
+    *("ray.tune.", "hyperopt.", "optuna.", "scipy.stats.", "ConfigSpace.", "skopt.space.", "keras_tuner."),
     *("nevergrad.", "syne_tune.", "flaml.tune.", "tuner.space.constructors."),
 )
 STUDY_MODULE = "tuner_study_"  # prefix of the names of study files' modules, before the file's name
