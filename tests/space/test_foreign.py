@@ -193,8 +193,7 @@ def refused(value: Any, **more: Any) -> str:
 
 
 def from_optuna(name: str, *arguments: Any, **options: Any) -> Any:
-    import optuna
-
+    optuna = pytest.importorskip("optuna")
     return getattr(optuna.distributions, name)(*arguments, **options)
 
 
@@ -251,10 +250,11 @@ def test_named_bounds_of_hyperopt_are_understood() -> None:
 def test_a_distribution_of_scipy_and_functions_that_were_not_called_are_refused() -> None:
     import scipy.stats
     from hyperopt import hp
-    from optuna.distributions import FloatDistribution
     from ray import tune
 
-    for value in (scipy.stats.loguniform(1e-5, 0.1), scipy.stats.uniform, hp.uniform, FloatDistribution, tune.uniform):
+    distribution = type(from_optuna("FloatDistribution", 0, 1))
+
+    for value in (scipy.stats.loguniform(1e-5, 0.1), scipy.stats.uniform, hp.uniform, distribution, tune.uniform):
         assert refused(value).endswith("for 'net.x'; use tuner's functions, as in uniform(0, 1)")
     assert " of tuner for 'net.x'; use tuner's functions" in refused(loguniform)
 
