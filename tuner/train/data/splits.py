@@ -19,6 +19,7 @@ from tuner.train.data.images import as_tensor, resize
 from tuner.train.data.normalisation import Normalisation
 from tuner.train.randomness import generators_kept, reseed_all
 from tuner.trial.framing import Framing
+from tuner.trial.pixels import NO_DEEP, DeepScale
 
 LOADER_WORKERS = 4  # the most, for each GPU that the process sees, or for the CPUs
 SHARE_OF_DEVICE_MEMORY = 0.25  # of a GPU's free memory, for images; the network gets the rest
@@ -286,6 +287,7 @@ class Splits:
         key: changes with the images, their order and their cut; None if unknown
         prescribed: statistics that the weights expect instead of the training images' own
         framing: how the images were brought to their size; None if that is their own size
+        scale: of the deep images among the files
         whole: in a cross-validation, all images of it; None otherwise
         before: if validation images are trained on, after those for training: the splits before that
     """
@@ -298,6 +300,7 @@ class Splits:
     key: str | None = None
     prescribed: Normalisation | None = None
     framing: Framing | None = None
+    scale: DeepScale = NO_DEEP
     whole: Whole | None = None
     before: Splits | None = None
 
