@@ -64,9 +64,9 @@ def see(
             told = time.monotonic()
             for done, result in enumerate(threads.map(work, items, chunksize=1), start=1):
                 yield result
-                if time.monotonic() - told > TELL_SECONDS or done == len(items):
+                if items is files and (time.monotonic() - told > TELL_SECONDS or done == len(files)):
                     told = time.monotonic()
-                    tell(done, len(items))
+                    tell(done, len(files))
 
         return with_one_scale(lambda path, scale: _see(path, limit, scale), files, each)
 
