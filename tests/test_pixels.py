@@ -13,8 +13,9 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.commands import study_file, tuner
 from tests.results.simulated import simulated
-from tuner import Budget, Study, loguniform
+from tuner import Budget, Study, load_run, loguniform
 from tuner.cli.main import main
 from tuner.driver import data_look
 from tuner.driver.data_look import began_before, write_data
@@ -377,7 +378,9 @@ def test_a_winner_of_an_earlier_version_says_once_which_images_it_saw_otherwise(
     assert isinstance(model, LoadedModel)
     with pytest.warns(UserWarning, match=r"^1 of 2 images have other pixels"):
         assert len(model.predict([root / "one" / "turned.png", root / "one" / "turned.jpg"])) == 2
-    assert main(["predict", run.path, str(root / "one" / "plain 1.png")]) == 0
+    Image.fromarray(np.full((2, 2), 4095, np.uint16)).save(tmp_path / "16 bit.png")
+    assert model.read(tmp_path / "16 bit.png", model.scale_of([tmp_path / "16 bit.png"])[0]).unique().tolist() == [15]
+    assert main(["predict", run.path, str(root / "one" / "plain 1.png"), str(tmp_path / "16 bit.png")]) == 0
     assert capsys.readouterr().err == ""
 
 
@@ -402,3 +405,30 @@ def test_the_look_at_an_older_runs_images_says_once_which_it_saw_otherwise(tmp_p
     plain = data_look.look(study)
     assert plain is not None
     assert plain.notices == found.notices[1:]
+
+
+STUDY = """
+study = Study(
+    "photos", trial=ImageClassifier("folder:photos", "squeezenet1_1", weights=None),
+    space={"lr": loguniform(1e-4, 1e-2), "image_size": 32}, metric="val_accuracy",
+    budget=Budget(trials=1, max_epochs=1),
+)
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_resumed_run_of_an_earlier_version_says_once_which_images_it_saw_otherwise(tmp_path: Path) -> None:
+    root = written(tmp_path / "photos", {})
+    Image.new("RGBA", (4, 2)).save(root / "one" / "turned.png", exif=exif(6))
+    begun = tuner("run", study_file(tmp_path, STUDY), "--storage", "runs", folder=tmp_path)
+    assert (begun.code, "other pixels" in begun.out + begun.err) == (0, False)
+    (data,) = (tmp_path / "runs").rglob("data.json")
+    told = json.loads(data.read_text())
+    assert told.pop("scale") == {"bits": None, "white": None}
+    data.write_text(json.dumps(told))
+    for trials, notices in ((2, 1), (3, 1)):  # the second one has nothing new to say
+        resumed = tuner("resume", "runs", "--trials", str(trials), folder=tmp_path)
+        assert resumed.code == 0, resumed.err
+        said = load_run(tmp_path / "runs").record.notices
+        assert sum("1 of 13 images have other pixels" in one for one in said) == notices

@@ -1,7 +1,8 @@
 """Image files that earlier versions read otherwise than `tuner.trial.pixels` does, of which users of old runs are told.
 
-They guessed the range of 32-bit images for each file, took all 16-bit images for ones of full range, and lost the
-orientation of images that are deep or have transparent parts, and mixed up the pixels of uncompressed TIFFs on a side.
+They guessed the range of 32-bit images for each file, took 16-bit images for ones of full range, and lost the
+orientation of images that are deep or have transparent parts; Pillow mixed up the pixels of uncompressed TIFFs that
+lie on a side.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ FULL = DeepScale(16, 1.0)  # for which the guesses were right
 
 
 def scale_together(files: Iterable[Path]) -> DeepScale:
-    """The scale of the deep images among some files, without those that can't be read."""
+    """The scale of the 32-bit images among some files, without those that can't be read; 16 bits have their full range."""
     largest = []
     for path in files:
         try:
             with Image.open(path, formats=FORMATS) as image:
-                if is_deep(image):
+                if image.mode in ("I", "F"):
                     eight_bit(image, "L", None)
         except UnknownScale as unknown:
             largest.append(unknown.args[0])
