@@ -29,7 +29,7 @@ from tuner.storage.folder import LocalFolder
 from tuner.train import Trainer
 from tuner.train.data.images import as_tensor, read_image
 from tuner.train.data.looking import look
-from tuner.trial import ImageClassifier, pixels
+from tuner.trial import HYPERPARAMETERS, ImageClassifier, pixels
 from tuner.trial.framing import Framing
 from tuner.trial.pixels import DeepScale, with_one_scale
 
@@ -337,6 +337,7 @@ def test_an_export_has_the_reader_itself(run: Run, tmp_path: Path) -> None:
         )
     }
     assert imported - set(sys.stdlib_module_names) == {"PIL", "numpy"}
+    assert HYPERPARAMETERS["image_size"].high == pixels.LARGEST_EDGE
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

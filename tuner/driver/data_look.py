@@ -26,8 +26,8 @@ def look(study: Study, *, before: bool = False) -> DataLook | None:
 def began_before(folder: Folder) -> bool:
     """Whether a run began, or has last gone on, with a version that had no scale of deep images."""
     try:
-        return b'"scale"' not in folder.read(DATA_FILE)
-    except OSError:
+        return "scale" not in json.loads(folder.read(DATA_FILE))
+    except (OSError, ValueError, TypeError):
         return True
 
 

@@ -20,7 +20,7 @@ FULL = DeepScale(16, 1.0)  # for which the guesses were right
 
 
 def scale_together(files: Iterable[Path]) -> DeepScale:
-    """The scale of the 32-bit images among some files, without those that can't be read; 16 bits have their full range."""
+    """The scale of the 32-bit images among some files that can be read; those of 16 bits have their full range."""
     largest = []
     for path in files:
         try:

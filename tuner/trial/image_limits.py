@@ -41,7 +41,9 @@ def most_pixels_alone() -> Iterator[int]:
 
 def too_large(pixels: int, limit: int) -> str:
     """What is wrong with an image of this many pixels, after "it"."""
-    return f"has {pixels:,} pixels, more than the {limit:,} that are read ({MAX_PIXELS_VARIABLE} sets the limit)"
+    from tuner.trial.pixels import TooLarge
+
+    return f"{TooLarge(pixels, limit)} ({MAX_PIXELS_VARIABLE} sets the limit)"
 
 
 def what_is_wrong(path: Path, error: Exception) -> str:

@@ -25,6 +25,7 @@ FULL_16_BITS = ("PNG", "PPM")  # formats whose whole numbers are of 16 bits, in 
 MOST_PIXELS = 120_000_000  # of one image: as many as cameras have, 0.5 GB while it is decoded
 LARGE_PIXELS = 2**25  # larger images are decoded one at a time, and at a reduced size
 LARGEST_EDGE = 1024  # that any model needs
+LONGEST_SIDE = 8  # of an image as a multiple of its shorter side, before it is resized and cut
 ROWS = 256  # rows of a large image that are converted at once
 
 _ONE_LARGE = threading.Lock()

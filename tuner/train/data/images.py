@@ -16,9 +16,7 @@ from torch.nn import functional as F
 from tuner.errors import DataError
 from tuner.trial.framing import Framing, Interpolation
 from tuner.trial.image_limits import MAX_PIXELS_VARIABLE, most_pixels, too_large, what_is_wrong
-from tuner.trial.pixels import NO_DEEP, DeepScale, Refused, TooLarge, UnknownScale, eight_bit, read
-
-LONGEST_SIDE = 8  # of an image as a multiple of its shorter side, before it is resized and cut
+from tuner.trial.pixels import LONGEST_SIDE, NO_DEEP, DeepScale, Refused, TooLarge, UnknownScale, eight_bit, read
 
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # tuner refuses such images itself
 
