@@ -14,8 +14,8 @@ across the border, 8 % of the space wide. "both" has two such corners. 10, 20 or
 "failed" is the number of failed trials. "regret" is that of the network that the product would choose, in truth: 0 for
 the best of 2,000 random configurations of which most trials survive, 1 for the median of these. Each task has seeds of
 its own, which the strategies share; ± is half of a 90 % interval over the tasks' means, also of the differences from
-HyperOpt. Choices were made with `--tasks design`; `check` has other functions, tasks and seeds. The last line is one
-JSON object. One process; about three minutes on two cores.
+HyperOpt. Choices were made with `--tasks design`; `check` has other functions and tasks. The last line is one JSON
+object. One process; about four minutes on a core.
 """
 
 from __future__ import annotations
