@@ -339,22 +339,6 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert left == {}
 
 
-LONGEST_FILE, LONGEST_CLASS = 400, 250  # lines
-
-
-def test_no_file_is_too_long_and_a_class_that_is_says_why() -> None:
-    files = {path: len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
-    assert {path: lines for path, lines in files.items() if lines > LONGEST_FILE} == {}
-    long = {
-        node.name: "Long because " in (ast.get_docstring(node) or "")
-        for path in files
-        for node in nodes(path)
-        if isinstance(node, ast.ClassDef) and node.end_lineno is not None
-        if node.end_lineno - node.lineno + 1 > LONGEST_CLASS
-    }
-    assert [name for name, told in long.items() if not told] == []
-
-
 def test_each_module_can_be_the_first_that_is_imported() -> None:
     """An import runs the packages above a module, too; `tuner` itself, the one above all, imports no room."""
     left: dict[str, set[str]] = {}

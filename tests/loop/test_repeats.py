@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.history.events_of_a_run import ended, reported, started
 from tests.loop.simulation import build, events_of, study
 from tuner import ASHA, Budget, External, Grid, Study, grid_search, uniform
 from tuner.errors import RunFolderError, StudyError
@@ -255,9 +256,28 @@ def test_after_confirms_and_races_the_winner_has_as_many_seeds_as_any_other_and_
     for _ in range(3):
         record = asked_to_confirm(before, values, top=int(draw.integers(1, 4)), seeds=int(draw.integers(1, 4)))
         _, seeds, network = seeds_and_network(record)
-        assert seeds == max(len(record.seeds_of(trial)) for trial in record.trials.values()) > 1
+        assert seeds == record.most_seeds == max(len(record.seeds_of(t)) for t in record.trials.values()) > 1
         assert network
         assert record.best_ended_trial is record.best_completed_trial is record.best_trial()
+
+
+def test_a_leader_that_was_stopped_early_is_confirmed_by_one_more_seed(fast: Path) -> None:
+    """A first trial that early stopping ended was a try, too: one that has only its first, lucky seed doesn't win."""
+    record = RunRecord("loss", "min")
+    for number, (x, values, status) in enumerate([(0, [0.2], "stopped"), (1, [0.3, 0.3], "completed")]):
+        record.apply(started(number, config={"x": x}))
+        for epoch, value in enumerate(values, 1):
+            record.apply(reported(number, epoch, loss=value))
+        record.apply(ended(number, status))
+    found = confirmation(record, 2, 1, 1)
+    assert (found.names, found.seeds) == (["00000"], (1,))
+    record.apply({**started(2, config={"x": 0}), "repeats": "00000", "confirms": True})
+    for epoch in (1, 2):
+        record.apply(reported(2, epoch, loss=0.4))
+    record.apply(ended(2, "completed"))
+    winner = record.best_trial()
+    assert winner is record.trials["00002"]
+    assert [one.trial.trial for one in record.challengers()] == ["00001"]
 
 
 def test_a_race_without_budget_for_a_new_leader_does_not_crown_it(fast: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.loop.simulation import build, drive, events_of, study
 from tests.loop.test_repeats import confirming, end, finished
-from tuner import Study, confirm, load_run
+from tuner import Study, compare, confirm, load_run
 from tuner.errors import RunFolderError
 from tuner.html_report import report_html
 from tuner.loop.confirming import check_asked, confirmation
@@ -145,3 +145,10 @@ def test_wandb_gets_the_rows_of_configurations_once_there_are_repeats(tmp_path: 
     table = contents(run)["configurations"]
     assert table.columns == list(run.configurations.columns)
     assert [row[table.columns.index("trials")] for row in table.data] == run.configurations["trials"].tolist()
+
+
+def test_a_page_counts_configurations_as_trials_wherever_it_says_trials(tmp_path: Path) -> None:
+    run = confirmed(tmp_path)
+    title = run.plot.curves().layout.title.text
+    assert re.match(r"\d of 8 trials were stopped early", title.replace("<br>", " "))
+    assert compare([run, run]).table["trials"].tolist() == [8, 8]

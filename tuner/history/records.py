@@ -133,9 +133,13 @@ class RunRecord(Spent):
         told = {epoch: [c[epoch] for c in curves if epoch in c] for epoch, _ in trial.values(self.metric)}
         return [(epoch, sum(value / len(values) for value in values)) for epoch, values in told.items()]
 
+    def seed_count(self, trial: TrialRecord) -> int:
+        """How many seeds count for its configuration, see `tuner.history.repeats`; only one with the most can win."""
+        return self._standings.repeats.count(trial)
+
     @property
     def most_seeds(self) -> int:
-        """The largest number of seeds with which a configuration was trained to its end; at least 1."""
+        """The largest number of seeds that count for a configuration; at least 1."""
         return self._standings.repeats.most
 
     @property

@@ -76,6 +76,14 @@ class Repeats:
             self._seeds[first] = Seeds(tuple(found)) if found else None
         return self._seeds[first]
 
+    def count(self, trial: TrialRecord) -> int:
+        """How many seeds count for a trial's configuration: those with which it was trained to its end.
+
+        A first trial that early stopping ended counts if another seed was trained to its end: it was one more try.
+        """
+        seeds, first = self.seeds(trial), self.of(trial)[0]
+        return 0 if seeds is None else len(seeds.values) + (first.status == "stopped")
+
     @property
     def spread(self) -> float | None:
         """The standard deviation between seeds of one configuration; None if none was trained to its end twice."""
@@ -84,7 +92,7 @@ class Repeats:
 
     @property
     def most(self) -> int:
-        """The largest number of seeds with which a configuration was trained to its end; at least 1."""
+        """The largest number of seeds that count for a configuration; at least 1."""
         self._look()
         return self._most
 
@@ -95,7 +103,8 @@ class Repeats:
     def _look(self) -> None:
         if not self._known:
             known = [seeds for members in self._members.values() if (seeds := self.seeds(members[0])) is not None]
-            self._spread, self._most = self._spread_of(known), max((len(seeds.values) for seeds in known), default=1)
+            self._spread = self._spread_of(known)
+            self._most = max((self.count(members[0]) for members in self._members.values()), default=1)
             self._known = True
 
     @staticmethod

@@ -112,7 +112,7 @@ class Standings:
 
     def changed(self, trial: TrialRecord) -> None:
         """The trial's values or status may have changed."""
-        name = trial.trial
+        name, had_worth = trial.trial, trial.trial in self._worths
         if trial.status == "completed" and name in self._bests:
             self._worths[name] = of_full_length(self._values(trial), self._mode)
             if not self._averaged:
@@ -121,10 +121,11 @@ class Standings:
         elif self._worths.pop(name, None) is not None:
             self._look_for_means()
             self._raise_highest(max((self._sign * self._bests[t][1] for t in self._worths), default=-math.inf))
-        self.repeats.forget()
-        if self.repeats:  # the spread between seeds affects all
-            for leader in self._leaders:
-                leader.look_again()
+        if had_worth or name in self._worths or len(self.repeats.of(trial)) > 1:
+            self.repeats.forget()
+            if self.repeats:  # the spread between seeds, and the largest number of them, affect all
+                for leader in self._leaders:
+                    leader.look_again()
         for leader in self._leaders:
             leader.changed(trial)
 
@@ -170,12 +171,11 @@ class Standings:
         if worth is not None:
             own = self._sign * worth.value
             members, seeds = self.repeats.of(trial), self.repeats.seeds(trial)
-            if seeds is None or self.repeats.spread is None:
+            if seeds is None or self.repeats.most < 2:
                 return 1, own, number, True, own, number
-            count = len(seeds.values)
-            error = self.repeats.error(count) or 0.0
+            error = self.repeats.error(len(seeds.values)) or 0.0
             sure = self._sign * seeds.mean - SPREADS_BELOW * error
-            tier = CONFIRMED if count == self.repeats.most else 1
+            tier = CONFIRMED if self.repeats.count(trial) == self.repeats.most else 1
             return tier, sure, -members[0].number, worth.epoch in trial.checkpoints, own, number
         value = self._sign * best[1]
         return self._tier(trial), value, number, True, value, number
@@ -202,7 +202,7 @@ class Standings:
         None as long as no configuration has several seeds. One that was not trained to its end is none of them, unless
         it ranks among or above those that were.
         """
-        if not self.repeats or self.repeats.most < 2:
+        if self.repeats.most < 2:
             return []
         first, *others = self.ranked()
         rivals = (one for one in others if 1 <= self.rank(one.trial)[0] < CONFIRMED)

@@ -117,7 +117,7 @@ def confirmation(record: RunRecord, longest: int, top: int | None, seeds: int | 
     higher = ranked[: ranked.index(chosen[-1])]
     not_ended = tuple(trial.trial for trial in higher if _goes_on(record, trial))
     first = tuple(record.same_configuration(trial)[0] for trial in chosen)
-    have = [max(1, len(record.seeds_of(trial))) for trial in first]
+    have = [max(1, record.seed_count(trial)) for trial in first]
     wanted = max(record.most_seeds, min(have) + (seeds or SEEDS))
     return Confirmation(first, tuple(wanted - count for count in have), longest, not_ended)
 

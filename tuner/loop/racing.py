@@ -25,11 +25,11 @@ def next_to_repeat(record: RunRecord, most: int) -> TrialRecord | None:
         return None
     sign, needed = 1.0 if record.mode == "max" else -1.0, max(2, record.most_seeds)
     standing = [one for one in record.ranked() if record.seeds_of(one.trial)]
-    may_win = [one for one in standing if len(record.seeds_of(one.trial)) >= needed or _may_repeat(record, one, most)]
+    may_win = [one for one in standing if record.seed_count(one.trial) >= needed or _may_repeat(record, one, most)]
     leader = max(may_win, key=lambda one: sign * one.value, default=None)
     if leader is None:
         return None
-    if len(record.seeds_of(leader.trial)) < needed:
+    if record.seed_count(leader.trial) < needed:
         return _first(record, leader)
     rivals = [one for one in standing if one is not leader and _is_close(record, leader, one)]
     open_to = [one for one in [leader, *rivals] if _may_repeat(record, one, most)] if rivals else []

@@ -86,7 +86,7 @@ def winner_curves(run: Run) -> Plot | None:
 
 
 def _title(run: Run, *, many: bool) -> str:
-    trials = run.record.trials.values()
+    trials = [trial for trial in run.record.trials.values() if trial.suggested]
     stopped = sum(trial.status == "stopped" for trial in trials)
     drawn = f"the best {ON_TOP} over the quantiles of all that trained so far" if many else "the best is bold"
     which = f"{stopped} of {plural(len(trials), 'trial')}" if stopped else "No trial"

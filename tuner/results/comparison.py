@@ -65,7 +65,7 @@ class Comparison:
                     "run": name,
                     "search": in_utf8(run.info["search"]),
                     "scheduler": in_utf8(run.info["scheduler"]),
-                    "trials": len(run.record.trials),
+                    "trials": run.record.configurations,
                     "epochs": run.record.epochs(),
                     **({"epochs trained again": run.record.epochs_again()} if again else {}),
                     "minutes": round(run.record.wall_seconds / 60, 2),

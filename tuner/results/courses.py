@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import TYPE_CHECKING
 
+from tuner.history.event_lines import flaw
 from tuner.history.records import RunRecord
 from tuner.results.groups import standard_error
 
@@ -54,7 +55,9 @@ def leads(run: Run) -> list[Lead]:
     epochs: set[tuple[str, int]] = set()
     found: list[Lead] = []
     minutes = 0.0
-    for event in run.events:
+    for event in run.readable_events:
+        if flaw(event) is not None:
+            continue
         trial = run.record.trials.get(str(event.get("trial")))
         reported = event["event"] == "epoch_reported" and trial is not None
         if reported:

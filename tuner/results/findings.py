@@ -11,7 +11,7 @@ from tuner.history.records import Standing, TrialRecord
 from tuner.orders.going_on import going_on_by
 from tuner.quoting import command
 from tuner.results.importance import FEWEST_TRIALS
-from tuner.results.text import plural, settings, short
+from tuner.results.text import plural, settings, short, trials_and_repeats
 from tuner.search import good_region
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Advice:
 
 def certainty(run: Run) -> Certainty | None:
     """The winner's certainty; None without a second trial, or if the metric isn't a share of images."""
-    images, best = run.images.get("validation"), run.best
+    images, best = run.validation_images, run.best
     ranked = run.record.ranked()
     if run.metric not in SHARES or not images or best is None or len(ranked) < 2:
         return None
@@ -238,7 +238,7 @@ def _failing(run: Run) -> list[Advice]:
     total = len(run.record.trials)
     return [
         Advice(
-            f"{len(one.trials)} of {total} trials failed ({one.described}); see the first"
+            f"{len(one.trials)} of {trials_and_repeats(run.record)} failed ({one.described}); see the first"
             f"{' with its traceback' if one.first.traceback else ''}:",
             command("show", run.path, "--trial", one.first.trial),
         )

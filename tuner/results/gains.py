@@ -147,7 +147,7 @@ def _measured(run: Run, trial: TrialRecord, best: TrialRecord, over: str) -> Gai
 
 def _noise(run: Run, one: Worth, other: Worth) -> float:
     """The standard error of the difference: of shares from the number of images, else from variation over epochs."""
-    images = run.images.get("validation")
+    images = run.validation_images
     if run.metric in SHARES and images:
         return math.hypot(*(share_error(worth.value, images) for worth in (one, other)))
     return math.hypot(one.error or 0.0, other.error or 0.0)

@@ -77,10 +77,10 @@ def ahead(run: Run) -> Difference | None:
 
 def verdict(run: Run) -> str | None:
     """Which configuration is best and how certainly, in a sentence; None if none has several seeds."""
-    known = [one for one in repeated(run) if len(one.values) > 1]
+    known, beside = [one for one in repeated(run) if len(one.values) > 1], _unconfirmed(run)
     if not known:
-        return None
-    found, beside = ahead(run), _unconfirmed(run)
+        return beside.removeprefix("; ") or None
+    found = ahead(run)
     if _are_alike(known):
         return ALIKE + beside
     if found is None:
@@ -102,7 +102,7 @@ def _unconfirmed(run: Run) -> str:
         return ""
     first, most = better[0], run.record.most_seeds
     others = f", like {len(better) - 1} more," if len(better) > 1 else ""
-    few = plural(max(1, len(run.record.seeds_of(first.trial))), "seed")
+    few = plural(max(1, run.record.seed_count(first.trial)), "seed")
     confirm = "" if run.info["asked"] else f": {command('confirm', run.path, '--top', str(len(better)))}"
     return (
         f"; trial {first.trial.trial}{others} has a better {run.metric}, {short(first.value)}, but from {few}, not "

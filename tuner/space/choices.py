@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,9 +20,10 @@ class Choice(Domain):
     """One of the listed values, all equally likely; the unit interval has a bin of equal width for each."""
 
     options: tuple[Any, ...]
+    _kind: ClassVar[str] = "choice"
 
     def validate(self, name: str) -> None:
-        kind = "grid_search" if isinstance(self, GridSearch) else "choice"
+        kind = self._kind
         if not self.options:
             raise SpaceError(f"{kind} needs at least one value, got an empty list for {name!r}; list what may be tried")
         for value in self.options:
@@ -84,15 +85,14 @@ class Choice(Domain):
         return self.options[min(int(min(max(unit, 0.0), 1.0) * len(self.options)), len(self.options) - 1)]
 
     def describe(self) -> str:
-        return f"choice([{', '.join(map(_text, self.options))}])"
+        return f"{self._kind}([{', '.join(map(_text, self.options))}])"
 
 
 @dataclass(frozen=True)
 class GridSearch(Choice):
     """A choice of which `Grid` tries every value; a random search draws from it."""
 
-    def describe(self) -> str:
-        return f"grid_search([{', '.join(map(_text, self.options))}])"
+    _kind: ClassVar[str] = "grid_search"
 
 
 def _text(option: Any) -> str:

@@ -17,11 +17,21 @@ from tuner.space.choices import Choice, GridSearch
 from tuner.space.completing import Sampler
 from tuner.space.conditions import ConditionGraph
 from tuner.space.counting import FiniteSpace
-from tuner.space.domain import Conditions, Domain
+from tuner.space.domain import Conditions, Domain, contains_domain
 from tuner.space.encoding import UnitCube
+from tuner.space.foreign import check_no_sweep
 from tuner.space.functions import SampleFrom
 from tuner.space.nesting import entries_of, nest
-from tuner.space.values import LARGEST_EXACT, canonical, is_recordable, plain, recorded, unrecordable, value_of
+from tuner.space.values import (
+    LARGEST_EXACT,
+    canonical,
+    is_recordable,
+    is_writable,
+    plain,
+    recorded,
+    unrecordable,
+    value_of,
+)
 
 Config = dict[str, Any]
 Constraint = Callable[[Config], bool]
@@ -182,6 +192,9 @@ class Space:
         """
         if not isinstance(config, Mapping):
             raise SpaceError(f"{where} needs a dict of names and values, got {shown(config)}; write {{'name': value}}")
+        for name, value in self.flatten(config).items() if is_writable(config) else ():
+            if contains_domain(value):
+                raise SpaceError(f"{where} needs values, got the domain {shown(value)} for {name!r}; choose a value")
         if not is_recordable(dict(config)):
             raise SpaceError(unrecordable(where, config))
         flat = self.flatten(config)
@@ -336,3 +349,10 @@ class Space:
                 f"{where} needs values inside the space, got {name}={shown(value)} outside of {domain.describe()}; "
                 "change the value or widen the space"
             )
+
+
+def declared_space(declaration: Mapping[str, Any], constraint: Constraint | None = None) -> Space:
+    """The space as a user declares it: raises SpaceError also for the domains of W&B's sweeps, which are dicts."""
+    space = Space(declaration, constraint)
+    check_no_sweep(declaration)
+    return space

@@ -14,7 +14,10 @@ import numpy as np
 
 from tuner.errors import shown
 
-RAY_MODULE = "ray.tune.search.sample"
+_OF_DOMAINS = (  # beginnings of the names of modules
+    *("ray.tune.", "hyperopt.", "optuna.", "scipy.stats.", "ConfigSpace.", "skopt.space.", "keras_tuner."),
+    *("nevergrad.", "syne_tune.", "flaml.tune.", "tuner.space.constructors."),
+)
 STUDY_MODULE = "tuner_study_"  # prefix of the names of study files' modules, before the file's name
 LARGEST_EXACT = 2**53  # of whole numbers: other programs read JSON's numbers as floats
 OF_STUDY_FILE = "tuner_study"  # stands for that module in the name of a function
@@ -185,6 +188,15 @@ def clean_multiple(steps: int, q: float) -> float:
     multiple = float(Decimal(repr(float(q))) * steps)
     short = float(f"{multiple:.12g}")
     return short if math.isclose(short, multiple, rel_tol=1e-15) else multiple  # three thirds are 1
+
+
+def library_of(value: object) -> str | None:
+    """The library whose domain, or function or class for one, a value is; None for other values."""
+    for kind in (value, *type(value).__mro__):
+        module = f"{getattr(kind, '__module__', '')}."
+        if module.startswith(_OF_DOMAINS):
+            return module.partition(".")[0]
+    return None
 
 
 def is_ray_grid(value: Any) -> bool:

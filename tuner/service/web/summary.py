@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -98,7 +97,7 @@ class Summary:
 def summary(run: Run) -> Summary:
     """The summary of a run now."""
     record, trials = run.record, list(run.record.trials.values())
-    hours = _hours(record, run.devices)
+    hours = run.device_hours_by_status()
     groups = failure_groups(record)
     failing = [
         Failing(one.cause, printable(one.described), len(one.trials), [t.trial for t in one.trials[:NAMED]])
@@ -196,16 +195,6 @@ def _winner(run: Run) -> Winner | None:
     tests = [] if is_odd(run.folder, f"{BEST}/{METRICS}") else test_metrics(run)
     told, mean = with_error(worth), averaged(worth).strip()
     return Winner(best.trial, worth.epoch, worth.value, told, mean, recorded(flat_config(best.config)), tests)
-
-
-def _hours(record: RunRecord, devices: float) -> dict[str, float]:
-    """Device-hours by the status of the trials."""
-    found: dict[str, float] = defaultdict(float)
-    latest = record.last_time or 0.0
-    for trial in record.trials.values():
-        now = max(0.0, latest - trial.running_since) if trial.running_since is not None else 0.0
-        found[trial.status] += devices * (trial.running_seconds + now) / SECONDS_PER_HOUR
-    return dict(found)
 
 
 def _saved_hours(record: RunRecord, trials: list[TrialRecord], longest: int, used: float) -> float:
