@@ -54,7 +54,7 @@ MAY_IMPORT = {
         {"torch", "torchvision"},
     ),
     "storage": ({"cache_folder", "errors"}, {"obstore"}),
-    "history": ({"storage", "study", "budget", "errors", "foreign_text", "temporary"}, set()),
+    "history": ({"storage", "study", "space", "budget", "errors", "foreign_text", "temporary"}, set()),
     "orders": ({"results", "history", "storage", "space", "budget", "errors", "quoting"}, set()),
     "results": (
         {
@@ -95,7 +95,10 @@ MAY_IMPORT = {
     "plots": ({"results", "history", "space", "search"}, {"pandas"}),
     "html_report": ({"results", "history", "plots", "errors", "foreign_text", "quoting"}, {"pandas"}),
     "wandb_mirror": (
-        {"results", "html_report", "plots", "history", "storage", "machine", "errors", "foreign_text", "quoting"},
+        {
+            *("results", "html_report", "plots", "history", "storage", "space", "machine", "errors", "foreign_text"),
+            "quoting",
+        },
         {"wandb", "pandas"},
     ),
     "inspection": ({"space", "train", "results", "history", "storage", "trial", "errors"}, {"torch", "torchvision"}),
@@ -116,7 +119,7 @@ MAY_IMPORT = {
     "ask_tell": (
         {
             *("lifecycle", "loop", "study", "study_file", "study_json", "budget", "resources", "search", "schedule"),
-            *("results", "history", "notify"),
+            *("results", "history", "notify", "space"),
             *("storage", "quoting", "errors", "temporary"),
         },
         set(),
@@ -216,7 +219,7 @@ MAY_IMPORT = {
             *("console", "driver", "doctor", "inspection", "results", "budget", "resources", "search", "study"),
             *("study_file", "errors", "starting", "html_report", "wandb_mirror", "foreign_text", "quoting"),
             *("installation", "replay", "loop", "orders", "service", "temporary", "trial", "first_study", "lifecycle"),
-            "storage",
+            *("storage", "space"),
         },
         set(),
     ),

@@ -22,7 +22,7 @@ from tuner.schedule import ASHA, Scheduler
 from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm, start_from_runs
 from tuner.space import Space
 from tuner.space.space import declared_space
-from tuner.space.values import is_one_of, is_writable
+from tuner.space.values import is_one_of, is_writable, value_of
 from tuner.trial import Trial, as_trial, splitting
 from tuner.trial.hyperparameter import spellings_of
 
@@ -267,7 +267,7 @@ class Study:
         if strategy is not None and "strategy" in {*self.search_space.dimensions, *self.search_space.constants}:
             fixed = {"strategy": strategy, **(fixed or {})}  # the space would take precedence
         if fixed:
-            changes |= self._with_fixed(dict(fixed))
+            changes |= self._with_fixed(value_of(dict(fixed)))
         return replace(self, **changes) if changes else self
 
     def _with_fixed(self, fixed: dict[str, Any]) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def lines() -> list[bytes]:
         [b"[" * 100_000],
         lines()[:-1],
         [*lines(), lines()[1]],
-        [lines()[0].replace(b'"format":3', b'"format":0'), *lines()[1:]],
+        [lines()[0].replace(b'"format":4', b'"format":0'), *lines()[1:]],
         [lines()[0], b"[]\n", lines()[2]],
         [lines()[0], lines()[1].replace(b"[0.5]", b"[]"), lines()[2]],
     ],
@@ -159,7 +159,7 @@ def test_what_is_no_record_is_refused(spoilt: list[bytes]) -> None:
 
 
 def test_a_records_first_line_names_its_format() -> None:
-    assert json.loads(lines()[0])["format"] == 3
+    assert json.loads(lines()[0])["format"] == 4
 
 
 def test_a_log_is_known_by_its_lines_and_the_segments_they_stand_in(tmp_path: Path) -> None:

@@ -20,11 +20,12 @@ from tuner.history.confirming import Confirming
 from tuner.history.placement import Placement
 from tuner.history.records import EpochRecord, RunRecord, TrialRecord
 from tuner.history.steered import Note, Steered
+from tuner.space.values import recorded, value_of
 
-FORMAT = 3
+FORMAT = 4
 _OF_RUN = ("notices", "ended", "last_time", "configurations", "refits")
 _INSIDE = ("_epochs", "_later_epochs", "_epochs_again", "_left_seconds", "_study_version")
-_MADE_ANEW = ("attempts", "epochs", "checkpoints", "saved", "stays", "due")
+_MADE_ANEW = ("config", "attempts", "epochs", "checkpoints", "saved", "stays", "due")
 _PLAIN = tuple(field.name for field in fields(TrialRecord) if field.name not in _MADE_ANEW)
 
 
@@ -69,7 +70,7 @@ def _told_once(record: RunRecord) -> dict[str, Any]:
         "on_workers": list(record.on_workers),
         "standings": inner["_standings"].state(),
         "steered": {name: _as_list(value) for name, value in vars(record.steered).items()}
-        | {"notes": [asdict(note) for note in record.steered.notes]},
+        | {"notes": [asdict(note) for note in record.steered.notes], "waiting": recorded(record.steered.waiting)},
         "confirming": {name: _as_list(value) for name, value in vars(record.confirming).items()},
     }
 
@@ -103,7 +104,8 @@ def _active(since: float | None, ended: list[list[float]]) -> ActiveTime:
 
 def _steered(told: dict[str, Any]) -> Steered:
     notes = [Note(**note) for note in told["notes"]]
-    return Steered(**told | {"notes": notes, "to_end": set(told["to_end"]), "answered": set(told["answered"])})
+    sets = {name: set(told[name]) for name in ("to_end", "answered")}
+    return Steered(**told | {"notes": notes, "waiting": value_of(told["waiting"]), **sets})
 
 
 def _confirming(told: dict[str, Any]) -> Confirming:
@@ -123,6 +125,7 @@ def _told(trial: TrialRecord) -> list[Any]:
         names = None  # type: ignore[assignment]
     return [
         [getattr(trial, name) for name in _PLAIN],
+        recorded(trial.config),
         asdict(trial.attempts) if trial.attempts != Attempts() else None,
         [asdict(stay) for stay in trial.stays],
         sorted(trial.checkpoints),
@@ -135,8 +138,8 @@ def _told(trial: TrialRecord) -> list[Any]:
 
 
 def _trial(told: list[Any]) -> TrialRecord:
-    plain, attempts, stays, checkpoints, saved, due, names, values, epochs = told
-    trial = TrialRecord(**dict(zip(_PLAIN, plain, strict=True)))
+    plain, config, attempts, stays, checkpoints, saved, due, names, values, epochs = told
+    trial = TrialRecord(**dict(zip(_PLAIN, plain, strict=True)), config=value_of(config))
     if attempts is not None:
         trial.attempts = Attempts(**attempts | {"failed": [Attempt(**each) for each in attempts["failed"]]})
     trial.stays = [Placement(**each) for each in stays]

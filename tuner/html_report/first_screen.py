@@ -44,7 +44,7 @@ def copies(run: Run) -> list[Copy]:
     config = in_utf8(best.config)
     found = [
         Copy("Python", pprint.pformat(config, sort_dicts=False, width=100)),
-        Copy("JSON", json.dumps(config, indent=2, ensure_ascii=False)),
+        Copy("JSON", json.dumps(in_utf8(best.config_in_json), indent=2, ensure_ascii=False)),
     ]
     searched = {name: value for name, value in flat_config(config).items() if name in run.space.dimensions}
     if searched:

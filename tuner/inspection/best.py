@@ -20,7 +20,7 @@ from tuner.inspection.embedding import Embedded
 from tuner.inspection.scoring import Mistake, Score
 from tuner.results.found import load_run
 from tuner.results.run import BEST, Run
-from tuner.space.values import recorded
+from tuner.space.values import recorded, value_of
 from tuner.train.checkpoint import MODEL, read_model
 from tuner.train.data import Split
 from tuner.train.data.images import read_image, resize
@@ -269,7 +269,7 @@ def _module(best: Path, card: ModelCard, trial: ImageClassifier, restore: Restor
     largest = max((size for tensor in state.values() for size in tensor.shape), default=0)
     if max(card.inputs.channels, len(card.classes)) > largest:  # otherwise a damaged number would request all memory
         raise ValueError(f"{MODEL} isn't of {card.inputs.channels} channels and {len(card.classes)} classes")
-    config = trial.hyperparameters(restore(plain))
+    config = trial.hyperparameters(restore(value_of(plain)))
     module = empty_model(trial, channels=card.inputs.channels, classes=len(card.classes), config=config)
     load_state(module, state, source=str(best / MODEL), name=card.model)
     return module

@@ -80,7 +80,7 @@ def copy_as_saved(folder: Folder, record: RunRecord, best: TrialRecord, details:
     """Write `best/` without scoring anything."""
     if has_network(record, details):
         _copy(folder, *network_of(details))
-    folder.write(f"{NEW}/config.json", _json(best.config))
+    folder.write(f"{NEW}/config.json", _json(best.config_in_json))
     folder.write(f"{NEW}/metrics.json", _json(details))
     replace_best(folder)
 

@@ -92,7 +92,7 @@ class SearchLoop:
             self._take_in(event)
         self._log = EventLog(folder)
         self._keeper = Keeper(self.record, CheckpointStore(folder), emit=self._emit, races=study.repeats > 1)
-        more = {"max_epochs": study.budget.max_epochs} | ({"learned": starts} if starts and not history else {})
+        more = {"max_epochs": study.budget.max_epochs} | ({"learned": list(starts)} if starts and not history else {})
         self._emit("study_resumed" if history else "study_started", trials=study.trials, **more, **(opening or {}))
         for message, code in said_of(learned) if learned and not history else ():
             self.notice(message, code=code)

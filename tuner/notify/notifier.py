@@ -75,7 +75,8 @@ class Notifier:
         """
         kind, text = _outcome(run)
         best = run.best
-        fields = {"value": run.record.winning_value, "trial": best and best.trial, "config": best and best.config}
+        fields: dict[str, Any] = {"value": run.record.winning_value, "trial": best and best.trial}
+        fields |= {"config": best and best.config_in_json}
         with self._changed:
             self._last = self._message(kind, text, **fields, status=run.status, trials=run.record.counts())
             self._waiting, self._closed = None, True

@@ -15,6 +15,7 @@ from tuner.results.full_length import reached_by
 from tuner.results.importance import FEWEST_TO_NAME
 from tuner.results.text import short
 from tuner.space import Choice, Domain, Space
+from tuner.space.values import same, value_of
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -195,9 +196,9 @@ def _sign(run: Run) -> float:
 
 def _is_starting_point(run: Run, trial: TrialRecord) -> bool:
     """Whether it is the first configuration that the study starts from; older runs don't record it."""
-    points = run.info.get("start_from") or []
+    points = value_of(run.info.get("start_from") or [])
     flat = flat_config(trial.config)
-    return bool(points) and all(name in flat and flat[name] == value for name, value in flat_config(points[0]).items())
+    return bool(points) and all(name in flat and same(flat[name], one) for name, one in flat_config(points[0]).items())
 
 
 def _has_defaults(run: Run, trial: TrialRecord) -> bool:
@@ -214,4 +215,4 @@ def _has_defaults(run: Run, trial: TrialRecord) -> bool:
 
 
 def _is_near(space: Space, name: str, default: Any, value: Any, apart: float) -> bool:
-    return bool(value == default if isinstance(space.dimensions[name], Choice) else apart <= NEAR)
+    return same(value, default) if isinstance(space.dimensions[name], Choice) else apart <= NEAR

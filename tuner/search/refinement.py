@@ -233,4 +233,4 @@ def _may_be(entry: Any, value: Any) -> bool:
 
 
 def _is_all(domain: Domain, values: Sequence[Any]) -> bool:
-    return isinstance(domain, Choice) and all(any(same(value, option) for value in values) for option in domain.options)
+    return isinstance(domain, Choice) and len({domain.index(value) for value in values}) == domain.size

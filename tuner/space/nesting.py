@@ -8,7 +8,7 @@ from typing import Any
 from tuner.errors import SpaceError, shown
 from tuner.space.domain import Domain, contains_domain
 from tuner.space.foreign import ours
-from tuner.space.values import is_writable, plain
+from tuner.space.values import is_recordable, plain, unrecordable
 
 
 def entries_of(declaration: Mapping[str, Any]) -> dict[str, Any]:
@@ -20,10 +20,13 @@ def entries_of(declaration: Mapping[str, Any]) -> dict[str, Any]:
             f"space needs dicts that don't contain themselves, got {shown(declaration)}; remove the one that does"
         ) from error
     for name, value in entries.items():
-        drawn = isinstance(value, range | Iterator) or getattr(value, "__name__", "") == "<lambda>"
-        if drawn or (not isinstance(value, Domain) and not is_writable(value)):
-            use = "choice([...]) or sample_from(function)" if drawn else "numbers or texts"
-            raise SpaceError(f"a constant needs to be plain, got {shown(value)} for {name!r}; use {use}")
+        if isinstance(value, range | Iterator) or getattr(value, "__name__", "") == "<lambda>":
+            raise SpaceError(
+                f"a constant needs to be plain, got {shown(value)} for {name!r}; use choice([...]) or "
+                "sample_from(function)"
+            )
+        if not isinstance(value, Domain) and not is_recordable(value):
+            raise SpaceError(unrecordable("a constant", value, name))
     return entries
 
 

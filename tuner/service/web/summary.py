@@ -19,6 +19,7 @@ from tuner.results.text import averaged, report_of, with_error
 from tuner.results.winner_metrics import test_metrics
 from tuner.service.errors import ServiceError
 from tuner.service.web.files import is_odd, part_of
+from tuner.space.values import recorded
 
 ALIKE = 5  # after so many trials with the same error pausing is proposed
 NAMED = 50  # the most trials of a failure that are named
@@ -193,7 +194,7 @@ def _winner(run: Run) -> Winner | None:
         return None
     tests = [] if is_odd(run.folder, f"{BEST}/{METRICS}") else test_metrics(run)
     told, mean = with_error(worth), averaged(worth).strip()
-    return Winner(best.trial, worth.epoch, worth.value, told, mean, flat_config(best.config), tests)
+    return Winner(best.trial, worth.epoch, worth.value, told, mean, recorded(flat_config(best.config)), tests)
 
 
 def _saved_hours(record: RunRecord, trials: list[TrialRecord], longest: int, used: float) -> float:
