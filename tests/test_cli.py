@@ -99,7 +99,7 @@ def test_runs_and_show_tell_what_happened(tmp_path: Path) -> None:
     assert (shown.code, shown.err) == (0, "")
     lines = shown.out.splitlines()
     assert lines[0].startswith(f"simulated in {run.path}: finished, 6 trials, ")
-    assert [line.split()[0] for line in lines[2:8]] == [trial.trial for trial, _ in run.record.ranked()]
+    assert [line.split()[0] for line in lines[2:8]] == [one.trial.trial for one in run.record.ranked()]
     assert (
         lines[8].startswith(f"best: loss 1.111e-01 (trial {run.best.trial}, epoch 9: x=")
         or "best: loss 0.1" in lines[8]

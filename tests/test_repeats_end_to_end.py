@@ -2,6 +2,8 @@
 
 import os
 import random
+import re
+import shlex
 import signal
 import subprocess
 import time
@@ -83,7 +85,7 @@ def check_nothing_is_lost(run: Run) -> None:
 def test_a_confirm_that_is_killed_goes_on_by_resume(tmp_path: Path) -> None:
     (tmp_path / "space.py").write_text(STUDY % "")
     assert tuner("run", "space.py", folder=tmp_path, **ENVIRONMENT).code == 0
-    before = [trial for trial, _ in only_run(tmp_path).record.ranked()]
+    before = [one.trial for one in only_run(tmp_path).record.ranked()]
     driver = start("confirm", "runs", "--top", "2", "--seeds", "2", folder=tmp_path, **ENVIRONMENT)
     assert kill_after(driver, tmp_path, 12, 0.05)
     assert only_run(tmp_path).status == "interrupted"
@@ -123,3 +125,73 @@ def test_a_race_and_a_confirm_killed_again_and_again_lose_nothing(tmp_path: Path
     assert sum(trial.confirms for trial in run.record.trials.values()) == 6
     assert run.record.configurations == 6
     assert any(not trial.confirms for trial in run.record.trials.values() if trial.repeats)
+
+
+LUCKY = """
+import os
+import tempfile
+from pathlib import Path
+
+import tuner
+from tuner import Budget, Grid, NoEarlyStopping, Study, grid_search
+
+MARK = Path(os.environ["MARK"])
+
+
+def train(config):
+    x = config["x"]
+    lucky = x == 0 and not MARK.exists()
+    if x == 0:
+        MARK.touch()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "x").write_text(str(x))
+        tuner.report(loss=-1.0 if lucky else 5.0 if x == 0 else 1 / (1 + x), checkpoint=%s)
+
+
+study = Study(
+    "lucky", trial=train, space={"x": grid_search([0, 1, 2, 3])}, metric="loss", mode="min", search=Grid(),
+    scheduler=NoEarlyStopping(), budget=Budget(max_epochs=1),
+)
+"""
+
+
+def marked(folder: Path) -> dict[str, str]:
+    return {**ENVIRONMENT, "MARK": str(folder / "was-lucky")}
+
+
+def test_confirm_never_empties_best_and_crowns_nothing_that_it_did_not_confirm(tmp_path: Path) -> None:
+    (tmp_path / "space.py").write_text(LUCKY % "folder")
+    assert tuner("run", "space.py", "--concurrency", "1", folder=tmp_path, **marked(tmp_path)).code == 0
+    confirmed = tuner("confirm", "runs", "--top", "1", "--seeds", "2", folder=tmp_path, **marked(tmp_path))
+    assert confirmed.code == 0, confirmed.err
+    run = only_run(tmp_path)
+    assert run.best is not None
+    assert (run.best.config["x"], len(run.record.seeds_of(run.best))) == (0, 3)
+    assert (Path(run.path) / "best/checkpoint/x").read_text() == "0"
+    told = re.search(r"trial (\d+), like 2 more, has a better loss, 0.25, but from 1 seed, not 3", confirmed.out)
+    assert told is not None
+    assert run.record.trials[told[1]].config["x"] == 3
+    command = shlex.split(confirmed.out.split("before it is confirmed: ")[1].splitlines()[0])
+    again = tuner(*command[3:-1], "1", "--seeds", "2", folder=tmp_path, **marked(tmp_path))
+    assert again.code == 0, again.err
+    run = only_run(tmp_path)
+    assert run.best is not None
+    assert (run.best.config["x"], len(run.record.seeds_of(run.best))) == (3, 3)
+    assert (Path(run.path) / "best/checkpoint/x").read_text() == "3"
+
+
+def test_a_winner_without_a_network_leaves_best_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "space.py").write_text(LUCKY % "folder if lucky else None")
+    assert tuner("run", "space.py", "--concurrency", "1", folder=tmp_path, **marked(tmp_path)).code == 0
+    confirmed = tuner("confirm", "runs", "--top", "2", "--seeds", "1", folder=tmp_path, **marked(tmp_path))
+    assert confirmed.code == 0, confirmed.err
+    run = only_run(tmp_path)
+    assert run.best is not None
+    assert run.best.config["x"] == 3
+    assert (Path(run.path) / "best/checkpoint/x").read_text() == "0"
+    kept = "was not kept; best/ keeps the network of an earlier winner"
+    assert kept in confirmed.err
+    assert kept in tuner("show", "runs", folder=tmp_path).out
+    again = tuner("resume", "runs", folder=tmp_path, **marked(tmp_path))
+    assert again.code == 2  # it is concluded
+    assert (Path(run.path) / "best/checkpoint/x").read_text() == "0"

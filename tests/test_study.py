@@ -359,3 +359,15 @@ def test_a_budget_in_minutes_is_one_in_hours() -> None:
     for wrong in (0, -1, "5", True, float("nan")):
         with pytest.raises(StudyError, match=r"^Budget\.minutes needs a number above 0, got "):
             Budget(minutes=wrong)
+
+
+@pytest.mark.parametrize(
+    ("metric", "told"), [("val_loss", True), ("test/RMSE", True), ("lossless", False), ("f1", False)]
+)
+def test_a_function_s_metric_that_sounds_low_and_is_maximised_is_told(metric: str, told: bool) -> None:
+    def declared(**mode: Any) -> Study:
+        return Study("f", trial=lambda config: None, space={"x": uniform(0, 1)}, metric=metric, **mode)
+
+    said = f"{metric} is maximised; if it is better low, set mode='min'"
+    assert (said in declared().notices) is told
+    assert said not in declared(mode="min").notices

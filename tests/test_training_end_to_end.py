@@ -1,5 +1,6 @@
 """Searches of image classifiers through the command line: the user's own models and data, memory, lost workers."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,47 @@ def test_a_model_and_data_of_ones_own_are_searched_in_parts_that_fit_into_memory
     shown = tuner("predict", "out", "bright.png", folder=tmp_path)
     assert shown.code == 0
     assert shown.out.splitlines()[-1].split()[1] == "2"
+
+
+KINDS = '''
+"""Four animals, which a data set turns into the names of two kinds."""
+import torch
+from torch import nn
+from torch.utils.data import ConcatDataset, Dataset, Subset
+from tuner import *
+
+class Animals(Dataset):
+    classes, targets = ["cat", "dog", "wolf", "lynx"], torch.arange(80) % 4
+
+    def __len__(self):
+        return 80
+
+    def __getitem__(self, index):
+        image = torch.zeros(3, 4, 4)
+        image[int(self.targets[index]) // 2] = 1
+        return image, ("wild" if self.targets[index] // 2 else "pet")
+
+def animals():
+    return Animals(), Subset(Animals(), range(20)), ConcatDataset([Animals(), Subset(Animals(), range(4))])
+
+def perfect(config):
+    last = nn.Linear(3, 2, bias=False)
+    nn.init.eye_(last.weight)
+    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), last)
+
+study = Study(
+    "kinds", trial=ImageClassifier(animals, perfect), space={"lr": loguniform(1e-6, 1e-5)}, metric="val_accuracy",
+    mode="max", search=Random(), budget=Budget(trials=1, max_epochs=1),
+)
+'''
+
+
+def test_a_perfect_classifier_of_a_data_sets_own_labels_is_right_about_every_image(tmp_path: Path) -> None:
+    run = search(tmp_path, KINDS)
+    assert (run.history["val_accuracy"].tolist(), run.best_metrics["test_accuracy"]) == ([1.0], 1.0)
+    assert load_model(run).card.classes == ("pet", "wild")
+    matrix = json.loads((Path(run.path) / "best" / "confusion_matrix.json").read_text())
+    assert matrix == {"classes": ["pet", "wild"], "counts": [[42, 0], [0, 42]]}
 
 
 @pytest.mark.slow

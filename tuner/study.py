@@ -21,12 +21,14 @@ from tuner.resources import Amount, Resources
 from tuner.schedule import ASHA, Scheduler
 from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm, start_from_runs
 from tuner.space import Space
-from tuner.space.values import is_one_of, is_writable
+from tuner.space.space import declared_space
+from tuner.space.values import is_one_of, is_writable, value_of
 from tuner.trial import Trial, as_trial, splitting
 from tuner.trial.hyperparameter import spellings_of
 
 LARGEST_SEED_BITS = 128
 LONGEST_NAME = 100  # bytes; file systems take 255
+SOUNDS_LOW = re.compile(r"(?:^|[_/. ])(?:loss|error|mse|rmse|mae|nll|perplexity)(?:$|[_/. ])", re.IGNORECASE)  # metrics
 MOST_REPEATS = 100
 REFIT = splitting.REFIT  # for packages that may import studies but not trials
 KINDS: dict[str, type] = {
@@ -102,7 +104,10 @@ class Study:
     @property
     def notices(self) -> list[str]:
         """Sentences about settings that are allowed but probably not intended."""
-        return self.declared_trial.notices(self.search_space, self.budget.max_epochs)
+        found = self.declared_trial.notices(self.search_space, self.budget.max_epochs)
+        if self.mode == "max" and SOUNDS_LOW.search(self.metric):
+            found = [f"{self.metric} is maximised; if it is better low, set mode='min'", *found]
+        return found
 
     @property
     def uses_gpu(self) -> bool:
@@ -118,7 +123,7 @@ class Study:
     def search_space(self) -> Space:
         """The parsed space."""
         if not isinstance(self.space, Space):
-            return Space(self.space, self.constraint)
+            return declared_space(self.space, self.constraint)
         return self.space if self.constraint is None else self.space.constrained(self.constraint)
 
     @property
@@ -262,7 +267,7 @@ class Study:
         if strategy is not None and "strategy" in {*self.search_space.dimensions, *self.search_space.constants}:
             fixed = {"strategy": strategy, **(fixed or {})}  # the space would take precedence
         if fixed:
-            changes |= self._with_fixed(dict(fixed))
+            changes |= self._with_fixed(value_of(dict(fixed)))
         return replace(self, **changes) if changes else self
 
     def _with_fixed(self, fixed: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +24,8 @@ from tuner.schedule import Scheduler
 from tuner.search import History, SearchAlgorithm
 from tuner.space import constructors, space_record
 from tuner.space.nesting import nest
-from tuner.space.record import KINDS
+from tuner.space.record import KINDS, call_in
+from tuner.space.values import recorded, value_of
 from tuner.study import Study
 from tuner.trial import External
 
@@ -50,6 +50,7 @@ def study_from_json(text: str | bytes) -> Study:
         if name not in given:
             raise StudyError(f"a study needs {name!r}, got {', '.join(given) or 'nothing'}; add it")
     changes: dict[str, Any] = {name: given[name] for name in SIMPLE if name in given and name != "name"}
+    changes |= {"start_from": value_of(given["start_from"])} if "start_from" in given else {}
     changes |= {name: _named(name, given[name]) for name in NAMED if name in given}
     changes |= {name: _plain(name, given[name]) for name in PLAIN if name in given}
     trial = External(given["trial"]) if "trial" in given else External()
@@ -66,7 +67,8 @@ def study_to_json(study: Study) -> str:
     if study.search_space.constraint is not None:
         raise StudyError("a study in JSON has no functions, got a constraint; leave it out, or use conditions")
     told: dict[str, Any] = {"name": study.name, "trial": study.declared_trial.name, "space": _space(study)}
-    told |= {"metric": study.metric, "mode": study.mode, "seed": study.seed, "start_from": study.starting_points}
+    told |= {"metric": study.metric, "mode": study.mode, "seed": study.seed}
+    told |= {"start_from": recorded(study.starting_points)}
     told |= {name: {"type": type(value).__name__, **_settings(value)} for name, value in _parts(study, NAMED)}
     told |= {name: None if value is None else _settings(value) for name, value in _parts(study, PLAIN)}
     try:
@@ -122,6 +124,7 @@ def _section(value: object, where: str) -> dict[str, Any]:
 
 def _entry(value: Any, where: str) -> Any:
     """A domain, a section with more of them, or a constant."""
+    value = value_of(value)
     if not isinstance(value, dict):
         return value
     if not isinstance(value.get("type"), str):
@@ -162,16 +165,14 @@ def _recorded(name: str, entry: Mapping[str, Any]) -> Any:
     if "constant" in entry:
         return entry["constant"]
     try:
-        call = ast.parse(entry["domain"], mode="eval").body
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in KINDS:
-            raise ValueError(entry["domain"])
-        names = inspect.signature(getattr(constructors, call.func.id)).parameters
-        values = {name: ast.literal_eval(value) for name, value in zip(names, call.args, strict=False)}
-    except (ValueError, SyntaxError) as error:
+        kind, arguments = call_in(entry["domain"])
+    except ValueError as error:
         raise StudyError(
             f"a study in JSON has domains of plain values, got {entry['domain']} for {name!r}; use choice, or a range"
         ) from error
-    return {"type": call.func.id, **values} | ({"when": entry["when"]} if "when" in entry else {})
+    names = inspect.signature(getattr(constructors, kind)).parameters
+    values = dict(zip(names, map(recorded, arguments), strict=False))
+    return {"type": kind, **values} | ({"when": entry["when"]} if "when" in entry else {})
 
 
 def _parts(study: Study, names: Iterable[str]) -> list[tuple[str, Any]]:

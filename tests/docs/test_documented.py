@@ -33,7 +33,7 @@ from tuner.schedule import Scheduler
 from tuner.search import SearchAlgorithm, multi_fidelity
 from tuner.storage import lease
 from tuner.train.data import cache
-from tuner.trial import HYPERPARAMETERS, STRATEGIES, image_limits
+from tuner.trial import HYPERPARAMETERS, STRATEGIES, pixels
 from tuner.trial.metrics import METRICS, NAMED
 from tuner.trial.sources import KNOWN_SOURCES
 
@@ -214,7 +214,7 @@ def test_numbers_in_the_text_are_those_of_the_code() -> None:
         "how-to/object-storage.md": f"within {events.OBJECT_STORE_SECONDS:.0f} s of the event",
         "how-to/budget.md": f"when its first {limits.MOST_FAILURES} trials all fail",
         "troubleshooting.md": f"as {tuner.Failures().alike} trials failed with the same error",
-        "reference/study-file.md": f"{image_limits.MAX_PIXELS:,} pixels by default",
+        "reference/study-file.md": f"{pixels.MOST_PIXELS:,} pixels by default",
     }.items():
         assert sentence in page(name), f"{name} should say: {sentence}"
 

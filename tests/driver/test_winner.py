@@ -3,8 +3,11 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.loop.simulation import build, drive, study
 from tuner.driver.winner import write_winner
+from tuner.lifecycle.writing_best import NoNetworkError
 from tuner.resources import Resources
 from tuner.storage.folder import LocalFolder
 
@@ -23,5 +26,10 @@ def test_a_scored_winner_is_not_replaced_by_less(tmp_path: Path) -> None:
     assert (tmp_path / "best" / "model.safetensors").read_bytes() == b"weights"
 
     (tmp_path / "best" / "metrics.json").write_text(json.dumps({"trial": "another", "epoch": 1}))
+    with pytest.raises(NoNetworkError, match=r"was not kept; best/ keeps the network of an earlier winner$"):
+        write_winner(loop.study, folder, loop.record, Resources(), lambda: False)
+    assert (tmp_path / "best" / "model.safetensors").read_bytes() == b"weights"
+
+    (tmp_path / "best" / "model.safetensors").unlink()
     write_winner(loop.study, folder, loop.record, Resources(), lambda: False)
-    assert not (tmp_path / "best" / "model.safetensors").exists()
+    assert json.loads((tmp_path / "best" / "metrics.json").read_text())["trial"] == best.trial

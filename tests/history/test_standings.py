@@ -31,7 +31,7 @@ LUCKY = [0.7, 0.75, 0.8, 0.81, 0.9, 0.8, 0.81, 0.8]
 def test_a_steady_trial_wins_over_a_lucky_one() -> None:
     record = record_of((LUCKY, "completed"), (STEADY, "completed"))
     assert winner(record) == "00001"
-    assert [trial.trial for trial, _ in record.ranked()] == ["00001", "00000"]
+    assert [one.trial.trial for one in record.ranked()] == ["00001", "00000"]
     assert record.best_value == 0.9  # which `target` reads
     assert record.best_reporter is record.trials["00000"]
 
@@ -50,7 +50,7 @@ def test_of_trials_that_are_too_short_for_a_mean_the_best_value_wins_also_where_
     full, cut = [0.4972, 0.7654, 0.6927], [0.5363, 0.8883]
     record = record_of((full, "completed"), (cut, "stopped"))
     assert winner(record) == "00001"
-    assert [trial.trial for trial, _ in record.ranked()] == ["00001", "00000"]
+    assert [one.trial.trial for one in record.ranked()] == ["00001", "00000"]
     assert winner(record_of((full, "completed"), ([0.5363, 0.7], "stopped"))) == "00000"
     longer = record_of((full, "completed"), (cut, "stopped"), (STEADY, "completed"))
     assert winner(longer) == "00002"  # whose noise is known

@@ -36,4 +36,5 @@ def test_both_networks_are_asked_as_they_are_scored(tmp_path: Path, validation: 
     own = score(trial, CONFIG, tmp_path / "own", split_seed=0).test
     refitted = score(trial.refitted(), CONFIG, tmp_path / "refitted", split_seed=0).test
     assert {name: told[name] for name in own.by_name("test")} == pytest.approx(own.by_name("test"))
+    assert told["validation_images"] == score(trial, CONFIG, tmp_path / "own", split_seed=0).images["validation"] > 0
     assert told["gain"] == pytest.approx(refitted.accuracy - own.accuracy)

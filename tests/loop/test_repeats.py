@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.history.events_of_a_run import ended, reported, started
 from tests.loop.simulation import build, events_of, study
-from tuner import ASHA, Budget, External, Study, uniform
+from tuner import ASHA, Budget, External, Grid, Study, grid_search, uniform
 from tuner.errors import RunFolderError, StudyError
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord
@@ -74,7 +75,7 @@ def repeats(record: RunRecord) -> list[tuple[str | None, str, int]]:
 
 def test_confirm_trains_the_best_at_full_length_under_other_seeds_and_nothing_else(fast: Path) -> None:
     before = finished(fast)
-    best = [trial.trial for trial, _ in before.record.ranked()][:2]
+    best = [one.trial.trial for one in before.record.ranked()][:2]
     loop = confirming(fast, before.study)
     record = end(loop)
     assert repeats(record) == sorted([(trial, "completed", 9) for trial in best for _ in range(3)])
@@ -85,7 +86,7 @@ def test_confirm_trains_the_best_at_full_length_under_other_seeds_and_nothing_el
         members = record.same_configuration(first)
         assert {trial.config["x"] for trial in members} == {first.config["x"]}
         completed = [worth.value for t in members if t.status == "completed" and (worth := record.worth_of(t.trial))]
-        standing = record.standing_of(record.ranked()[0][0].trial)
+        standing = record.standing_of(record.ranked()[0].trial.trial)
         assert standing is not None
         assert record.seeds_of(first) == tuple(completed)
     winner = record.best_trial()
@@ -187,6 +188,122 @@ def test_a_race_believes_no_leader_of_one_seed_and_stays_within_its_repeats(fast
     assert len(record.seeds_of(winner)) >= 2
     assert all(len(record.same_configuration(first)) <= 3 for first in record.repeated)
     assert next_to_repeat(record, 1) is None
+
+
+def lucky(values: dict[int, list[float]], folder: Path, trials: int, **changes: Any) -> SearchLoop:
+    """A finished search over x = 0, 1, …; `values` are those of each x under its seeds, in their order."""
+    declared = study(
+        **{"space": {"x": grid_search(range(trials))}, "search": Grid(), "budget": Budget(max_epochs=1), **changes}
+    )
+    return told(build(declared, folder), values)
+
+
+def told(loop: SearchLoop, values: dict[int, list[float]]) -> SearchLoop:
+    while (start := loop.next_action()) is not None:
+        before = sum(1 for t in loop.record.trials.values() if t.config == start.config and t.trial != start.trial)
+        CheckpointStore(loop.folder).write(start.trial, 1, lambda folder: None)
+        loop.report(start.trial, 1, {"loss": values[start.config["x"]][before]}, saved=[1])
+    loop.end()
+    loop.close()
+    return loop
+
+
+def asked_to_confirm(before: SearchLoop, values: dict[int, list[float]], top: int, seeds: int) -> RunRecord:
+    loop = build(before.study, Path(before.folder.uri), history=events_of(Path(before.folder.uri)))
+    found = confirmation(loop.record, 1, top, seeds)
+    loop.ask_for("confirmation_requested", **found.request(loop.record.ended, ended=True))
+    return told(loop, values).record
+
+
+def seeds_and_network(record: RunRecord) -> tuple[float, int, bool]:
+    winner = record.best_trial()
+    assert winner is not None
+    return winner.config["x"], len(record.seeds_of(winner)), 1 in winner.checkpoints
+
+
+def test_what_was_not_confirmed_does_not_win_and_a_second_confirm_trains_it(fast: Path) -> None:
+    values = {0: [-1.0, 5.0, 5.0], 1: [0.5], 2: [1 / 3], 3: [0.25, 0.26, 0.27]}
+    before = lucky(values, fast, 4)
+    record = asked_to_confirm(before, values, top=1, seeds=2)
+    assert seeds_and_network(record) == (0, 3, True)
+    assert [one.trial.config["x"] for one in record.challengers()] == [3, 2, 1]
+    again = asked_to_confirm(before, values, top=1, seeds=2)
+    assert seeds_and_network(again) == (3, 3, True)
+    assert again.challengers() == []
+
+
+def test_configurations_are_confirmed_until_they_have_equally_many_seeds(fast: Path) -> None:
+    values = {0: [-1.0, *[5.0] * 9], 1: [0.5] * 9, 2: [0.3] * 9}
+    before = lucky(values, fast, 3)
+    record = asked_to_confirm(before, values, top=1, seeds=4)
+    found = confirmation(record, 1, 3, 1)
+    assert dict(zip(found.names, found.seeds, strict=True)) == {"00002": 4, "00001": 4, "00000": 0}
+    assert found.cost().startswith(
+        "trains the best 3 configurations under up to 4 other seeds, until they have equally many: 8 trials and 8 epochs"
+    )
+    record = asked_to_confirm(before, values, top=3, seeds=1)
+    assert sorted(len(record.seeds_of(record.trials[first])) for first in ("00000", "00001", "00002")) == [5, 5, 5]
+    assert seeds_and_network(record) == (2, 5, True)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_after_confirms_and_races_the_winner_has_as_many_seeds_as_any_other_and_its_network(
+    fast: Path, seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    values = {x: [float(v) for v in draw.normal(0.1 * x, draw.choice([0.01, 0.5]), 60)] for x in range(6)}
+    before = lucky(values, fast, 6, repeats=int(draw.choice([1, 2, 3])))
+    for _ in range(3):
+        record = asked_to_confirm(before, values, top=int(draw.integers(1, 4)), seeds=int(draw.integers(1, 4)))
+        _, seeds, network = seeds_and_network(record)
+        assert seeds == record.most_seeds == max(len(record.seeds_of(t)) for t in record.trials.values()) > 1
+        assert network
+        assert record.best_ended_trial is record.best_completed_trial is record.best_trial()
+
+
+def test_a_leader_that_was_stopped_early_is_confirmed_by_one_more_seed(fast: Path) -> None:
+    """A first trial that early stopping ended was a try, too: one that has only its first, lucky seed doesn't win."""
+    record = RunRecord("loss", "min")
+    for number, (x, values, status) in enumerate([(0, [0.2], "stopped"), (1, [0.3, 0.3], "completed")]):
+        record.apply(started(number, config={"x": x}))
+        for epoch, value in enumerate(values, 1):
+            record.apply(reported(number, epoch, loss=value))
+        record.apply(ended(number, status))
+    found = confirmation(record, 2, 1, 1)
+    assert (found.names, found.seeds) == (["00000"], (1,))
+    record.apply({**started(2, config={"x": 0}), "repeats": "00000", "confirms": True})
+    for epoch in (1, 2):
+        record.apply(reported(2, epoch, loss=0.4))
+    record.apply(ended(2, "completed"))
+    winner = record.best_trial()
+    assert winner is record.trials["00002"]
+    assert [one.trial.trial for one in record.challengers()] == ["00001"]
+
+
+def test_a_race_without_budget_for_a_new_leader_does_not_crown_it(fast: Path) -> None:
+    values = {0: [0.5, 0.5, 0.5], 1: [0.1, 0.1, 0.1]}
+    loop = lucky(values, fast, 2, repeats=2, budget=Budget(max_epochs=1, total_epochs=3))
+    assert seeds_and_network(loop.record) == (0, 2, True)
+    assert [one.trial.config["x"] for one in loop.record.challengers()] == [1]
+
+
+def test_a_new_leader_of_a_race_gets_as_many_seeds_as_the_one_before(fast: Path) -> None:
+    values = {0: [0.5, 0.6, 0.4], 2: [0.45, 0.6, 0.5], 1: [0.01, 0.02, 0.03]}  # in the order of a grid
+    loop = lucky(values, fast, 3, repeats=3, budget=Budget(max_epochs=1))
+    assert seeds_and_network(loop.record) == (1, 3, True)
+
+
+def test_a_leader_whose_further_seeds_fail_holds_up_no_race(fast: Path) -> None:
+    loop = build(study(space={"x": grid_search([0, 1])}, search=Grid(), budget=Budget(max_epochs=1), repeats=2), fast)
+    while (start := loop.next_action()) is not None:
+        if start.config["x"] == 0 and start.repeats is not None:
+            loop.failed(start.trial, "error", "KeyError: 'x'")
+        else:
+            loop.report(start.trial, 1, {"loss": float(start.config["x"])}, saved=[])
+    assert loop.finished
+    winner = loop.record.best_trial()
+    assert winner is not None
+    assert (winner.config["x"], len(loop.record.seeds_of(winner))) == (1, 2)
 
 
 def test_a_race_counts_in_the_budget_of_epochs_and_begins_nothing_that_it_does_not_pay_for(fast: Path) -> None:

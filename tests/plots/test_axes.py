@@ -44,7 +44,7 @@ def test_all_axes_of_slices_are_switched_together(wide: Run) -> None:
 
 def test_colours_of_losses_over_decades_are_of_their_logarithms_with_readable_ticks(wide: Run) -> None:
     trace = wide.plot.parallel().data[0]
-    values = np.array([value for _, value in wide.record.reported()])
+    values = np.array([one.value for one in wide.record.reported()])
     assert np.allclose(trace.line.color, np.log10(values))
     assert all(
         float(text) == pytest.approx(10**tick) for tick, text in zip(*ticks_of(trace.line.colorbar), strict=True)
@@ -124,8 +124,8 @@ def points(figure: Any, axis: str = "x") -> set[str]:
 
 
 def test_trials_whose_option_is_none_are_in_slices_rank_and_parallel_coordinates(conditional: Run) -> None:
-    reported = {trial.trial for trial, _ in conditional.record.reported()}
-    none = {t.trial for t, _ in conditional.record.reported() if t.config["augmentation"] is None}
+    reported = {one.trial.trial for one in conditional.record.reported()}
+    none = {one.trial.trial for one in conditional.record.reported() if one.trial.config["augmentation"] is None}
     assert none
     assert conditional.best is not None
     assert conditional.best.trial in none
@@ -167,7 +167,7 @@ def test_a_hyperparameter_of_the_name_of_a_column_has_one_of_its_own(tmp_path: P
     run = simulated(tmp_path, space=chosen, search=Random(), budget=Budget(trials=6, max_epochs=3))
     found = space.slices(run)
     assert found is not None
-    assert found.table["number"].tolist() == [trial.number for trial, _ in run.record.reported()]
+    assert found.table["number"].tolist() == [one.trial.number for one in run.record.reported()]
     assert set(found.table["number (setting)"]) <= {1, 2}
 
 

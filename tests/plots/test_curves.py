@@ -41,7 +41,7 @@ def test_more_than_100_trials_are_bands_with_the_best_on_top(run: Run, monkeypat
     monkeypatch.setattr(curves, "MOST_CURVES", 20)
     found = curves.learning_curves(run)
     assert found is not None
-    best = [trial.trial for trial, _ in run.record.ranked()][:10]
+    best = [one.trial.trial for one in run.record.ranked()][:10]
     lines = [trace for trace in found.figure.data if trace.customdata is not None]
     assert [trace.customdata[0][0] for trace in lines] == best[::-1]
     names = [trace.name for trace in found.figure.data[:3]]

@@ -40,14 +40,18 @@ def test_every_plot_can_be_drawn_where_one_hyperparameter_or_none_was_searched(t
 
 @pytest.mark.parametrize("against", ["trials", "epochs", "time"])
 @pytest.mark.parametrize("mode", ["min", "max"])
-def test_the_best_so_far_only_gets_better_and_failed_trials_do_not_count(
+def test_the_best_so_far_ends_with_the_winner_and_failed_trials_do_not_count(
     tmp_path: Path, against: progress.Against, mode: str
 ) -> None:
     run = simulated(tmp_path, mode=mode)
-    table = progress.optimisation_history(run, against).table
-    best = table["best so far"].dropna()
-    assert best.is_monotonic_decreasing if mode == "min" else best.is_monotonic_increasing
-    assert best.iloc[-1] == run.record.best_value
+    found = progress.optimisation_history(run, against)
+    table = found.table
+    line = next(trace for trace in found.figure.data if trace.name == "best so far")
+    assert line.y[-1] == table["best so far"].iloc[-1] == run.record.winning_value
+    assert list(line.x) == sorted(line.x)
+    failed = {t.epochs[e].metrics["loss"] for t in run.record.trials.values() if t.status == "failed" for e in t.epochs}
+    assert not failed & {*line.y}
+    assert found.figure.layout.title.text == f"The winner reached loss {run.record.winning_value:.4g}"
     assert "failed" in set(table["status"])
     assert table[against].is_monotonic_increasing
 
@@ -147,7 +151,7 @@ def test_a_surface_of_shortened_trials_is_of_what_they_would_reach(tmp_path: Pat
     assert found is not None
     assert found.figure.layout.title.text.replace("<br>", " ").endswith("predicts them at full length")
     surface = next(trace for trace in found.figure.data if trace.type == "contour")
-    reached = [value for _, value in run.record.ranked()]
+    reached = [one.value for one in run.record.ranked()]
     assert surface.z.min() > median(reached)  # most ended after 3 epochs, and would go on to more
 
 
@@ -162,7 +166,7 @@ def test_of_many_lines_the_best_are_drawn(tmp_path: Path, monkeypatch: pytest.Mo
     found = space.parallel_coordinates(run)
     assert found is not None
     assert found.figure.layout.title.text.replace("<br>", " ").endswith("(the best 10 of 48)")
-    reported = sorted((value for _, value in run.record.reported()), reverse=True)
+    reported = sorted((one.value for one in run.record.reported()), reverse=True)
     assert sorted(found.table["val_accuracy"], reverse=True) == reported[:10]
 
 

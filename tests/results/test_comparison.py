@@ -9,6 +9,7 @@ from tests.results.simulated import gone_on_an_hour_later, simulated
 from tuner import Budget, NoEarlyStopping, Random
 from tuner.cli import main
 from tuner.errors import RunFolderError
+from tuner.history.records import RunRecord
 from tuner.html_report import comparison_html, elements, report_html
 from tuner.results import Run, compare, load_run
 from tuner.results.comparison import CAVEAT
@@ -32,12 +33,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     ]
 
 
-def best_after(run: Run, epochs: int) -> float:
-    reports = sorted((e.time, e.metrics["loss"]) for t in run.record.trials.values() for e in t.epochs.values())[
-        :epochs
-    ]
-    failed = {e.metrics["loss"] for t in run.record.trials.values() if t.status == "failed" for e in t.epochs.values()}
-    return min(value for _, value in reports if value is not None and value not in failed)
+def winning_after(run: Run, epochs: int) -> float | None:
+    """The winner's value if the search had ended after so many epochs."""
+    failed = {trial.trial for trial in run.record.trials.values() if trial.status == "failed"}
+    then, left = RunRecord("loss", "min"), epochs
+    for event in run.events:
+        left -= event["event"] == "epoch_reported"
+        if left < 0:
+            break
+        if event["event"] != "epoch_reported" or event["trial"] not in failed:
+            then.apply(event)
+    return then.winning_value
 
 
 def test_runs_are_compared_at_what_the_cheaper_one_cost(runs: list[Run]) -> None:
@@ -45,9 +51,9 @@ def test_runs_are_compared_at_what_the_cheaper_one_cost(runs: list[Run]) -> None
     table = found.table
     assert found.epochs == runs[0].record.epochs() < runs[1].record.epochs()
     assert table["run"].tolist() == ["stopping", "whole"]
-    assert table["loss"].tolist() == [run.record.best_value for run in runs]
-    assert table[found.equal_cost][0] == runs[0].record.best_value
-    assert table[found.equal_cost][1] == best_after(runs[1], found.epochs) > table["loss"][1]
+    assert table["loss"].tolist() == [run.record.winning_value for run in runs]
+    assert table[found.equal_cost][0] == runs[0].record.winning_value
+    assert table[found.equal_cost][1] == winning_after(runs[1], found.epochs) > table["loss"][1]
 
 
 def test_epochs_that_were_trained_again_have_a_column_if_there_are_any(runs: list[Run], tmp_path: Path) -> None:
@@ -70,7 +76,7 @@ def test_the_conclusion_names_the_better_one_and_the_difference(runs: list[Run])
         f"{values[other] - values[best]:.4g} ahead of {other}; {CAVEAT}"
     )
     assert compare([runs[0], load_run(runs[0].path)]).conclusion.endswith(
-        f"even at loss {runs[0].record.best_value:.4g}"
+        f"even at loss {runs[0].record.winning_value:.4g}"
     )
 
 

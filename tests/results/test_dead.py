@@ -39,7 +39,7 @@ class Here:
 
     def report(self, metrics: Config, checkpoint: Path | None) -> None:
         self.epoch += 1
-        decision = self.loop.report(self.trial, self.epoch, metrics, saves=False, **(self.reading.news() or {}))
+        decision = self.loop.report(self.trial, self.epoch, metrics, saves=False, reading=self.reading.news())
         if decision is not Decision.CONTINUE:
             raise SystemExit(0)
 

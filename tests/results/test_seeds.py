@@ -7,7 +7,7 @@ import pytest
 
 from tests.loop.simulation import build, drive, events_of, study
 from tests.loop.test_repeats import confirming, end, finished
-from tuner import Study, confirm, load_run
+from tuner import Study, compare, confirm, load_run
 from tuner.errors import RunFolderError
 from tuner.html_report import report_html
 from tuner.loop.confirming import check_asked, confirmation
@@ -49,7 +49,7 @@ def test_the_report_has_a_row_for_each_configuration_with_several_seeds(tmp_path
     firsts = {first.trial for first in run.record.repeated}
     assert set(re.findall(r"#trial=(\d+)", table)) == firsts
     assert [int(seeds) for seeds in re.findall(r"<td>(\d+)</td>", table)] == [
-        len(run.record.seeds_of(trial)) for trial, _ in run.record.ranked() if len(run.record.seeds_of(trial)) > 1
+        len(run.record.seeds_of(one.trial)) for one in run.record.ranked() if len(run.record.seeds_of(one.trial)) > 1
     ]
 
 
@@ -65,26 +65,32 @@ def test_a_row_per_configuration_has_the_mean_of_its_seeds(tmp_path: Path) -> No
         assert row.error > 0
 
 
-def test_configurations_of_one_seed_that_lead_are_named_as_not_compared(tmp_path: Path) -> None:
+def test_configurations_that_are_better_by_too_few_seeds_are_told_of_and_do_not_win(tmp_path: Path) -> None:
     before = finished(tmp_path)
-    repeated = before.record.ranked()[2][0].trial
+    repeated = before.record.ranked()[2].trial.trial
+    better = [one.trial.trial for one in before.record.ranked()[:2]]
     loop = build(before.study, tmp_path, history=events_of(tmp_path))
     loop.ask_for("confirmation_requested", trials=[repeated], seeds=2, alone=True, ended_by="trials")
     end(loop)
     run = read(tmp_path)
-    order = [trial for trial, _ in run.record.ranked()]
-    ahead = [one.trial for one in order[: next(i for i, one in enumerate(order) if len(run.record.seeds_of(one)) > 1)]]
-    assert len(ahead) == 2
+    assert run.best is not None
+    assert run.best.configuration == run.record.trials[repeated].configuration
+    assert {one.trial.trial for one in run.record.challengers()} == set(better)
+    first = run.record.challengers()[0]
     told = verdict(run)
     assert told is not None
-    assert told.endswith(f"; not compared: trials {', '.join(ahead)}, ahead of it but trained under one seed")
+    assert told.endswith(
+        f"; trial {first.trial.trial}, like 1 more, has a better loss, {first.value:.4g}, but from 1 seed, not 3, so it is "
+        f"not the winner before it is confirmed: python -m tuner confirm {tmp_path} --top 2"
+    )
+    assert sorted(confirmation(run.record, 9, 2, 1).names) == sorted(better)
 
 
 def test_where_all_that_lead_have_several_seeds_nothing_is_left_out(tmp_path: Path) -> None:
     told = verdict(confirmed(tmp_path))
     assert told is not None
     assert "Welch" in told
-    assert "not compared" not in told
+    assert "confirm" not in told
 
 
 def test_the_line_of_the_best_says_which_trial_it_repeats(tmp_path: Path) -> None:
@@ -139,3 +145,10 @@ def test_wandb_gets_the_rows_of_configurations_once_there_are_repeats(tmp_path: 
     table = contents(run)["configurations"]
     assert table.columns == list(run.configurations.columns)
     assert [row[table.columns.index("trials")] for row in table.data] == run.configurations["trials"].tolist()
+
+
+def test_a_page_counts_configurations_as_trials_wherever_it_says_trials(tmp_path: Path) -> None:
+    run = confirmed(tmp_path)
+    title = run.plot.curves().layout.title.text
+    assert re.match(r"\d of 8 trials were stopped early", title.replace("<br>", " "))
+    assert compare([run, run]).table["trials"].tolist() == [8, 8]

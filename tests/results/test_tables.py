@@ -51,7 +51,7 @@ def test_a_row_per_trial_in_the_order_they_started() -> None:
     assert types(table) == {
         **TRIAL_COLUMNS,
         "config/lr": "float64",
-        "config/net.width": "float64",
+        "config/net.width": "object",
         "config/optimizer": "str",
     }
     assert table["trial"].tolist() == ["00000", "00001", "00002"]
@@ -115,7 +115,7 @@ def test_the_files_hold_the_tables(tmp_path: Path) -> None:
         "trial,number,status,cause,epochs,best_epoch,accuracy,started,ended,seconds,losses,seed,configuration,message,"
         "config/lr,config/net.width,config/optimizer\n"
         "00000,0,stopped,,2,1,0.5,2026-01-01 00:00:00.250+00:00,2026-01-01 00:00:04.500+00:00,4.25,0,100,0,,"
-        "0.1,8.0,\n"
+        "0.1,8,\n"
         "00001,1,failed,diverged,1,,,2026-01-01 00:00:05.000+00:00,2026-01-01 00:00:06.000+00:00,1.0,0,101,1,accuracy = nan,"
         "0.2,,sgd\n"
         "00002,2,running,,0,,,2026-01-01 00:00:07.000+00:00,,0.0,0,102,2,,0.3,,\n"

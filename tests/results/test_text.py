@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from tests.history.events_of_a_run import ended, event, fold, reported, started
+from tuner.history.records import RunRecord
 from tuner.results.text import best_so_far, duration, epochs_spent, hours, outcome, plural, settings, short, shown_path
 
 
@@ -104,3 +105,13 @@ def test_a_path_below_the_working_directory_is_told_from_there(tmp_path: Path, m
     assert shown_path(str(tmp_path / "runs" / "a")) == "runs/a"
     assert shown_path("/elsewhere/runs") == "/elsewhere/runs"
     assert shown_path("s3://bucket/runs") == "s3://bucket/runs"
+
+
+def test_the_accuracy_comes_first_with_its_interval_whatever_was_optimised() -> None:
+    told = [started(7, 0.0, {"lr": 0.25}), reported(7, 1, val_loss=0.5, val_accuracy=0.75), ended(7, "completed")]
+    settings_ = "(trial 00007, epoch 1: lr=0.25)"
+    interval = "95 % interval 0.5313 to 0.8881 of 20 validation images"
+    by_loss, by_accuracy = RunRecord("val_loss", "min", told), RunRecord("val_accuracy", "max", told)
+    assert best_so_far(by_loss, 20) == f"val_accuracy 0.75, {interval}; val_loss 0.5 {settings_}"
+    assert best_so_far(by_loss) == f"val_accuracy 0.75; val_loss 0.5 {settings_}"
+    assert best_so_far(by_accuracy, 20) == f"val_accuracy 0.75, {interval} {settings_}"

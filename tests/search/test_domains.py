@@ -1,14 +1,16 @@
 """Each kind of domain under each search algorithm."""
 
 import math
+from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.search.each import EACH
 from tests.search.searching import propose, run
-from tuner.search import BOHB, Grid, HyperOpt, MultiFidelityGP, Random, SearchAlgorithm
+from tuner.search import BOHB, Grid, HyperOpt, MultiFidelityGP, Problem, Random, SearchAlgorithm
 from tuner.space import (
     Choice,
     Domain,
@@ -83,6 +85,19 @@ def test_suggestions_are_valid_plain_and_new(search: SearchAlgorithm, kind: str,
     elif getattr(domain, "q", None) is not None:
         assert all(value == domain.coerce(value) for value in values)  # no 0.7000000000000001
         assert all(len(repr(value)) <= 7 for value in values)
+
+
+@pytest.mark.parametrize("search", [one for one in EACH if not isinstance(one, Grid)], ids=repr)
+def test_the_random_suggestions_of_each_search_give_every_step_its_share(search: SearchAlgorithm) -> None:
+    space = Space({"size": quniform(32, 96, 32), "k": qrandint(32, 96, 32), "log": qloguniform(1, 4, 1)})
+    searcher = search.build(Problem(space, trials=None))
+    configs = [config for number in range(600) if (config := searcher.suggest(number)) is not None]
+    counts = {name: Counter(config[name] for config in configs) for name in space.names}
+    assert len(configs) == 600
+    assert counts["size"] == pytest.approx({32.0: 200, 64.0: 200, 96.0: 200}, abs=40)
+    assert counts["k"] == pytest.approx({32: 200, 64: 200, 96: 200}, abs=40)
+    shares = {float(value): math.log((2 * value + 1) / (2 * value - 1)) / math.log(9) for value in (1, 2, 3, 4)}
+    assert counts["log"] == pytest.approx({value: 600 * share for value, share in shares.items()}, abs=45)
 
 
 numbers = st.integers(-50, 50)

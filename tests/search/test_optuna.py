@@ -17,6 +17,7 @@ from tuner import (
     uniform,
 )
 from tuner.search import Problem, Random, SearchAlgorithm
+from tuner.search.optuna import OptunaSearcher
 from tuner.space import Config, Space
 
 pytest.importorskip("optuna")
@@ -56,17 +57,22 @@ def test_it_maximises_where_the_study_does() -> None:
     assert fmean(c["x"] for c in down[20:]) < 0.2
 
 
-def test_a_trial_counts_with_its_best_value_as_soon_as_it_has_one_and_failed_ones_do_not() -> None:
+def test_a_trial_counts_with_its_best_value_as_soon_as_it_has_one_and_a_failed_one_with_the_worst() -> None:
     searcher = Optuna().build(Problem(Space({"x": uniform(0, 1)})))
-    for number in range(3):
+    assert isinstance(searcher, OptunaSearcher)
+    for number in range(4):
         searcher.adopt(number, {"x": 0.5})
-    searcher.observe(0, 1, 0.7)
-    searcher.observe(0, 2, 0.6)
-    searcher.observe(2, 1, 0.1)
-    searcher.end(2, "failed")
-    told = [searcher._as_optuna(trial) for trial in (0, 1)]  # type: ignore[attr-defined]
-    assert [(trial.state.name, trial.values) for trial in told] == [("COMPLETE", [0.7]), ("RUNNING", None)]
-    assert searcher.suggest(3) is not None
+    searcher.observe(3, 1, 0.9)
+    searcher.end(3, "failed")
+    assert searcher._values() == {}
+    assert [searcher._as_optuna(trial, None).state.name for trial in (0, 3)] == ["RUNNING", "FAIL"]
+    for epoch, value in ((1, 0.3), (2, 0.2)):
+        searcher.observe(0, epoch, value)
+    searcher.observe(1, 1, 0.7)
+    assert searcher._values() == {0: 0.3, 1: 0.7, 3: 0.3}
+    told = searcher._as_optuna(3, 0.3)
+    assert (told.state.name, told.value, told.params) == ("COMPLETE", 0.3, {"x": 0.5})
+    assert searcher.suggest(4) is not None
 
 
 def test_every_kind_of_domain_is_searched_in_its_own_values() -> None:

@@ -80,7 +80,7 @@ def test_limits_hold_where_a_range_goes_on() -> None:
 
 def test_the_best_share_of_the_trials_counts_and_three_at_least() -> None:
     space = Space({"x": uniform(0, 100)})
-    configs = [{"x": float(x)} for x in range(1, 100)]
+    configs = sorted(({"x": float(x)} for x in range(1, 100)), key=lambda config: abs(config["x"] - 50))
     values = [-abs(config["x"] - 50) for config in configs]
     found = good_region(space, configs, values, quantile=0.2)
     assert (found.best, found.good, found.threshold) == ({"x": 50.0}, 20, -10.0)
@@ -123,7 +123,7 @@ def test_conditions_that_always_hold_are_dropped() -> None:
 def test_a_grid_spends_its_configurations_on_what_matters() -> None:
     space = Space({"a": uniform(0, 1), "b": uniform(0, 1), "c": choice(["x", "y"]), "d": uniform(0, 1), "e": 7})
     generator = np.random.default_rng(0)
-    configs = [space.sample(generator) for _ in range(40)]
+    configs = sorted((space.sample(generator) for _ in range(40)), key=lambda config: abs(config["a"] - 0.6))
     values = [-abs(config["a"] - 0.6) for config in configs]
     found = good_region(space, configs, values)
     shares = {"a": 0.5, "c": 0.2, "b": 0.1, "d": 0.001}

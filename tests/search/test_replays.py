@@ -17,6 +17,7 @@ STEPS = st.lists(
         st.tuples(st.just("observe"), st.integers(0, 9), st.integers(1, 4), st.floats(-1, 1)),
         st.tuples(st.just("observe"), st.integers(0, 9), st.integers(1, 4), VALUES),
         st.tuples(st.just("end"), st.integers(0, 9), st.sampled_from(["completed", "stopped", "failed"])),
+        st.tuples(st.just("restart"), st.integers(0, 9)),
     ),
     max_size=25,
 )
@@ -34,9 +35,11 @@ def test_no_sequence_of_a_search_makes_it_raise(algorithm: SearchAlgorithm) -> N
 
 
 def replay(proposals: Proposals, space: Space, steps: list[tuple[Any, ...]]) -> None:
-    """Trials as a search has them: one that ended is told of no more, epochs come in order, with gaps."""
+    """Trials as a search has them: one that ended is told of no more unless it failed and runs again, epochs come in
+    order, with gaps.
+    """
     epochs: dict[int, int] = {}
-    ended: set[int] = set()
+    ended: dict[int, str] = {}
     for kind, *details in steps:
         if kind == "suggest":
             config = proposals.suggest(len(epochs))
@@ -45,11 +48,14 @@ def replay(proposals: Proposals, space: Space, steps: list[tuple[Any, ...]]) -> 
                 epochs[len(epochs)] = 0
             continue
         number, *rest = details
-        if number not in epochs or number in ended:
+        if kind == "restart" and ended.get(number) == "failed":
+            del ended[number]
+            proposals.restart(number)
+        if kind == "restart" or number not in epochs or number in ended:
             continue
         if kind == "observe":
             epochs[number] += rest[0]
             proposals.observe(number, epochs[number], rest[1])
         else:
-            ended.add(number)
+            ended[number] = rest[0]
             proposals.end(number, rest[0])

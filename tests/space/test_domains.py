@@ -1,6 +1,8 @@
 import math
+from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -151,6 +153,10 @@ def test_a_choice_tells_true_from_one_and_a_list_equals_a_tuple() -> None:
         (uniform(math.nan, 1), "uniform needs a finite number as low, got nan for 'x'; write a number"),
         (uniform(0, True), "uniform needs a finite number as high, got True for 'x'; write a number"),
         (loguniform(-1, 1), "loguniform needs low > 0, got low=-1 for 'x'; use uniform or raise low"),
+        (
+            qloguniform(1e-12, 10, 1),
+            "qloguniform needs bounds that are multiples of q, got low=1e-12 with q=1 for 'x'; use low=1.0",
+        ),
         (qloguniform(0, 1, 0.1), "qloguniform needs low > 0, got low=0 for 'x'; use quniform or raise low"),
         (qlograndint(0, 8, 2), "qlograndint needs low > 0, got low=0 for 'x'; use qrandint or raise low"),
         (
@@ -273,7 +279,8 @@ def test_coercing_gives_the_type_that_sampling_gives(domain: Domain, given_value
         (randint(0, 4), {0: 0.125, 1: 0.375, 2: 0.625, 3: 0.875}),
         (qrandint(-4, 10, 3), {-3: 0.1, 0: 0.3, 3: 0.5, 6: 0.7, 9: 0.9}),
         (choice(["a", "b"]), {"a": 0.25, "b": 0.75}),
-        (quniform(0, 1, 0.25), {0.0: 0, 0.5: 0.5, 1.0: 1}),
+        (quniform(0, 1, 0.25), {0.0: 0.1, 0.25: 0.3, 0.5: 0.5, 0.75: 0.7, 1.0: 0.9}),
+        (quniform(32, 96, 32), {32.0: 1 / 6, 64.0: 0.5, 96.0: 5 / 6}),
         (uniform(-1, 3), {-1.0: 0, 0.0: 0.25, 3.0: 1}),
         (randn(3, 2), {3.0: 0.5, 5.0: 0.8413447460685429}),
     ],
@@ -318,6 +325,38 @@ def test_every_integer_has_a_bin_of_its_own(first: int, width: int, q: int, log:
     assert domain.size == len(expected)
     assert [domain.decode(domain.encode(value)) for value in expected] == expected
     assert [domain.decode(0), domain.decode(1)] == [expected[0], expected[-1]]
+
+
+@given(first=st.integers(-200, 200), steps=st.integers(1, 40), q=st.sampled_from([32, 1, 0.25, 0.1, 1e-4]))
+def test_every_step_has_an_equal_share_of_the_unit_interval(first: int, steps: int, q: float) -> None:
+    domains: list[Domain] = [quniform(first * q, (first + steps) * q, q)]
+    if q > 1:
+        domains.append(qrandint(int(first * q), int((first + steps) * q), int(q)))
+    for domain in domains:
+        parts = 20 * int(domain.size)
+        drawn = Counter(domain.decode((part + 0.5) / parts) for part in range(parts))
+        assert drawn == dict.fromkeys(domain.values(), 20)
+        assert domain.snap((np.arange(parts) + 0.5) / parts).tolist() == pytest.approx(
+            [domain.encode(value) for value in domain.values() for _ in range(20)]
+        )
+
+
+@given(first=st.integers(1, 50), steps=st.integers(1, 40), q=st.sampled_from([32, 1, 0.25, 0.1, 1e-4]))
+def test_a_steps_share_of_a_logarithmic_scale_is_what_lies_nearest_to_it(first: int, steps: int, q: float) -> None:
+    parts, last = 4000, first + steps
+    for domain in (qloguniform(first * q, last * q, q), qlograndint(first * 3, last * 3, 3)):
+        drawn = Counter(domain.decode((part + 0.5) / parts) for part in range(parts))
+        for step, value in enumerate(domain.values(), first):
+            share = math.log((step + 0.5) / (step - 0.5)) / math.log((last + 0.5) / (first - 0.5))
+            assert drawn[value] == pytest.approx(parts * share, abs=1.01)
+
+
+@given(mean=st.floats(-3, 3), sd=st.floats(0.5, 2), q=st.sampled_from([0.25, 1]))
+def test_a_steps_share_of_a_normal_distribution_is_what_lies_nearest_to_it(mean: float, sd: float, q: float) -> None:
+    domain, curve, parts = qrandn(mean, sd, q), NormalDist(mean, sd), 2000
+    drawn = Counter(domain.decode((part + 0.5) / parts) for part in range(parts))
+    for value, count in drawn.items():
+        assert count == pytest.approx(parts * (curve.cdf(value + q / 2) - curve.cdf(value - q / 2)), abs=1.01)
 
 
 @given(low=st.floats(-1e6, 1e6), width=st.floats(1e-3, 1e6), units=st.lists(st.floats(0, 1), min_size=2))

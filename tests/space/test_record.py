@@ -67,3 +67,10 @@ def test_text_that_is_no_domain_is_never_run() -> None:
         "e": {"domain": "uniform(0, 1)"},
     }
     assert recorded_space(record).names == ["e"]
+
+
+def test_values_of_steps_in_an_old_record_are_values_still() -> None:
+    space = recorded_space({"size": {"domain": "quniform(32, 96, 32)"}, "lr": {"domain": "qloguniform(0.1, 0.4, 0.1)"}})
+    for size, rate in ((32.0, 0.1), (96.0, 0.4), (64.0, 0.30000000000000004)):
+        config = space.check({"size": size, "lr": rate}, "trial")
+        assert space.decode(space.encode(config)) == config == {"size": size, "lr": round(rate, 1)}

@@ -1,12 +1,17 @@
 """Which values are the same, and that none depends on numpy's types, noise of floats, or the hash seed."""
 
 import json
+import math
 import os
 import subprocess
 import sys
-from enum import Enum
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import Enum, IntEnum
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import SpaceError
-from tuner.space import Domain, Space, choice, qloguniform, quniform, randint, uniform
-from tuner.space.values import canonical, recorded, same
+from tuner.space import Domain, Space, choice, qloguniform, quniform, randint, sample_from, uniform
+from tuner.space.values import canonical, recorded, same, value_of
 
 plain_values = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-2, 2) | st.text("ab1", max_size=2),
@@ -142,12 +147,12 @@ def test_a_grid_search_of_ray_inside_a_choice_is_refused() -> None:
 def of_a_module() -> None: ...
 
 
-def test_what_files_hold_is_found_again() -> None:
+def test_functions_and_classes_are_found_again_by_their_names() -> None:
     space = Space(
         {"layers": choice([(1, 2), (3,)]), "act": choice([of_a_module, Path]), "net": choice([{"f": of_a_module}])}
     )
     for config in space.grid():
-        held = json.loads(json.dumps(recorded(config)))
+        held = value_of(json.loads(json.dumps(recorded(config))))
         assert held["net"] == {"f": "tests.space.test_values.of_a_module"}
         assert space.restored(held) == config
         assert space.key(held) == space.key(config)
@@ -156,18 +161,84 @@ def test_what_files_hold_is_found_again() -> None:
 
 class Kind(Enum):
     ONE = 1
-    TWO = 2
 
 
-def test_objects_are_held_as_text_and_texts_may_look_like_addresses() -> None:
-    space = Space(
-        {"kind": choice(list(Kind)), "path": choice([Path("a"), Path("b")]), "text": choice(["x at 0x1", "y"])}
-    )
-    for config in space.grid():
-        assert space.restored(json.loads(json.dumps(recorded(config)))) == config
+class Whole(IntEnum):
+    ONE = 1
 
 
-@pytest.mark.parametrize("value", [lambda: None, object(), (1, object())])
-def test_what_has_no_name_in_another_process_is_refused(value: object) -> None:
-    with pytest.raises(SpaceError, match="choice needs values that a file can name"):
-        Space({"act": choice([value, "relu"])})
+class Point(NamedTuple):
+    x: int
+
+
+@dataclass(frozen=True)
+class Declared:
+    x: int
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda: None, object(), (1, object()), Kind.ONE, Whole.ONE, Point(1), Declared(1), b"x", 1j, Decimal("0.1"),
+        Fraction(1, 3), datetime(2026, 1, 1), np.longdouble(1), "\udcff", {"a": [Kind.ONE]}, range(3), 10**5000,
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_readers_of_a_run_would_not_get_is_refused(value: object) -> None:
+    rule = "needs values that the files of a run can hold, got "
+    for where, declared in (("choice", choice([value, "relu"])), ("a constant", value)):
+        if isinstance(declared, dict):
+            continue  # a section, with constants of its own
+        if where == "a constant" and (callable(value) or isinstance(value, range)):
+            continue  # refused as what may be meant for a domain
+        with pytest.raises(SpaceError, match=f"^{where} {rule}.* for 'act'; use numbers, texts, or lists of them, and"):
+            Space({"act": declared})
+    space = Space({"act": sample_from(lambda: value)})
+    with pytest.raises(SpaceError, match=f"^sample_from {rule}"):
+        space.sample(np.random.default_rng(0))
+    with pytest.raises(SpaceError, match=r"^point needs "):
+        space.check({"act": value}, "point")
+
+
+def test_a_function_that_returns_a_function_is_refused() -> None:
+    with pytest.raises(
+        SpaceError, match=r"^sample_from needs values that the files of a run can hold, got <function of"
+    ):
+        Space({"act": sample_from(lambda: of_a_module)}).sample(np.random.default_rng(0))
+
+
+def test_a_function_and_a_text_that_is_its_name_are_refused() -> None:
+    name = canonical(of_a_module)
+    with pytest.raises(SpaceError, match=r"^choice needs other texts than its functions' names, got both for 'act'"):
+        Space({"act": choice([of_a_module, name])})
+    assert Space({"act": of_a_module}).restored({"act": name}) == {"act": of_a_module}
+
+
+@pytest.mark.parametrize(
+    ("options", "given", "expected"),
+    [
+        ([1.0, math.inf], "inf", math.inf), (["inf", math.inf], "inf", "inf"), ([1, 1.0, True], 1.0, 1.0),
+        ([1, 1.0, True], True, True), ([0.0, -0.0], -0.0, -0.0), ([(1, (2, 3)), 4], [1, [2, 3]], (1, (2, 3))),
+        ([Path("a"), "b"], "a", Path("a")), ([frozenset({1}), 2], [1], frozenset({1})), ([1, 2], 2.0, 2),
+    ],
+)  # fmt: skip
+def test_a_given_value_is_the_option_of_its_type_or_the_only_one_it_can_be(
+    options: list[Any], given: Any, expected: Any
+) -> None:
+    found = Space({"x": choice(options)}).check({"x": given}, "point")["x"]
+    assert (type(found), repr(found)) == (type(expected), repr(expected))
+
+
+def test_a_text_that_may_be_one_of_two_options_is_refused() -> None:
+    with pytest.raises(SpaceError, match="point needs values inside the space, got x='inf' outside of choice"):
+        Space({"x": choice([math.inf, Path("inf")])}).check({"x": "inf"}, "point")
+
+
+def test_conditions_and_counts_tell_types_apart() -> None:
+    space = Space({"a": choice([1, 1.0, True, math.nan]), "b": choice([5, 6]).when(a=[1, math.nan])})
+    assert [(type(c["a"]), c.get("b")) for c in space.grid()] == [
+        (int, 5), (int, 6), (float, None), (bool, None), (float, 5), (float, 6)
+    ]  # fmt: skip
+    assert space.size == 6
+    assert Space({"a": choice([1])}) != Space({"a": choice([True])})
+    assert Space({"a": choice([1, 2]), "b": choice([5]).when(a=1)}).active({"a": 1.0}) == {"a", "b"}

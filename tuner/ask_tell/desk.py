@@ -18,6 +18,7 @@ from tuner.ask_tell.leases import Lease, Leases
 from tuner.ask_tell.search import Search
 from tuner.ask_tell.trial import Answer, AskedTrial
 from tuner.errors import ReportError, describe_error
+from tuner.space.values import recorded
 
 Request = Mapping[str, Any]
 Reply = dict[str, Any]
@@ -233,7 +234,8 @@ def _stranger(trial: str) -> AskedTrial:
 
 def _view(trial: AskedTrial) -> dict[str, Any]:
     shown: Iterable[str] = ("id", "number", "config", "seed", "epochs", "from_epoch", "rungs", "attempt")
-    return {name: getattr(trial, name) for name in shown} | {"checkpoint": place_of(trial.checkpoint)}
+    told = {name: getattr(trial, name) for name in shown}
+    return told | {"config": recorded(trial.config), "checkpoint": place_of(trial.checkpoint)}
 
 
 def _refusal(code: str, message: str, *, field: str | None = None, retry_after: float | None = None) -> Reply:

@@ -49,6 +49,7 @@ def perform(options: argparse.Namespace) -> int:
     from tuner.console.first_study import print_cost
     from tuner.console.studies import print_earlier, print_study
     from tuner.loop.earlier import lessons
+    from tuner.space.values import recorded
     from tuner.study_file import load_study
 
     with redirect_stdout(sys.stderr):
@@ -75,7 +76,8 @@ def perform(options: argparse.Namespace) -> int:
         told |= {"notes": study.notices} if study.notices else {}
         told |= {} if data is None else {"data": data.record()}
         told |= {"stored": [one.record() for one in stored]} if stored else {}
-        print(json.dumps({"study": study.name, "trials": study.trials, "samples": first, "earlier_runs": runs, **told}))
+        about = {"study": study.name, "trials": study.trials, "samples": recorded(first), "earlier_runs": runs}
+        print(json.dumps({**about, **told}))
     else:
         print_study(study, first)
         for one in stored:

@@ -62,7 +62,8 @@ def perform(options: argparse.Namespace) -> int:
     model, files = load_winner(options.run, trust=options.trust), image_files(options.images)
     if model.card.trained_on != TRAIN:
         print(f"the model is the winner trained again on {model.card.trained_on}", file=sys.stderr)
-    found = _with_progress(answers(model, files, embed=options.embeddings is not None), len(files))
+    told = answers(model, files, embed=options.embeddings is not None, tell=_tell)
+    found = _with_progress(told, len(files))
     rows = list(found if options.csv is None else _with_csv(options.csv, model.classes, found))
     predictions = [row.prediction for row in rows if row.prediction is not None]
     unread = [row.unread for row in rows if row.unread is not None]
@@ -80,6 +81,10 @@ def perform(options: argparse.Namespace) -> int:
         left = f", {len(unread)} left out" if unread else ""
         print(f"{len(predictions):,} images in {printable(options.csv)}{left}", file=sys.stderr)
     return SOME_UNREAD if unread else SUCCESS
+
+
+def _tell(notice: str) -> None:
+    print(printable(notice), file=sys.stderr)
 
 
 def _write_embeddings(path: str, rows: Sequence[Answer]) -> None:

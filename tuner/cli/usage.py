@@ -24,4 +24,4 @@ def perform(options: argparse.Namespace) -> int:
         (one["user"], f"@{one['study']}", one["name"], one["kind"], f"{one['device_hours']:.2f}", one["state"])
         for one in found
     ]
-    return show(options, found, table(("user", "study", "name", "kind", "device-hours", "state"), rows))
+    return show(options, found, table(("user", "study", "name", "kind", "hours held", "state"), rows))

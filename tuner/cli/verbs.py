@@ -39,7 +39,7 @@ VERBS = {
     "priority": "change a study's priority at a service, -10 to 10; only admins give more than 0",
     "cancel": "end a study of a service at once, without a winner; its files stay",
     "devices": "list a service's devices, who has them, and how busy they are",
-    "usage": "list the device-hours of a service's studies",
+    "usage": "list for how many hours a service's studies have held devices",
     "user": "add, remove and change users of a service (for its admins)",
     "token": "create, list and revoke tokens for programs that use a service",
     "webhook": "let a service send messages to your address when studies end, fail, pause or improve",

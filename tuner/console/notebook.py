@@ -93,7 +93,7 @@ def progress_html(progress: Progress, answers: Sequence[str] = (), concluding: s
     said = [*_failures(progress), *answers, *(f"note: {notice}" for notice in progress.record.notices)]
     return (
         f"<p><b>{escape(progress.plan.study)}</b>: {escape(progress.totals())}<br>"
-        f"best {escape(best_so_far(progress.record))}</p>{_curve(progress.bests)}"
+        f"best {escape(best_so_far(progress.record))}</p>{_curve(progress.leads)}"
         f"{table}"
         + "".join(f"<p>{escape(line)}</p>" for line in said)
         + (f"<p>now: {escape(concluding)}</p>" if concluding else "")
@@ -118,13 +118,13 @@ def _row(progress: Progress, cells: Cells, trial: TrialRecord) -> list[Cell]:
     ]
 
 
-def _curve(bests: list[float]) -> str:
-    """The best value so far against the reports, as a drawing of steps."""
-    if len(set(bests)) < 2:
+def _curve(leads: list[float]) -> str:
+    """The leader's value against the reports, as a drawing of steps."""
+    if len(set(leads)) < 2:
         return ""
-    low, high = min(bests), max(bests)
-    step = max(1, len(bests) // WIDTH)
-    drawn = [*bests[:-1:step], bests[-1]]
+    low, high = min(leads), max(leads)
+    step = max(1, len(leads) // WIDTH)
+    drawn = [*leads[:-1:step], leads[-1]]
     places = [
         (index * WIDTH / (len(drawn) - 1), HEIGHT - HEIGHT * (value - low) / (high - low))
         for index, value in enumerate(drawn)

@@ -101,14 +101,14 @@ class LiveTable:
         return Group(*parts, *([Text(printable(self._concluding), style="dim")] if self._concluding else []))
 
     def _curve(self) -> list[RenderableType]:
-        """The best value so far against the epochs trained, if there is room and a curve."""
-        bests = self._progress.bests
-        if len(set(bests)) < 2 or self._console.size.height < CURVE_NEEDS_HEIGHT:
+        """The leader's value against the epochs trained, if there is room and a curve."""
+        leads = self._progress.leads
+        if len(set(leads)) < 2 or self._console.size.height < CURVE_NEEDS_HEIGHT:
             return []
         width = min(60, self._console.size.width - 24)
-        lines = chart(bests, width, CURVE_HEIGHT)
+        lines = chart(leads, width, CURVE_HEIGHT)
         label = printable(f"{self._progress.plan.metric}, best so far")
-        ends = {0: short(max(bests)), CURVE_HEIGHT - 1: short(min(bests))}
+        ends = {0: short(max(leads)), CURVE_HEIGHT - 1: short(min(leads))}
         drawn = [Text(f"{line.ljust(width)} {ends.get(row, '')}", style="cyan") for row, line in enumerate(lines)]
         return [Text(label, style="dim"), *drawn]
 

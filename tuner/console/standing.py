@@ -100,7 +100,7 @@ class Progress:
     def __init__(self, plan: Plan, earlier: Iterable[Event] = ()) -> None:
         self.plan = plan
         self.record = RunRecord(plan.metric, plan.mode)
-        self.bests: list[float] = []  # the best value so far, after each report
+        self.leads: list[float] = []  # the leader's value after each report, and where the end of a trial changed it
         self._range: tuple[float, float] | None = None  # of all values reported
         self._reckoning = Reckoning()
         self._begun = time.time()
@@ -123,14 +123,19 @@ class Progress:
             self._reckoning.forget()
         if event["event"] == "epoch_reported":
             self._see(event["metrics"].get(self.plan.metric))
+        if event["event"] in ("epoch_reported", "trial_ended"):
+            self._see_leader(reported=event["event"] == "epoch_reported")
         return True
 
     def _see(self, value: object) -> None:
         if isinstance(value, int | float) and finite(value):
             low, high = self._range or (value, value)
             self._range = min(low, value), max(high, value)
-            better = max if self.plan.mode == "max" else min
-            self.bests.append(better(self.bests[-1], value) if self.bests else value)
+
+    def _see_leader(self, *, reported: bool) -> None:
+        led = self.record.winning_value
+        if led is not None and (reported or led != self.leads[-1]):
+            self.leads.append(led)
 
     def incumbent(self) -> str:
         """The best trial so far, and its value."""

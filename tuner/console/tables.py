@@ -205,7 +205,7 @@ def _winner(run: Run) -> list[str]:
     """The lines of `print_winner`; none without a winner."""
     if run.best is None:
         return []
-    lines = [f"best: {best_so_far(run.record)}"]
+    lines = [f"best: {best_so_far(run.record, run.validation_images)}"]
     told = verdict(run)
     lines += [one for one in (told, trained_again(run.record)) if one]
     tests = ", ".join(f"{name} {short(value)}" for name, value in run.best_metrics.items() if name.startswith("test_"))
@@ -226,7 +226,7 @@ def print_failure(run: Run, stream: IO[str]) -> None:
     if not groups:
         print(printable(f"no trial reported {run.metric}; see {run.path}"), file=stream)
         return
-    total = plural(len(run.record.trials), "trial")
+    total = trials_and_repeats(run.record)
     first, *others = groups
     print(printable(f"no trial succeeded: {len(first.trials)} of {total} failed, {first.described}"), file=stream)
     for group in others[:SHOWN_FAILURES]:

@@ -146,9 +146,8 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
             self._fail(trial.ours, **message["failure"])
             return Decision.CONTINUE  # the worker has something left to do: to return, or to end itself
         saved = self._bridge.take_along(trial.ours, message)
-        ago = time.monotonic() - given
-        told = {"saved": saved, "saves": message["saves"], **(message.get("reading") or {})}
-        told |= {"ago": ago} if ago > 0.001 else {}
+        told = {"saved": saved, "saves": message["saves"], "ago": time.monotonic() - given}
+        told |= {"reading": message.get("reading")}
         decision = loop.report(trial.ours, message["epoch"], message["metrics"], **told)
         if message["leaving"] and message["epoch"] in saved and decision is Decision.CONTINUE:
             self._bridge.leave_node(trial.ours)

@@ -4,7 +4,6 @@ torch.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
@@ -22,6 +21,7 @@ from tuner.loop.packing import Admission, Device, Packing
 from tuner.machine import Machine, mps_runs
 from tuner.nvml import Gpu, read_gpus
 from tuner.resources import MOST_ON_A_GPU
+from tuner.space.values import canonical
 from tuner.study import Study
 from tuner.trial import MemoryEstimate
 from tuner.worker.code import extend_import_path
@@ -88,7 +88,7 @@ class MemoryEstimates:
 
     def __call__(self, config: dict[str, Any]) -> MemoryEstimate | None:
         """The estimate, None until it is ready; if it can't be known, it says why."""
-        key = json.dumps(config, sort_keys=True, default=str)
+        key = canonical(config)
         if key in self._known:
             return self._known[key]
         if key not in self._asked:

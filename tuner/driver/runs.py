@@ -12,7 +12,7 @@ from typing import Any
 from tuner.budget import check_names
 from tuner.driver.autoscaling import waiting_notice
 from tuner.driver.cluster import Connected, connected, fitting
-from tuner.driver.data_look import look, news_of, write_data
+from tuner.driver.data_look import began_before, look, news_of, write_data
 from tuner.driver.disk_need import largest_checkpoint, measured_checkpoint, room_checked, worth_a_look
 from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.gpus import gpus_checked
@@ -152,7 +152,8 @@ def resume(
         ready = going_on.study
         _check(ready, cluster=driving.address is not None)
         _download(ready, driving)
-        looking = None if going_on.conclude_only else meanwhile(partial(look, ready))
+        old = began_before(earlier.folder)
+        looking = meanwhile(partial(look, ready, before=old)) if old or not going_on.conclude_only else None
         if looking is not None:
             _tell_what_is_read(ready, driving)
         with (

@@ -11,11 +11,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from tuner.first_study.pictures import Picture, pixels_of
+
+if TYPE_CHECKING:
+    from tuner.trial.pixels import DeepScale
 
 BITS = 15  # of 128 that may differ: then at least one of the 16 bytes is the same
 PARTS = 16
@@ -42,14 +46,14 @@ class Likeness:
     whole: bool = True
 
 
-def likeness(files: Sequence[Path], pictures: Sequence[Picture | str]) -> Likeness:
-    """Find identical images and near duplicates among those that could be read."""
+def likeness(files: Sequence[Path], pictures: Sequence[Picture | str], scale: DeepScale) -> Likeness:
+    """Find identical images and near duplicates among those that could be read; `scale` is of the deep ones."""
     seen = [
         index
         for index, picture in enumerate(pictures)
         if isinstance(picture, Picture) and picture.thumbnail is not None
     ]
-    same = _same(files, pictures, seen)
+    same = _same(files, pictures, seen, scale)
     told = [index for index in seen if _contrast(pictures[index]) >= FLAT]
     pairs, whole = _near([_thumbnail(pictures[index]) for index in told])
     linked = [(told[one], told[other]) for one, other in pairs.tolist()]
@@ -75,7 +79,9 @@ def groups_of(pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
     return sorted(group for group in found.values() if len(group) > 1)
 
 
-def _same(files: Sequence[Path], pictures: Sequence[Picture | str], seen: list[int]) -> list[list[int]]:
+def _same(
+    files: Sequence[Path], pictures: Sequence[Picture | str], seen: list[int], scale: DeepScale
+) -> list[list[int]]:
     """Pairs of identical images: those with the same size and thumbnail are decoded completely and compared."""
     alike: dict[tuple[tuple[int, int], bytes], list[int]] = defaultdict(list)
     for index in seen:
@@ -87,7 +93,7 @@ def _same(files: Sequence[Path], pictures: Sequence[Picture | str], seen: list[i
         if len(group) > 1:
             by_pixels: dict[bytes, list[int]] = defaultdict(list)
             for index in group:
-                by_pixels[hashlib.blake2b(pixels_of(files[index]), digest_size=16).digest()].append(index)
+                by_pixels[hashlib.blake2b(pixels_of(files[index], scale), digest_size=16).digest()].append(index)
             found += [each for each in by_pixels.values() if len(each) > 1]
     return sorted(found)
 

@@ -112,7 +112,7 @@ def look(path: Path, tell: Callable[[int, int], None] = lambda done, total: None
     places = [
         (part, name, file) for part, classes in found.items() for name, files in classes.items() for file in files
     ]
-    seen = see([file for _, _, file in places], tell)
+    seen, scale = see([file for _, _, file in places], tell)
     left_out = {each.path: each for each in headers.left_out}
     left_out |= {
         (name := folder.relative(file)): LeftOut(name, picture)
@@ -124,7 +124,7 @@ def look(path: Path, tell: Callable[[int, int], None] = lambda done, total: None
     pictures = [picture for _, picture in read]
     counts = _counts(headers, kept)
     _check_readable(folder, found, counts)
-    alike = likeness([file for *_, file in kept], pictures)
+    alike = likeness([file for *_, file in kept], pictures, scale)
     return FirstLook(
         folder=folder,
         headers=replace(headers, counts=counts, left_out=tuple(left_out[each] for each in sorted(left_out))),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +25,6 @@ class Confirming:
         self.alone, self.ended_by = False, None
         self.refit = self.own = False
         self.refused: set[str] = set()
-        self.asked: Counter[str] = Counter()  # total number of seeds that were asked for, by first trials
 
     def apply(self, event: Event) -> None:
         """Take one valid event; kinds that don't matter here change nothing."""
@@ -61,7 +59,6 @@ class Confirming:
     def _add(self, trials: Sequence[str], seeds: int) -> None:
         """Add trials seed by seed, so that after an interruption all configurations have equally many."""
         self.waiting += [trial for _ in range(seeds) for trial in trials]
-        self.asked.update(dict.fromkeys(trials, seeds))
 
     def _on_trial_started(self, event: Event) -> None:
         if event.get("confirms"):

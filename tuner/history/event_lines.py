@@ -13,11 +13,14 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from tuner.space.values import recorded, value_of
+
 Event = dict[str, Any]
 EVENTS = "events"  # the folder of their files
 DEEPEST = 100  # nested brackets; at Python's own limit the program would end
 LATEST = 9e9  # seconds since 1970, in the year 2255: tables and calendars can still hold it
 LARGEST = 2**53  # for counts: exact as a float, too
+VALUES = ("config", "configs", "learned", "arguments")  # fields that hold values of hyperparameters
 MOST_SEEDS = 1000  # of one configuration
 _SUM = re.compile(rb',"sum":"([0-9a-f]{8})"}$')
 _HUGE = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{300}")  # may be a number too large for a float
@@ -29,14 +32,27 @@ class DamagedLineError(ValueError):
     """A line that can't be used; the message says why."""
 
 
+def in_json(event: Event) -> Event:
+    """The event as plain data for JSON, with its hyperparameters as `recorded` has them."""
+    return event | {name: recorded(event[name]) for name in VALUES if name in event}
+
+
+def with_values(event: Event) -> Event:
+    """The event that `in_json` was given."""
+    return event | {name: value_of(event[name]) for name in VALUES if name in event}
+
+
 def written(event: Event) -> bytes:
-    """The event as a line with its checksum, without the line's end."""
+    """The event, as `in_json` has it, as a line with its checksum, without the line's end."""
     body = json.dumps(event, separators=(",", ":"), allow_nan=False).encode()
     return b'%b,"sum":"%08x"}' % (body[:-1], zlib.crc32(body))
 
 
 def parsed(line: bytes) -> Event:
-    """The event of a line, with fields of the right types for its kind; raises DamagedLineError."""
+    """The event of a line, with fields of the right types for its kind; raises DamagedLineError.
+
+    Hyperparameters have the values that the trial was given.
+    """
     found = _SUM.search(line)
     if found is not None:
         line = line[: found.start()] + b"}"
@@ -49,7 +65,7 @@ def parsed(line: bytes) -> Event:
     if wrong is not None:
         raise DamagedLineError(wrong)
     checked: Event = event
-    return checked
+    return with_values(checked)
 
 
 def _decoded(line: bytes) -> Any:

@@ -55,7 +55,7 @@ import time
 from typing import IO, Any, Protocol
 
 from tuner.errors import RunFolderError
-from tuner.history.event_lines import EVENTS, Event, finite, written
+from tuner.history.event_lines import EVENTS, Event, finite, in_json, with_values, written
 from tuner.history.event_reading import EventFollower, Reading, read_all, read_events, segments
 from tuner.storage.folder import Folder, LocalFolder
 
@@ -107,8 +107,8 @@ class EventLog:
             OSError: it can't be written to.
         """
         now = self._begun + time.monotonic() - self._clock  # times stay in order even if the clock is set back
-        line = json.dumps({"event": kind, "time": now, **fields}, default=plain, allow_nan=True)
-        event: Event = json.loads(line, parse_constant=lambda _: None)  # NaN and infinities aren't JSON
+        line = json.dumps(in_json({"event": kind, "time": now, **fields}), default=plain, allow_nan=True)
+        event: Event = json.loads(line, parse_constant=lambda _: None)  # a metric's NaN isn't JSON
         if self._file is not None and os.fstat(self._file.fileno()).st_nlink == 0:
             raise RunFolderError(
                 f"the run's folder must stay while the search runs, got {self._folder.uri!r} without {self._name}; "
@@ -120,7 +120,7 @@ class EventLog:
         self._write(written(event) + b"\n")
         if self._uploads is not None and kind in ("order_obeyed", "order_refused"):
             self._uploads.hurry()
-        return event
+        return with_values(event)
 
     def flush(self) -> None:
         """Write buffered events (only object stores have any); may be called from another thread.

@@ -11,7 +11,7 @@ from tuner.history.event_lines import Event, finite, flaw, introduces, names_tri
 from tuner.history.placement import Placement
 from tuner.history.readings import Readings
 from tuner.history.spent import Spent
-from tuner.history.standings import Rank, Standings
+from tuner.history.standings import Rank, Standing, Standings
 from tuner.history.steered import Steered
 from tuner.history.trial_record import (
     EpochRecord,
@@ -29,6 +29,7 @@ __all__ = [
     "STATUSES",
     "EpochRecord",
     "RunRecord",
+    "Standing",
     "Status",
     "TrialRecord",
     "flat_config",
@@ -135,6 +136,15 @@ class RunRecord(Spent):
         told = {epoch: [c[epoch] for c in curves if epoch in c] for epoch, _ in trial.values(self.metric)}
         return [(epoch, sum(value / len(values) for value in values)) for epoch, values in told.items()]
 
+    def seed_count(self, trial: TrialRecord) -> int:
+        """How many seeds count for its configuration, see `tuner.history.repeats`; only one with the most can win."""
+        return self._standings.repeats.count(trial)
+
+    @property
+    def most_seeds(self) -> int:
+        """The largest number of seeds that count for a configuration; at least 1."""
+        return self._standings.repeats.most
+
     @property
     def seed_spread(self) -> float | None:
         """The standard deviation between seeds of one configuration; None if none was trained to its end twice."""
@@ -204,30 +214,33 @@ class RunRecord(Spent):
         ]
         return sorted(found, key=lambda report: report[0])
 
-    def reported(self) -> list[tuple[TrialRecord, float]]:
-        """The configurations that have a value, with the value, in their order; failed trials don't count.
+    def reported(self) -> list[Standing]:
+        """The configurations that have a value, in the order of their trials; failed trials don't count.
 
         Each is represented by a trial: the only one that has it, or the best one of several seeds.
         """
-        found = ((trial, self.standing_of(trial.trial)) for trial in self.trials.values() if self.represents(trial))
-        return [(trial, standing.value) for trial, standing in found if standing is not None]
+        return self._standings.reported()
 
-    def ranked(self) -> list[tuple[TrialRecord, float]]:
-        """`reported`, the best first, of equals the earlier: those trained to their end before the others."""
-        return sorted(self.reported(), key=lambda pair: self.rank(pair[0]), reverse=True)
+    def ranked(self) -> list[Standing]:
+        """Which configurations lead: `reported`, the winner first, of equals the earlier.
+
+        This order is the only answer to what is best; `tuner.history.standings` says how it comes about.
+        """
+        return self._standings.ranked()
+
+    def challengers(self) -> list[Standing]:
+        """The configurations that are better than the winner by value, but from too few seeds to win; best first."""
+        return self._standings.challengers()
 
     def rows(self) -> list[TrialRecord]:
         """A trial for each configuration: those of `ranked`, then the first ones of those without a value."""
-        ranked = [trial for trial, _ in self.ranked()]
+        ranked = [one.trial for one in self.ranked()]
         told = {trial.configuration for trial in ranked}
         return ranked + [t for t in self.trials.values() if t.suggested and t.configuration not in told]
 
     def represents(self, trial: TrialRecord) -> bool:
         """Whether it stands for its configuration: as the only trial that has it, or the best; not if it failed."""
-        members = self.same_configuration(trial)
-        if trial.status == "failed" or len(members) == 1:
-            return trial.status != "failed"
-        return trial is max((one for one in members if one.status != "failed"), key=self.rank)
+        return self._standings.represents(trial)
 
     # One method per kind of event.
 

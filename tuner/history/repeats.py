@@ -44,6 +44,7 @@ class Repeats:
         self._members: dict[str, list[TrialRecord]] = {}  # by the first one; only if there are several
         self._seeds: dict[str, Seeds | None] = {}
         self._spread: float | None = None
+        self._most = 1
         self._known = False
 
     def __bool__(self) -> bool:
@@ -75,19 +76,39 @@ class Repeats:
             self._seeds[first] = Seeds(tuple(found)) if found else None
         return self._seeds[first]
 
+    def count(self, trial: TrialRecord) -> int:
+        """How many seeds count for a trial's configuration: those with which it was trained to its end.
+
+        A first trial that early stopping ended counts if another seed was trained to its end: it was one more try.
+        """
+        seeds, first = self.seeds(trial), self.of(trial)[0]
+        return 0 if seeds is None else len(seeds.values) + (first.status == "stopped")
+
     @property
     def spread(self) -> float | None:
         """The standard deviation between seeds of one configuration; None if none was trained to its end twice."""
-        if not self._known:
-            self._spread, self._known = self._told_spread(), True
+        self._look()
         return self._spread
+
+    @property
+    def most(self) -> int:
+        """The largest number of seeds that count for a configuration; at least 1."""
+        self._look()
+        return self._most
 
     def error(self, count: int) -> float | None:
         """The standard error of a mean of this many seeds."""
         return None if self.spread is None else self.spread / math.sqrt(count)
 
-    def _told_spread(self) -> float | None:
-        known = [seeds for members in self._members.values() if (seeds := self.seeds(members[0])) is not None]
+    def _look(self) -> None:
+        if not self._known:
+            known = [seeds for members in self._members.values() if (seeds := self.seeds(members[0])) is not None]
+            self._spread = self._spread_of(known)
+            self._most = max((self.count(members[0]) for members in self._members.values()), default=1)
+            self._known = True
+
+    @staticmethod
+    def _spread_of(known: Sequence[Seeds]) -> float | None:
         freedom = sum(len(seeds.values) - 1 for seeds in known)
         if not freedom:
             return None

@@ -4,6 +4,8 @@ FORMAT counts the ways in which run folders were written:
 
     1   events without checksums
     2   each line of events ends with its checksum (`event_lines`); checkpoints lie where `checkpoints` says
+    3   configurations hold values that JSON doesn't have, see `tuner.space.values.recorded`; a run whose values JSON
+        has stays of format 2
 
 It is raised when an earlier version would misread what is written now, not for new fields or new kinds of events, which
 earlier versions skip. Every older format is read; `tests/history/format_N/` keeps a run of each. A newer one is refused
@@ -35,7 +37,7 @@ from tuner.study import Study
 RUN_FILE = "run.json"
 STUDY_FILE = "study.py"
 STUDY_JSON = "study.json"  # of a study that no file declared, if plain data can express all of it
-FORMAT = 2
+FORMAT = 3
 TIME_FORMAT = "%Y-%m-%dT%H-%M-%S"
 MODES = ("min", "max")
 STATUSES = ("running", "finished", "interrupted", "failed")
@@ -74,7 +76,7 @@ def read_info(folder: Folder) -> tuple[dict[str, Any], list[str]]:
 
 def write_info(folder: Folder, info: dict[str, Any]) -> None:
     """Replace run.json as a whole; it is of this version's format from now on."""
-    info |= {"format": FORMAT, "updated": now()}
+    info |= {"format": max(2, info.get("format", 2)), "updated": now()}
     folder.write(RUN_FILE, (json.dumps(info, indent=2, default=str) + "\n").encode())
 
 

@@ -53,7 +53,11 @@ def _are_metrics(content: Any) -> bool:
 def _is_of_own(content: Any) -> bool:
     """Whether it is a valid comparison of the winner's own network with its refit, or null."""
     told = ("test_accuracy", "gain", "error")
-    return content is None or (isinstance(content, dict) and all(finite(content.get(name)) for name in told))
+    return content is None or (
+        isinstance(content, dict)
+        and all(finite(content.get(name)) for name in told)
+        and _is_count(content.get("validation_images", 0))
+    )
 
 
 def _is_interval(content: Any) -> bool:

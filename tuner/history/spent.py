@@ -50,6 +50,11 @@ class Spent:
         since = (t.running_since for t in self.on_workers.values() if t.running_since is not None)
         return self._left_seconds + sum(max(0.0, latest - start) for start in since)
 
+    def running_seconds_of(self, trial: TrialRecord) -> float:
+        """How long one trial has run, up to the last event."""
+        now = 0.0 if trial.running_since is None else max(0.0, (self.last_time or 0.0) - trial.running_since)
+        return trial.running_seconds + now
+
     def device_hours(self, devices: float, now: float | None = None) -> float:
         """Device hours that trials used, at this number of devices each, up to the last event or a later time."""
         return devices * self.running_seconds(now) / SECONDS_PER_HOUR

@@ -5,15 +5,17 @@ makes too good. So fully trained trials rank above the others, with two exceptio
 whose values over the last half of their epochs are on average better than anything that a fully trained one reported;
 and trials that ended the search because they reached its target. If trials have too few epochs for a mean, all rank by
 their best values, trained to their end or not. Trials of one configuration with several seeds rank
-together, by the mean of their worths minus its standard error (`tuner.history.repeats`): with fewer seeds the lead has
-to be larger. The best of them whose network was saved stands for the others.
+together, by the mean of their worths (`tuner.history.repeats`). As soon as a configuration has several, only those with
+as many seeds as any other can win: they rank above all others, because the best of many single values was lucky. Those
+that have a better value from fewer seeds are `challengers`: they are told of, and raced or confirmed. The best trial of
+a configuration whose network was saved stands for the others.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tuner.history.repeats import SPREADS_BELOW, Repeats
@@ -24,6 +26,25 @@ if TYPE_CHECKING:
 
 TARGET = "target"  # the limit that ends trials because one reached it
 Rank = tuple[int, float, int, bool, float, int]  # greater is better
+CONFIRMED = 3  # the first part of the rank of a configuration that has as many seeds as any other, and several
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One configuration in the order of a run.
+
+    Attributes:
+        trial: stands for the configuration: its network would ship
+        worth: the value by which the configuration is compared, and its evidence: epochs, seeds and error
+    """
+
+    trial: TrialRecord
+    worth: Worth
+
+    @property
+    def value(self) -> float:
+        """The value by which the configuration is compared."""
+        return self.worth.value
 
 
 class Standings:
@@ -91,7 +112,7 @@ class Standings:
 
     def changed(self, trial: TrialRecord) -> None:
         """The trial's values or status may have changed."""
-        name = trial.trial
+        name, had_worth = trial.trial, trial.trial in self._worths
         if trial.status == "completed" and name in self._bests:
             self._worths[name] = of_full_length(self._values(trial), self._mode)
             if not self._averaged:
@@ -100,10 +121,11 @@ class Standings:
         elif self._worths.pop(name, None) is not None:
             self._look_for_means()
             self._raise_highest(max((self._sign * self._bests[t][1] for t in self._worths), default=-math.inf))
-        self.repeats.forget()
-        if self.repeats:  # the spread between seeds affects all
-            for leader in self._leaders:
-                leader.look_again()
+        if had_worth or name in self._worths or len(self.repeats.of(trial)) > 1:
+            self.repeats.forget()
+            if self.repeats:  # the spread between seeds, and the largest number of them, affect all
+                for leader in self._leaders:
+                    leader.look_again()
         for leader in self._leaders:
             leader.changed(trial)
 
@@ -149,13 +171,42 @@ class Standings:
         if worth is not None:
             own = self._sign * worth.value
             members, seeds = self.repeats.of(trial), self.repeats.seeds(trial)
-            if seeds is None or self.repeats.spread is None:
+            if seeds is None or self.repeats.most < 2:
                 return 1, own, number, True, own, number
             error = self.repeats.error(len(seeds.values)) or 0.0
             sure = self._sign * seeds.mean - SPREADS_BELOW * error
-            return 1, sure, -members[0].number, worth.epoch in trial.checkpoints, own, number
+            tier = CONFIRMED if self.repeats.count(trial) == self.repeats.most else 1
+            return tier, sure, -members[0].number, worth.epoch in trial.checkpoints, own, number
         value = self._sign * best[1]
         return self._tier(trial), value, number, True, value, number
+
+    def represents(self, trial: TrialRecord) -> bool:
+        """Whether it stands for its configuration: as the only trial that has it, or the best; not if it failed."""
+        members = self.repeats.of(trial)
+        if trial.status == "failed" or len(members) == 1:
+            return trial.status != "failed"
+        return trial is max((one for one in members if one.status != "failed"), key=self.rank)
+
+    def reported(self) -> list[Standing]:
+        """The configurations that have a value, in the order of their trials; failed trials don't count."""
+        found = ((trial, self.standing(trial.trial)) for trial in self._trials.values() if self.represents(trial))
+        return [Standing(trial, worth) for trial, worth in found if worth is not None]
+
+    def ranked(self) -> list[Standing]:
+        """`reported`, the best first."""
+        return sorted(self.reported(), key=lambda one: self.rank(one.trial), reverse=True)
+
+    def challengers(self) -> list[Standing]:
+        """The configurations whose value is better than the winner's, but from too few seeds to win; the best first.
+
+        None as long as no configuration has several seeds. One that was not trained to its end is none of them, unless
+        it ranks among or above those that were.
+        """
+        if self.repeats.most < 2:
+            return []
+        first, *others = self.ranked()
+        rivals = (one for one in others if 1 <= self.rank(one.trial)[0] < CONFIRMED)
+        return [one for one in rivals if self._sign * one.value > self._sign * first.value]
 
     def leader(self) -> TrialRecord | None:
         """The trial that is ahead; failed ones don't count."""

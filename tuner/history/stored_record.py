@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -22,11 +21,12 @@ from tuner.history.placement import Placement
 from tuner.history.readings import Readings
 from tuner.history.records import EpochRecord, RunRecord, TrialRecord
 from tuner.history.steered import Note, Steered
+from tuner.space.values import recorded, value_of
 
 FORMAT = 4
 _OF_RUN = ("notices", "notice_codes", "ended", "last_time", "configurations", "refits")
 _INSIDE = ("_epochs", "_later_epochs", "_epochs_again", "_left_seconds", "_study_version")
-_MADE_ANEW = ("attempts", "epochs", "checkpoints", "saved", "stays", "due")
+_MADE_ANEW = ("config", "attempts", "epochs", "checkpoints", "saved", "stays", "due")
 _PLAIN = tuple(field.name for field in fields(TrialRecord) if field.name not in _MADE_ANEW)
 
 
@@ -71,7 +71,7 @@ def _told_once(record: RunRecord) -> dict[str, Any]:
         "on_workers": list(record.on_workers),
         "standings": inner["_standings"].state(),
         "steered": {name: _as_list(value) for name, value in vars(record.steered).items()}
-        | {"notes": [asdict(note) for note in record.steered.notes]},
+        | {"notes": [asdict(note) for note in record.steered.notes], "waiting": recorded(record.steered.waiting)},
         "readings": asdict(record.readings),
         "confirming": {name: _as_list(value) for name, value in vars(record.confirming).items()},
     }
@@ -107,13 +107,14 @@ def _active(since: float | None, ended: list[list[float]]) -> ActiveTime:
 
 def _steered(told: dict[str, Any]) -> Steered:
     notes = [Note(**note) for note in told["notes"]]
-    return Steered(**told | {"notes": notes, "to_end": set(told["to_end"]), "answered": set(told["answered"])})
+    sets = {name: set(told[name]) for name in ("to_end", "answered")}
+    return Steered(**told | {"notes": notes, "waiting": value_of(told["waiting"]), **sets})
 
 
 def _confirming(told: dict[str, Any]) -> Confirming:
     found = Confirming()
     vars(found).update({name: told[name] for name in vars(found)})
-    found.refused, found.asked = set(told["refused"]), Counter(told["asked"])
+    found.refused = set(told["refused"])
     return found
 
 
@@ -127,6 +128,7 @@ def _told(trial: TrialRecord) -> list[Any]:
         names = None  # type: ignore[assignment]
     return [
         [getattr(trial, name) for name in _PLAIN],
+        recorded(trial.config),
         asdict(trial.attempts) if trial.attempts != Attempts() else None,
         [asdict(stay) for stay in trial.stays],
         sorted(trial.checkpoints),
@@ -139,8 +141,8 @@ def _told(trial: TrialRecord) -> list[Any]:
 
 
 def _trial(told: list[Any]) -> TrialRecord:
-    plain, attempts, stays, checkpoints, saved, due, names, values, epochs = told
-    trial = TrialRecord(**dict(zip(_PLAIN, plain, strict=True)))
+    plain, config, attempts, stays, checkpoints, saved, due, names, values, epochs = told
+    trial = TrialRecord(**dict(zip(_PLAIN, plain, strict=True)), config=value_of(config))
     if attempts is not None:
         trial.attempts = Attempts(**attempts | {"failed": [Attempt(**each) for each in attempts["failed"]]})
     trial.stays = [Placement(**each) for each in stays]

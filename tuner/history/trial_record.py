@@ -9,6 +9,7 @@ from typing import Any, Literal
 from tuner.history.attempts import Attempts
 from tuner.history.event_lines import finite
 from tuner.history.placement import Placement
+from tuner.space.values import recorded
 
 Status = Literal["running", "paused", "completed", "stopped", "interrupted", "failed"]
 
@@ -60,6 +61,12 @@ class TrialRecord:
     running_since: float | None = None
     paused: bool = False  # still true of an interrupted trial that was paused when its driver ended
     due: EpochRecord | None = None  # a report whose decision, to pause or stop, was not carried out yet
+
+    @property
+    def config_in_json(self) -> dict[str, Any]:
+        """Its configuration as JSON holds it, see `tuner.space.values.recorded`."""
+        found: dict[str, Any] = recorded(self.config)
+        return found
 
     @property
     def suggested(self) -> bool:
@@ -132,10 +139,10 @@ def saved_share(trials: Iterable[TrialRecord], longest: int) -> float:
 
 
 def flat_config(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under dotted names: {"a": {"b": 1}} as {"a.b": 1}."""
+    """Nested settings under dotted names: {"a": {"b": 1}} as {"a.b": 1}. Dicts that aren't of names are values."""
     flat: dict[str, Any] = {}
     for name, value in config.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value and all(isinstance(key, str) and "." not in key for key in value):
             flat |= flat_config(value, f"{prefix}{name}.")
         else:
             flat[prefix + name] = value

@@ -44,7 +44,7 @@ def copies(run: Run) -> list[Copy]:
     config = in_utf8(best.config)
     found = [
         Copy("Python", pprint.pformat(config, sort_dicts=False, width=100)),
-        Copy("JSON", json.dumps(config, indent=2, ensure_ascii=False)),
+        Copy("JSON", json.dumps(in_utf8(best.config_in_json), indent=2, ensure_ascii=False)),
     ]
     searched = {name: value for name, value in flat_config(config).items() if name in run.space.dimensions}
     if searched:
@@ -68,24 +68,24 @@ class History:
 
 
 def history(run: Run) -> History | None:
-    """The value of each configuration and the best so far; None for fewer than two values."""
-    found = sorted(run.record.reported(), key=lambda pair: pair[0].configuration)
-    told = [(value, in_full(run, trial)) for trial, value in found]
-    if len(told) < 2:
+    """The value of each configuration and the best of those before it; None for fewer than two values."""
+    found = sorted(run.record.reported(), key=lambda one: one.trial.configuration)
+    if len(found) < 2:
         return None
-    values = [value for value, _ in told]
+    full = [in_full(run, one.trial) for one in found]
+    values = [one.value for one in found]
     logarithmic = is_wide(values, run.mode)
     drawn = [math.log10(value) for value in values] if logarithmic else values
-    better = max if run.mode == "max" else min
-    so_far = list(accumulate(drawn, better))
+    leaders = accumulate(range(len(found)), lambda *pair: max(pair, key=lambda k: run.record.rank(found[k].trial)))
+    so_far = [drawn[index] for index in leaders]
     scale = _Scale(len(drawn), *_edges(drawn, run.mode, logarithmic=logarithmic))
     changes = [index for index in range(1, len(so_far)) if so_far[index] != so_far[index - 1]]
     above, below = (short(10**edge if logarithmic else edge) for edge in (scale.high, scale.low))
     return History(
-        _picture(run.metric, scale, drawn, [full for _, full in told], so_far, changes),
+        _picture(run.metric, scale, drawn, full, so_far, changes),
         above,
         below,
-        not all(full for _, full in told),
+        not all(full),
         sum(not scale.low <= value <= scale.high for value in drawn),
     )
 

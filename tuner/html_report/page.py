@@ -25,6 +25,7 @@ from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.seeds import repeated, verdict
 from tuner.results.text import (
     REPORT,
+    accuracy_of,
     best_so_far,
     ending,
     epochs_spent,
@@ -67,7 +68,8 @@ def write_report(run: Run) -> str:
 
 def report_html(run: Run) -> str:
     """The page: HTML that needs no other file and no network."""
-    best, failed = run.best, findings.failures(run)
+    best, failed, images = run.best, findings.failures(run), run.validation_images
+    worth = run.record.standing_of(best.trial) if best else None
     enough = len(run.record.reported()) >= FEWEST_TRIALS
     names, shown = searched(run), run.record.rows()[:MOST_TRIALS]
     metrics = metric_names(run)
@@ -76,7 +78,7 @@ def report_html(run: Run) -> str:
         "run.html",
         run=run,
         best=best,
-        worth=best and run.record.standing_of(best.trial),
+        worth=worth,
         repeated=repeated(run),
         repeats=repeats_of(run.record),
         trained_again=trained_again(run.record),
@@ -88,7 +90,8 @@ def report_html(run: Run) -> str:
         test=test_metrics(run),
         epoch_metrics=epoch_metrics(run),
         winner_settings=in_utf8(flat_config(best.config)) if best else {},
-        incumbent=best_so_far(run.record),
+        incumbent=best_so_far(run.record, images),
+        accuracy=accuracy_of(run.record, best, worth, images) if best and worth else None,
         ending=ending(run),
         trained=trained,
         spent_on=epochs_spent(run.record),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from tuner.inspection.embedding import Embedded
 from tuner.inspection.scoring import Mistake, Score
 from tuner.results.found import load_run
 from tuner.results.run import BEST, Run
-from tuner.space.values import recorded
+from tuner.space.values import recorded, value_of
 from tuner.train.checkpoint import MODEL, read_model
 from tuner.train.data import Split
 from tuner.train.data.images import read_image, resize
@@ -27,7 +28,9 @@ from tuner.train.data.splits import HeldSplit
 from tuner.train.evaluation import Evaluator, Metrics
 from tuner.train.models import empty_model, load_state, read_state
 from tuner.trial import ImageClassifier
+from tuner.trial.earlier_pixels import scale_together, told_of
 from tuner.trial.models import looks_published
+from tuner.trial.pixels import DeepScale
 from tuner.trial.splitting import REFIT, Folds, Joined
 
 TOP = 5
@@ -71,16 +74,29 @@ class LoadedModel:
         """
         self.check_takes_files()
         paths = [Path(image) for image in ([images] if isinstance(images, str | Path) else images)]
+        scale, notice = self.scale_of(paths)
+        if notice is not None:
+            warnings.warn(notice, stacklevel=2)
         batches = [paths[start : start + FILES_PER_BATCH] for start in range(0, len(paths), FILES_PER_BATCH)]
-        return [prediction for batch in batches for prediction in self._predict_batch(batch)]
+        return [prediction for batch in batches for prediction in self._predict_batch(batch, scale)]
 
     def evaluate(self, split: Split) -> Metrics:
         """Loss, accuracy, top-5 accuracy and macro F1 on a split of images of the size that the model takes."""
         return Evaluator(self.device).metrics(self.module, split, self.card.inputs.normalisation)
 
-    def _predict_batch(self, paths: Sequence[Path]) -> list[Prediction]:
-        sized = [resize(read_image(path, self.card.inputs.channels)[None], self.card.inputs.framing) for path in paths]
-        shares = self.probabilities(torch.cat(sized)).tolist()
+    def scale_of(self, paths: Sequence[Path]) -> tuple[DeepScale, str | None]:
+        """The scale of deep images; for an old winner that of these files together, with a notice if it matters."""
+        if self.card.inputs.scale is not None:
+            return self.card.inputs.scale, None
+        scale = scale_together(paths)
+        return scale, told_of(paths, scale, "train again for answers that are as exact as in training")
+
+    def read(self, path: Path, scale: DeepScale) -> Tensor:
+        """An image file as the model takes it, [1, C, size, size] uint8; raises DataError if it can't be read."""
+        return resize(read_image(path, self.card.inputs.channels, scale)[None], self.card.inputs.framing)
+
+    def _predict_batch(self, paths: Sequence[Path], scale: DeepScale) -> list[Prediction]:
+        shares = self.probabilities(torch.cat([self.read(path, scale) for path in paths])).tolist()
         return [self.prediction(path, values) for path, values in zip(paths, shares, strict=True)]
 
     def check_takes_files(self) -> None:
@@ -253,7 +269,7 @@ def _module(best: Path, card: ModelCard, trial: ImageClassifier, restore: Restor
     largest = max((size for tensor in state.values() for size in tensor.shape), default=0)
     if max(card.inputs.channels, len(card.classes)) > largest:  # otherwise a damaged number would request all memory
         raise ValueError(f"{MODEL} isn't of {card.inputs.channels} channels and {len(card.classes)} classes")
-    config = trial.hyperparameters(restore(plain))
+    config = trial.hyperparameters(restore(value_of(plain)))
     module = empty_model(trial, channels=card.inputs.channels, classes=len(card.classes), config=config)
     load_state(module, state, source=str(best / MODEL), name=card.model)
     return module

@@ -15,12 +15,14 @@ from tuner.inspection.scoring import Inputs
 from tuner.train.checkpoint import MODEL
 from tuner.train.data import Normalisation
 from tuner.trial.framing import Interpolation
+from tuner.trial.pixels import DeepScale
 from tuner.trial.splitting import MOST_FOLDS, REFIT
 
 CARD = "model.json"
 FILES = "files"  # key of the sha256 of all other files by name; older runs lack it
 TRAIN = "train"
 LARGEST_NUMBER = 1e30
+MOST_BITS = 32
 LARGEST_IMAGE = 2**14  # edge in pixels; a damaged number would request all memory
 
 
@@ -76,6 +78,7 @@ class ModelCard:
                 Normalisation(**statistics),
                 _resize(inputs),
                 _interpolation(inputs),
+                _scale(inputs.get("scale")),
             ),
             networks=_count("networks", card.get("networks", 1), MOST_FOLDS),
             trained_on=_one_of("trained_on", card.get("trained_on", TRAIN), (TRAIN, REFIT)),
@@ -176,6 +179,16 @@ def _interpolation(inputs: Mapping[str, Any]) -> Interpolation:
     if value not in get_args(Interpolation):
         raise ValueError(f"interpolation={reprlib.repr(value)}")
     return cast(Interpolation, value)
+
+
+def _scale(scale: Mapping[str, Any] | None) -> DeepScale | None:
+    if scale is None:
+        return None
+    bits, white = scale["bits"], scale["white"]
+    return DeepScale(
+        None if bits is None else _count("bits", bits, MOST_BITS),
+        None if white is None else _numbers("white", [white], 1, positive=True)[0],
+    )
 
 
 def _numbers(name: str, values: object, count: int, *, positive: bool) -> tuple[float, ...]:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tuner.results.text import wilson
 from tuner.train.evaluation import Metrics, metrics_of
 from tuner.trial.metrics import ChosenMetric
 
 LEVEL = 0.95
-Z = 1.96
 SAMPLES = 500
 FEWEST_SAMPLES = 100
 IMAGES_DRAWN = 500_000  # in all samples together, so that large test splits get fewer
@@ -35,14 +35,6 @@ class Interval:
     low: float
     high: float
     method: str
-
-
-def wilson(right: int, total: int, z: float = Z) -> tuple[float, float]:
-    """The 95 % interval of a share, after Wilson (1927); total > 0."""
-    share = right / total
-    middle = share + z**2 / (2 * total)
-    half = z * math.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
-    return max(0.0, (middle - half) / (1 + z**2 / total)), min(1.0, (middle + half) / (1 + z**2 / total))
 
 
 def intervals(

@@ -35,14 +35,15 @@ def beside_own(
 
     Returns:
         "test_loss", "test_accuracy" and so on of the winner's own network; "gain", by how much the share of right
-        answers is higher with the refitted one; "error", the standard error of that over the test images, paired.
+        answers is higher with the refitted one; "error", the standard error of that over the test images, paired;
+        "validation_images", on how many the winner was validated.
     """
     answers, splits = _answers(trial, config, own, split_seed, device)
     again, _ = _answers(trial.refitted(), config, refitted, split_seed, device)
     labels = splits.test.labels
     gain, error = paired_gain(answers.argmax(1) == labels, again.argmax(1) == labels)
     told = metrics_of(answers, labels, trial.chosen_metrics, splits.classes).by_name("test")
-    return {**told, "gain": gain, "error": error}
+    return {**told, "gain": gain, "error": error, "validation_images": len(splits.validation)}
 
 
 def paired_gain(before: Tensor, after: Tensor) -> tuple[float, float]:

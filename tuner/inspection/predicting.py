@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from torch import Tensor
 
 from tuner.errors import DataError
 from tuner.inspection.best import LoadedModel, Prediction
-from tuner.train.data.images import read_image, resize
 from tuner.trial.image_folder import IMAGE_SUFFIXES
+from tuner.trial.pixels import DeepScale
 
 AT_ONCE = 64
 LIST = "@"  # before the name of a file with a path in each line
@@ -43,10 +43,18 @@ def image_files(given: Iterable[str]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def answers(model: LoadedModel, paths: Sequence[Path], *, embed: bool = False) -> Iterator[Answer]:
-    """An answer for each file, in order, as it is computed; raises DataError if the model can't take image files."""
+def answers(
+    model: LoadedModel, paths: Sequence[Path], *, embed: bool = False, tell: Callable[[str], None] = lambda notice: None
+) -> Iterator[Answer]:
+    """An answer for each file, in order, as it is computed; raises DataError if the model can't take image files.
+
+    `tell` gets a notice if an old winner was trained on other pixels than these files have now.
+    """
+    scale, notice = model.scale_of(paths)
+    if notice is not None:
+        tell(notice)
     for start in range(0, len(paths), AT_ONCE):
-        yield from _batch(model, paths[start : start + AT_ONCE], embed=embed)
+        yield from _batch(model, paths[start : start + AT_ONCE], scale, embed=embed)
 
 
 def _meant(one: str) -> list[Path]:
@@ -81,14 +89,13 @@ def _listed(file: Path) -> list[Path]:
     return [Path(line.strip()) for line in lines if line.strip()]
 
 
-def _batch(model: LoadedModel, paths: Sequence[Path], *, embed: bool) -> Iterator[Answer]:
+def _batch(model: LoadedModel, paths: Sequence[Path], scale: DeepScale, *, embed: bool) -> Iterator[Answer]:
     model.check_takes_files()
-    inputs = model.card.inputs
     read: list[Tensor] = []
     unread: dict[Path, str] = {}
     for path in paths:
         try:
-            read.append(resize(read_image(path, inputs.channels)[None], inputs.framing))
+            read.append(model.read(path, scale))
         except DataError as error:
             unread[path] = str(error)
     rows = iter(_told(model, torch.cat(read), embed=embed) if read else [])

@@ -22,6 +22,7 @@ from tuner.train.evaluation import Evaluator, Metrics, metrics_of
 from tuner.train.models import empty_model, load_state, networks_of
 from tuner.trial import ImageClassifier
 from tuner.trial.framing import Framing, Interpolation
+from tuner.trial.pixels import DeepScale
 
 SHOWN = 16
 
@@ -38,6 +39,7 @@ class Inputs:
         normalisation: of the weights, or of the training images
         resize: length of the shorter side before the centre is cut out; None: the whole square is resized
         interpolation: how
+        scale: of deep images in files; None if an earlier version trained it, which guessed it for each file
     """
 
     channels: int
@@ -45,6 +47,7 @@ class Inputs:
     normalisation: Normalisation
     resize: int | None = None
     interpolation: Interpolation = "bilinear"
+    scale: DeepScale | None = None
 
     @property
     def framing(self) -> Framing:
@@ -170,7 +173,10 @@ def trial_splits(trial: ImageClassifier, config: dict[str, Any], *, split_seed: 
 
 def _inputs(splits: Splits) -> Inputs:
     framing = splits.framing or Framing(splits.image_size)
-    return Inputs(splits.channels, splits.image_size, splits.normalisation, framing.resize, framing.interpolation)
+    return Inputs(
+        *(splits.channels, splits.image_size, splits.normalisation),
+        *(framing.resize, framing.interpolation, splits.scale),
+    )
 
 
 def trained_module(trial: ImageClassifier, config: dict[str, Any], splits: Splits, checkpoint: Path) -> nn.Module:

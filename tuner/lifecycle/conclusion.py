@@ -15,7 +15,7 @@ from tuner.errors import TunerError, describe_error
 from tuner.history.records import RunRecord
 from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption
 from tuner.lifecycle.report_loading import begin_loading
-from tuner.lifecycle.writing_best import NEW, ScoringInterrupted, is_written
+from tuner.lifecycle.writing_best import NEW, NoNetworkError, ScoringInterrupted, holds_network, is_written
 from tuner.loop.room import disk_too_full
 from tuner.loop.search_loop import SearchLoop
 from tuner.quoting import command
@@ -115,13 +115,20 @@ class Conclusion:
                 return self._disk_full()
             lines = str(error).strip().splitlines() or [type(error).__name__]
             self.info["unscored"] = lines[-1]
+            scored = "" if isinstance(error, NoNetworkError) else "the winner could not be scored on the test split: "
+            kept = "" if isinstance(error, NoNetworkError) or is_written(folder, record) else self._earlier_kept()
             self._notice(
-                f"the winner could not be scored on the test split: {lines[-1]}; "
-                "its configuration and metrics are in the tables, and start_from in a new study trains it again"
+                f"{scored}{lines[-1]}{kept}; its configuration and metrics are in the tables, and start_from in a new "
+                "study trains it again"
             )
-            if not is_written(folder, record):
-                self._step(f"{BEST}/", lambda: folder.delete(BEST))  # it is another winner's
         return outcome
+
+    def _earlier_kept(self) -> str:
+        """A part of a sentence about another winner's `best/`, which is deleted if it has no network."""
+        if holds_network(self.loop.folder):
+            return "; best/ keeps the network of an earlier winner"
+        self._step(f"{BEST}/", lambda: self.loop.folder.delete(BEST))
+        return ""
 
     def _disk_full(self) -> Outcome:
         """End the conclusion: `resume` does the rest once there is room."""

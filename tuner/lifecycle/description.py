@@ -18,6 +18,7 @@ from tuner.notify import redacted
 from tuner.resources import Resources
 from tuner.results.run import FORMAT, now
 from tuner.space import space_record
+from tuner.space.values import recorded
 from tuner.study import Study
 
 _PACKAGES = ("tuner", "ray", "torch", "torchvision", "hyperopt", "numpy", "pandas")
@@ -26,7 +27,7 @@ _PACKAGES = ("tuner", "ray", "torch", "torchvision", "hyperopt", "numpy", "panda
 def describe_run(study: Study, options: dict[str, Any], resources: Resources, address: str | None) -> dict[str, Any]:
     """The content of run.json when the search starts."""
     return {
-        "format": FORMAT,
+        "format": 2 if study.search_space.in_json else FORMAT,
         "study": study.name,
         "metric": study.metric,
         "mode": study.mode,
@@ -36,7 +37,7 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "scheduler": repr(study.scheduler),
         "asked": False,  # whether a user's program asks for trials
         "rungs": study.scheduler.rungs(study.budget.max_epochs),
-        "start_from": study.starting_points,
+        "start_from": recorded(study.starting_points),
         "defaults": trainer_defaults(study),  # by dotted name
         "warm_start": repr(study.warm_start),
         "resources": {  # of each trial
@@ -52,7 +53,7 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "data_fingerprint": study.declared_trial.fingerprint(),
         "weights_fingerprint": study.declared_trial.weights_fingerprint(),
         "function_sources": function_sources(study),
-        "options": options,
+        "options": options | {name: recorded(options[name]) for name in ("fixed",) if name in options},
         "working_directory": str(Path.cwd()),  # for relative paths in the study and options
         "sessions": 1,
         "started": now(),

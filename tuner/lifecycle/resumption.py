@@ -62,7 +62,7 @@ class Resumption:
         info = self.earlier.info
         return {
             **info,
-            "format": FORMAT,
+            "format": 2 if self.study.search_space.in_json else FORMAT,
             "options": dict(self.options),
             "sessions": info["sessions"] + 1,
             "function_sources": function_sources(self.study, self.text.version, info["function_sources"]),

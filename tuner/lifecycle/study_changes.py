@@ -14,6 +14,7 @@ from tuner.errors import RunFolderError, StudyError
 from tuner.history.events import Event
 from tuner.results.run import STUDY_FILE, STUDY_JSON
 from tuner.space import space_record
+from tuner.space.values import canonical
 from tuner.storage.folder import Folder
 from tuner.study import Study
 from tuner.study_json import study_from_json, study_to_json
@@ -39,7 +40,7 @@ def check_comparable(study: Study, info: dict[str, Any], where: str) -> None:
     if not isinstance(before, dict) or not before:
         return
     now = comparable(study)
-    for name in (name for name in {**before, **now} if before.get(name) != now.get(name)):
+    for name in (name for name in {**before, **now} if canonical(before.get(name)) != canonical(now.get(name))):
         was, got = (f" {before.get(name)!r}", f" {now.get(name)!r}")
         if name == "space":
             was, got = "", f" ({_differences(before.get(name), now[name])})"
@@ -79,7 +80,7 @@ def _newer(study: Study, info: dict[str, Any]) -> str:
 def _differences(before: Any, now: dict[str, Any]) -> str:
     """Which hyperparameters differ between two spaces, as `space_record` writes them."""
     before = before if isinstance(before, dict) else {}
-    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    changed = [name for name in {**before, **now} if canonical(before.get(name)) != canonical(now.get(name))]
     told = [f"{name} {_entry(now.get(name))}, was {_entry(before.get(name))}" for name in changed[:MOST_NAMED]]
     return "; ".join(told) + (f"; and {len(changed) - MOST_NAMED} more" if len(changed) > MOST_NAMED else "")
 

@@ -1,7 +1,7 @@
 """The winner, after the search: its checkpoint in `best/`.
 
 `best/` is written under another name and then renamed, so that the earlier winner stays until the new one is complete,
-and a conclusion that was cut off can be repeated.
+and a conclusion that was cut off can be repeated. A network in it is only ever replaced by another network.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from tuner.temporary import OwnedFolder
 NEW = "best.new"
 
 
+class NoNetworkError(TunerError):
+    """The winner has no checkpoint, so `best/` keeps the network of an earlier winner."""
+
+
 class ScoringInterrupted(TunerError):  # noqa: N818 -- what happened, not what is wrong
     """The winner's scoring was interrupted by the user; the run can be concluded later."""
 
@@ -36,7 +40,8 @@ def write_as_saved(folder: Folder, record: RunRecord) -> None:
 def winner_due(folder: Folder, record: RunRecord) -> tuple[TrialRecord, dict[str, Any]] | None:
     """The winner for `best/`, with its trial, epoch and metrics; None if nothing is left to write.
 
-    If it was trained again on training and validation images together, "refit" names the trial that replaces it.
+    If it was trained again on training and validation images together, "refit" names the trial that replaces it. Raises
+    NoNetworkError if its checkpoint is gone, and `best/` has the network of another trial.
     """
     best = record.best_trial()
     if best is None:
@@ -47,8 +52,15 @@ def winner_due(folder: Folder, record: RunRecord) -> tuple[TrialRecord, dict[str
     refit = shipped_refit(record)
     if refit is not None:
         details["refit"] = {"trial": refit.trial, "epoch": refit.refit_epochs, "trained_on": TRAINED_ON}
-    if not has_network(record, details) and is_written(folder, record):
-        return None  # its checkpoint was deleted: best/ has more than could be written now
+    if not has_network(record, details):
+        if is_written(folder, record):
+            return None  # its checkpoint was deleted: best/ has more than could be written now
+        if holds_network(folder):
+            trial, epoch = network_of(details)
+            raise NoNetworkError(
+                f"trial {best.trial} won, but the checkpoint of epoch {epoch} of trial {trial} was not kept; "
+                "best/ keeps the network of an earlier winner"
+            )
     return best, details
 
 
@@ -68,9 +80,15 @@ def copy_as_saved(folder: Folder, record: RunRecord, best: TrialRecord, details:
     """Write `best/` without scoring anything."""
     if has_network(record, details):
         _copy(folder, *network_of(details))
-    folder.write(f"{NEW}/config.json", _json(best.config))
+    folder.write(f"{NEW}/config.json", _json(best.config_in_json))
     folder.write(f"{NEW}/metrics.json", _json(details))
     replace_best(folder)
+
+
+def holds_network(folder: Folder) -> bool:
+    """Whether `best/` has a network, and not only what is known of a winner."""
+    best = folder.child(BEST)
+    return bool(best.folders() or set(best.files()) - {"config.json", "metrics.json"})
 
 
 def is_written(folder: Folder, record: RunRecord) -> bool:

@@ -35,13 +35,13 @@ class Confirmation:
 
     Attributes:
         trials: the first trials of the configurations, the best first
-        seeds: the number of further seeds for each
+        seeds: the number of further seeds of each, after which all have equally many
         longest: epochs of the longest trial
         not_ended: ids of trials that rank higher than the last of them, and go on
     """
 
     trials: tuple[TrialRecord, ...]
-    seeds: int
+    seeds: tuple[int, ...]
     longest: int
     not_ended: tuple[str, ...] = ()
 
@@ -50,21 +50,35 @@ class Confirmation:
         """The trials' ids."""
         return [trial.trial for trial in self.trials]
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Fields of the event that asks for the trials; those that need more seeds are named more often, and first."""
+        if len(set(self.seeds)) == 1:
+            return {"trials": self.names, "seeds": self.seeds[0]}
+        rounds = range(max(self.seeds), 0, -1)
+        return {
+            "trials": [t for left in rounds for t, n in zip(self.names, self.seeds, strict=True) if n >= left],
+            "seeds": 1,
+        }
+
     def request(self, ended_by: str | None, *, ended: bool) -> dict[str, Any]:
-        """Fields of the event that asks for it; if the search has `ended`, nothing else is trained."""
-        return {"trials": self.names, "seeds": self.seeds} | ({"alone": True, "ended_by": ended_by} if ended else {})
+        """`fields`, with what they need if the search has `ended`, so that nothing else is trained."""
+        return self.fields | ({"alone": True, "ended_by": ended_by} if ended else {})
 
     @property
     def epochs(self) -> int:
         """The epochs of all these trials together."""
-        return self.seeds * sum(full_length(trial.config, self.longest) for trial in self.trials)
+        lengths = (full_length(trial.config, self.longest) for trial in self.trials)
+        return sum(seeds * length for seeds, length in zip(self.seeds, lengths, strict=True))
 
     def cost(self, seconds_per_epoch: float | None = None, workers: int = 1) -> str:
         """What will be trained, in a sentence, with the time at this many seconds per epoch."""
-        count, more = len(self.trials), len(self.trials) * self.seeds
+        count, more, most = len(self.trials), sum(self.seeds), max(self.seeds)
         which = f"the best {count} configurations" if count > 1 else "the best configuration"
         each = " each" if count > 1 else ""
-        seeds = f"{self.seeds} other seeds" if self.seeds > 1 else "another seed"
+        seeds = f"{most} other seeds" if most > 1 else "another seed"
+        if min(self.seeds) < most:
+            seeds, each = f"up to {most} other seeds", ", until they have equally many"
         time = "" if seconds_per_epoch is None else f", about {_rough(seconds_per_epoch * self.epochs / workers)}"
         trials = "1 trial" if more == 1 else f"{more} trials"
         return f"trains {which} under {seeds}{each}: {trials} and {self.epochs} epochs{time}{self._passed_over()}"
@@ -81,10 +95,13 @@ class Confirmation:
 def confirmation(record: RunRecord, longest: int, top: int | None, seeds: int | None) -> Confirmation:
     """The best configurations of those that have ended; raises RunFolderError if there are too few, or none.
 
-    `top` and `seeds` are TOP and SEEDS if they are None; a smaller run confirms fewer.
+    `top` and `seeds` are TOP and SEEDS if they are None; a smaller run confirms fewer. Those that are better than the
+    winner by too few seeds come first. All get equally many seeds: at least as many as any configuration has, since
+    only then they can win, and as many more as `seeds` for those with the fewest.
     """
     _check_counts(top, seeds)
-    ranked = [trial for trial, _ in record.ranked()]
+    challengers = [one.trial for one in record.challengers()]
+    ranked = challengers + [one.trial for one in record.ranked() if one.trial not in challengers]
     ended = [trial for trial in ranked if not _goes_on(record, trial)]
     if not ended:
         raise RunFolderError(
@@ -100,7 +117,9 @@ def confirmation(record: RunRecord, longest: int, top: int | None, seeds: int | 
     higher = ranked[: ranked.index(chosen[-1])]
     not_ended = tuple(trial.trial for trial in higher if _goes_on(record, trial))
     first = tuple(record.same_configuration(trial)[0] for trial in chosen)
-    return Confirmation(first, seeds or SEEDS, longest, not_ended)
+    have = [max(1, record.seed_count(trial)) for trial in first]
+    wanted = max(record.most_seeds, min(have) + (seeds or SEEDS))
+    return Confirmation(first, tuple(wanted - count for count in have), longest, not_ended)
 
 
 def seconds_per_epoch(record: RunRecord) -> float | None:

@@ -85,7 +85,7 @@ def _ahead(record: RunRecord, *, races: bool = False) -> list[TrialRecord]:
         completed = [trial for trial in record.same_configuration(first) if trial.status == "completed"]
         found.append(max(completed, key=record.rank, default=None))
     if races:
-        found += [trial for trial, _ in record.ranked() if trial.status == "completed"][:RACED]
+        found += [one.trial for one in record.ranked() if one.trial.status == "completed"][:RACED]
     return list({trial.trial: trial for trial in found if trial is not None}.values())
 
 

@@ -17,7 +17,6 @@ from tuner.loop.racing import next_to_repeat
 from tuner.loop.stopping import Stopping
 from tuner.search import Proposals
 from tuner.search.proposals import RANDOM_DRAWS
-from tuner.space.values import recorded
 from tuner.study import Study
 
 MOST_REFUSED = 100  # configurations in a row that fit on no device: the others aren't expected to fit either
@@ -54,7 +53,7 @@ class Start:
     @property
     def introduction(self) -> dict[str, Any]:
         """Fields of its first event."""
-        return {"config": recorded(self.config), "seed": self.seed}
+        return {"config": self.config, "seed": self.seed}
 
 
 @dataclass(frozen=True)
@@ -225,9 +224,7 @@ class Queue:
     def _refuse(self, entry: Entry, refusal: Refusal) -> None:
         """The configuration doesn't become a trial; after too many in a row the search stops looking."""
         about = {name: entry.fields[name] for name in ("order", "repeats") if name in entry.fields}
-        self._emit(
-            "configuration_refused", config=recorded(entry.start.config), least_bytes=refusal.least_bytes, **about
-        )
+        self._emit("configuration_refused", config=entry.start.config, least_bytes=refusal.least_bytes, **about)
         self.pass_over(entry.start.config)
         if self.refused == 1:
             self._notice(str(refusal), code="refused")

@@ -1,7 +1,8 @@
 """Which configuration is trained under another seed next, where a study races those that lead (`Study.repeats`).
 
-A configuration that leads gets a second seed before it counts as the best. After that it and its rivals get more, those
-with the fewest first, as long as a rival is less than two standard errors of the difference behind. This is a race:
+A configuration that leads gets a second seed, and as many as any other, before it counts as the best. After that it and
+its rivals get more, those with the fewest first, as long as a rival is less than two standard errors of the difference
+behind. This is a race:
 configurations that are clearly behind drop out (Maron and Moore, 1994), by a t statistic as in Birattari et al. (2002),
 with one spread between seeds for all. One seed is trained at a time, so that each choice knows the result before.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from tuner.history.records import RunRecord, TrialRecord
+from tuner.history.records import RunRecord, Standing, TrialRecord
 
 CLEAR = 2.0  # standard errors of the difference that make a configuration clearly worse
 
@@ -22,19 +23,19 @@ def next_to_repeat(record: RunRecord, most: int) -> TrialRecord | None:
     """
     if most < 2 or any(_in_the_race(trial) for trial in record.trials.values()):
         return None
-    standing = [trial for trial, _ in record.ranked() if record.seeds_of(trial)]
-    if not standing:
+    sign, needed = 1.0 if record.mode == "max" else -1.0, max(2, record.most_seeds)
+    standing = [one for one in record.ranked() if record.seeds_of(one.trial)]
+    may_win = [one for one in standing if record.seed_count(one.trial) >= needed or _may_repeat(record, one, most)]
+    leader = max(may_win, key=lambda one: sign * one.value, default=None)
+    if leader is None:
         return None
-    means = {trial.trial: _mean(record, trial) for trial in standing}
-    sign = 1.0 if record.mode == "max" else -1.0
-    leader = max(standing, key=lambda trial: sign * means[trial.trial])
-    if len(record.seeds_of(leader)) < 2:
-        return _first(record, leader) if _may_repeat(record, leader, most) else None
-    rivals = [t for t in standing if t is not leader and _is_close(record, means, leader, t)]
-    open_to = [trial for trial in [leader, *rivals] if _may_repeat(record, trial, most)] if rivals else []
+    if record.seed_count(leader.trial) < needed:
+        return _first(record, leader)
+    rivals = [one for one in standing if one is not leader and _is_close(record, leader, one)]
+    open_to = [one for one in [leader, *rivals] if _may_repeat(record, one, most)] if rivals else []
     if not open_to:
         return None
-    return _first(record, min(open_to, key=lambda t: (_tries(record, t), -sign * means[t.trial], t.number)))
+    return _first(record, min(open_to, key=lambda one: (_tries(record, one), -sign * one.value, one.trial.number)))
 
 
 def _in_the_race(trial: TrialRecord) -> bool:
@@ -42,26 +43,21 @@ def _in_the_race(trial: TrialRecord) -> bool:
     return trial.repeats is not None and trial.live
 
 
-def _may_repeat(record: RunRecord, trial: TrialRecord, most: int) -> bool:
-    first = trial.repeats or trial.trial
-    return _tries(record, trial) < most and first not in record.confirming.refused
+def _may_repeat(record: RunRecord, one: Standing, most: int) -> bool:
+    first = one.trial.repeats or one.trial.trial
+    return _tries(record, one) < most and first not in record.confirming.refused
 
 
-def _tries(record: RunRecord, trial: TrialRecord) -> int:
+def _tries(record: RunRecord, one: Standing) -> int:
     """How many trials have had its configuration, including those that failed or were cut off."""
-    return len(record.same_configuration(trial))
+    return len(record.same_configuration(one.trial))
 
 
-def _first(record: RunRecord, trial: TrialRecord) -> TrialRecord:
-    return record.same_configuration(trial)[0]
+def _first(record: RunRecord, one: Standing) -> TrialRecord:
+    return record.same_configuration(one.trial)[0]
 
 
-def _mean(record: RunRecord, trial: TrialRecord) -> float:
-    standing = record.standing_of(trial.trial)
-    return standing.value if standing else math.nan
-
-
-def _is_close(record: RunRecord, means: dict[str, float], leader: TrialRecord, other: TrialRecord) -> bool:
+def _is_close(record: RunRecord, leader: Standing, other: Standing) -> bool:
     spread = record.seed_spread or 0.0
-    error = spread * math.sqrt(1 / len(record.seeds_of(leader)) + 1 / len(record.seeds_of(other)))
-    return abs(means[leader.trial] - means[other.trial]) < CLEAR * error
+    error = spread * math.sqrt(1 / len(record.seeds_of(leader.trial)) + 1 / len(record.seeds_of(other.trial)))
+    return abs(leader.value - other.value) < CLEAR * error

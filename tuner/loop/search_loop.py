@@ -92,7 +92,7 @@ class SearchLoop:
             self._take_in(event)
         self._log = EventLog(folder)
         self._keeper = Keeper(self.record, CheckpointStore(folder), emit=self._emit, races=study.repeats > 1)
-        more = {"max_epochs": study.budget.max_epochs} | ({"learned": starts} if starts and not history else {})
+        more = {"max_epochs": study.budget.max_epochs} | ({"learned": list(starts)} if starts and not history else {})
         self._emit("study_resumed" if history else "study_started", trials=study.trials, **more, **(opening or {}))
         for message, code in said_of(learned) if learned and not history else ():
             self.notice(message, code=code)
@@ -211,19 +211,29 @@ class SearchLoop:
             self._emit(kind, trial=trial, **where)
 
     def report(
-        self, trial: str, epoch: int, metrics: Metrics, *, saved: Sequence[int] = (), saves: bool = True, **more: Any
+        self,
+        trial: str,
+        epoch: int,
+        metrics: Metrics,
+        *,
+        saved: Sequence[int] = (),
+        saves: bool = True,
+        ago: float = 0,
+        reading: Mapping[str, Sequence[str]] | None = None,
     ) -> Decision:
         """Take one epoch's metrics; what the trial should do now.
 
         `saved` are epochs whose checkpoints have come to the run folder since its last report; `saves` says whether the
-        trial means to write any; `more` are fields of the event, such as `ago`.
+        trial means to write any; `ago` are seconds since the epoch ended; `reading` is which names of its configuration
+        the trial has `read`, and which `absent` ones it asked for, where there is news of that.
         """
         if trial not in self._running:
             return Decision.STOP
         record = self.record.trials[trial]
         self._times.report(trial)
         decision, ending = self._judge.judge(record, epoch, metrics, saved=epoch in saved, saves=saves)
-        more |= {} if ending is None else {"ending": ending}
+        more: dict[str, Any] = dict(reading or {}) | ({} if ending is None else {"ending": ending})
+        more |= {"ago": ago} if ago > 0.001 else {}
         self._emit("epoch_reported", trial=trial, epoch=epoch, metrics=metrics, decision=decision.value, **more)
         for each in saved:
             self._take_checkpoint(trial, each)
@@ -372,7 +382,8 @@ class SearchLoop:
         self._emit("trial_ended", trial=trial, **ending)
         self._running.discard(trial)
         self._times.end(trial)
-        if (record := self.record.trials[trial]).suggested:
+        record = self.record.trials[trial]
+        if record.suggested:
             self._proposals.end(record.configuration, ending["status"])
             self._stopping.end(trial)
         self._keeper.prune(trial)

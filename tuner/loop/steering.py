@@ -233,7 +233,7 @@ class Steering:
         except RunFolderError as error:
             raise StudyError(str(error)) from error
         pace = seconds_per_epoch(record)
-        return f"the search {found.cost(pace, self._loop.concurrency)}", {"trials": found.names, "seeds": found.seeds}
+        return f"the search {found.cost(pace, self._loop.concurrency)}", found.fields
 
     def _check_room(self, study: Study) -> None:
         """Raise StudyError if the trial would never start."""

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import one_line
-from tuner.history.events import Event, finite
+from tuner.history.events import Event
 from tuner.history.records import RunRecord
 from tuner.notify.targets import Target, Undelivered
 from tuner.quoting import command
-from tuner.results.text import best_report, best_so_far, ending, trials_and_repeats
+from tuner.results.text import best_so_far, ending, trials_and_repeats
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -44,7 +44,7 @@ class Notifier:
         """
         self._targets, self._run, self._study, self._record = targets, run, study, record
         self.notice: Callable[[str], None] | None = None
-        self._best = record.best_value
+        self._best = record.winning_value
         self._between = between_seconds
         self._changed = threading.Condition()
         self._waiting: Message | None = None
@@ -56,17 +56,17 @@ class Notifier:
         self._thread.start()
 
     def on_event(self, event: Event) -> None:
-        """Take one event; a new best value is sent soon."""
+        """Take one event; that the leader has a better value than before is sent soon."""
         self._record.apply(event)
         self._tell_problem()
-        if event["event"] != "epoch_reported" or not finite(event["metrics"].get(self._record.metric)):
+        if event["event"] not in ("epoch_reported", "trial_ended"):
             return
-        best, leader = self._record.best_value, self._record.best_reporter
-        changed, self._best = best != self._best, best
-        if leader is None or event["trial"] != leader.trial or not changed:
-            return  # or the better trial has failed, or runs again
-        if self._record.best_report_of(leader.trial) == (event["epoch"], best):
-            self._put(self._message("new_best", f"new best {best_report(self._record)}", value=best))
+        before, leader, now = self._best, self._record.best_trial(), self._record.winning_value
+        self._best = now
+        if leader is None or now is None or event["trial"] != leader.trial:
+            return  # or the trial that led has failed, or runs again
+        if before is None or (now > before if self._record.mode == "max" else now < before):
+            self._put(self._message("new_best", f"new best {best_so_far(self._record)}", value=now))
 
     def end(self, run: Run) -> str | None:
         """Send how the search ended, instead of a best value that still waits.
@@ -75,7 +75,8 @@ class Notifier:
         """
         kind, text = _outcome(run)
         best = run.best
-        fields = {"value": run.record.winning_value, "trial": best and best.trial, "config": best and best.config}
+        fields: dict[str, Any] = {"value": run.record.winning_value, "trial": best and best.trial}
+        fields |= {"config": best and best.config_in_json}
         with self._changed:
             self._last = self._message(kind, text, **fields, status=run.status, trials=run.record.counts())
             self._waiting, self._closed = None, True

@@ -14,6 +14,7 @@ from typing import Any
 
 from tuner.errors import RunFolderError, StudyError
 from tuner.orders.order import LARGEST_BYTES, Malformed, Order, identity, parsed, sender
+from tuner.space.values import recorded
 from tuner.storage.durable import make
 from tuner.storage.folder import Folder, LocalFolder
 
@@ -32,7 +33,7 @@ def put(folder: Folder, verb: str, arguments: Mapping[str, Any], by: str | None 
     now = time.time()
     name = f"{int(now * 1000):013d}-{uuid.uuid4().hex[:8]}"
     order = Order(name, verb, arguments, by or sender(), now, f"{name}.json")
-    told = {"id": name, "verb": verb, "arguments": dict(arguments), "by": order.by, "time": now}
+    told = {"id": name, "verb": verb, "arguments": recorded(dict(arguments)), "by": order.by, "time": now}
     try:
         folder.create(f"{INBOX}/{order.file}", (json.dumps(told, indent=2) + "\n").encode())
         if isinstance(folder, LocalFolder):

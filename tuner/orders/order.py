@@ -19,6 +19,7 @@ from typing import Any
 from tuner.budget import LIMITS, Quantity
 from tuner.errors import StudyError, did_you_mean, shown
 from tuner.history.event_lines import DEEPEST, LARGEST, LATEST, MOST_SEEDS, finite, nested_deeper
+from tuner.space.values import is_recordable, unrecordable, value_of
 
 LARGEST_BYTES = 65_536
 LONGEST_NOTE = 10_000  # characters
@@ -131,7 +132,9 @@ def _text(name: str, value: object) -> str:
 def _config(name: str, value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not value:
         raise StudyError(f"{name} needs values of hyperparameters, got {shown(value)}; write lr=0.001")
-    return dict(value)
+    if not is_recordable(dict(value)):
+        raise StudyError(unrecordable(name, value))
+    return {key: value_of(one) for key, one in value.items()}
 
 
 def _limit(quantity: Quantity) -> Callable[[str, object], float]:

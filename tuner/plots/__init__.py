@@ -35,7 +35,7 @@ class Plots:
         return tuple(name for name in vars(cls) if not name.startswith("_") and name != "names")
 
     def history(self, against: Against = "trials") -> go.Figure:
-        """Each trial's best value and the best so far, against "trials", "epochs" or "time"."""
+        """Each trial's value and the leader's so far, against "trials", "epochs" or "time"."""
         return self._shown(progress.optimisation_history(self._run, against), self._no_value)
 
     def curves(self) -> go.Figure:

@@ -82,13 +82,14 @@ class Tried:
 def tried(run: Run) -> Tried:
     """The trials of a run that reported a value."""
     reported = run.record.reported()
-    flats = [_searched(run, trial) for trial, _ in reported]
+    trials = [one.trial for one in reported]
+    flats = [_searched(run, trial) for trial in trials]
     names = [name for name in run.space.dimensions if any(name in flat for flat in flats)]
     return Tried(
-        trials=[trial for trial, _ in reported],
-        values=np.array([value for _, value in reported], dtype=float),
-        epochs=[trial.epoch for trial, _ in reported],
-        full=[in_full(run, trial) for trial, _ in reported],
+        trials=trials,
+        values=np.array([one.value for one in reported], dtype=float),
+        epochs=[trial.epoch for trial in trials],
+        full=[in_full(run, trial) for trial in trials],
         settings={name: [flat.get(name, ABSENT) for flat in flats] for name in names},
         domains=dict(run.space.dimensions),
     )

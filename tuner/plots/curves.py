@@ -40,7 +40,7 @@ def learning_curves(run: Run) -> Plot | None:
     if not curves:
         return None
     many = len(curves) > MOST_CURVES
-    best = [trial.trial for trial, _ in run.record.ranked()]
+    best = [one.trial.trial for one in run.record.ranked()]
     shown = best[:ON_TOP] if many else [*best, *(trial for trial in curves if trial not in best)]
     figure = new_figure(_title(run, many=many), x="epoch", y=label(run.metric))
     others = quantiles_of(list(curves.values())) if many else None
@@ -86,7 +86,7 @@ def winner_curves(run: Run) -> Plot | None:
 
 
 def _title(run: Run, *, many: bool) -> str:
-    trials = run.record.trials.values()
+    trials = [trial for trial in run.record.trials.values() if trial.suggested]
     stopped = sum(trial.status == "stopped" for trial in trials)
     drawn = f"the best {ON_TOP} over the quantiles of all that trained so far" if many else "the best is bold"
     which = f"{stopped} of {plural(len(trials), 'trial')}" if stopped else "No trial"

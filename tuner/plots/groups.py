@@ -18,7 +18,7 @@ BAND = 0.2  # opacity of a colour
 
 
 def means(comparison: Comparison, against: Against = "epochs") -> Plot:
-    """The mean of the best values so far, a line for each group of runs: against epochs trained, or minutes."""
+    """The mean of the leaders' values so far, a line for each group of runs: against epochs trained, or minutes."""
     from tuner.results.courses import over_minutes
 
     table = comparison.over_time if against == "epochs" else over_minutes(comparison)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,6 +12,7 @@ from tuner.history.records import TrialRecord, saved_epochs, saved_share
 from tuner.plots.base import BEST, COLOURS, GREY, OUTLINE, SYMBOLS, Plot, escaped, ids, label, new_figure
 from tuner.plots.marks import CROWDED, HOVER, by_status, in_full
 from tuner.plots.value_axes import draw_values
+from tuner.results.courses import Lead, leads, value_at
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,21 +20,27 @@ if TYPE_CHECKING:
     from tuner.results.run import Run
 
 Against = Literal["trials", "epochs", "time"]
+ON_AXIS: dict[Against, Callable[[Lead], float]] = {
+    "trials": lambda lead: lead.trials,
+    "epochs": lambda lead: lead.epochs,
+    "time": lambda lead: lead.minutes,
+}
 AXES = {"trials": "trials started", "epochs": "epochs trained in all", "time": "minutes of the search"}
 OFF_THE_WORKER = ("trial_paused", "trial_lost", "trial_retried", "trial_ended")
 
 
 def optimisation_history(run: Run, against: Against = "trials") -> Plot | None:
-    """Each trial's best value, and the best of all so far: against trials, epochs trained, or wall-clock time.
+    """Each trial's value, and the leader's so far: against trials, epochs trained, or wall-clock time.
 
-    None while no trial has reported a value.
+    A trial stands where the epoch was reported whose network stands for it. None while no trial has reported a value.
     """
-    table = _bests(run, against)
+    axis, course = ON_AXIS[against], leads(run)
+    table = _values(run, against, course)
     if table.empty:
         return None
-    reached = f"{run.metric} {table['best so far'].iloc[-1]:.4g}"
-    reached = reached if table["best so far"].notna().any() else f"{run.metric}, but in trials that failed"
-    figure = new_figure(f"The best epoch of all reached {escaped(reached)}", x=AXES[against], y=label(run.metric))
+    won = run.record.winning_value
+    reached = f"{run.metric}, but in trials that failed" if won is None else f"{run.metric} {won:.4g}"
+    figure = new_figure(f"The winner reached {escaped(reached)}", x=AXES[against], y=label(run.metric))
     for group in by_status(table, run.longest_trial):
         figure.add_scatter(
             x=group.rows[against],
@@ -44,8 +52,8 @@ def optimisation_history(run: Run, against: Against = "trials") -> Plot | None:
             hovertemplate=f"{HOVER}: %{{y:.5g}}<extra></extra>",
         )
     figure.add_scatter(
-        x=table[against],
-        y=table["best so far"],
+        x=[axis(lead) for lead in course],
+        y=[lead.value for lead in course],
         name="best so far",
         mode="lines",
         line={"color": BEST, "shape": "hv", "width": 2.5},
@@ -55,13 +63,13 @@ def optimisation_history(run: Run, against: Against = "trials") -> Plot | None:
 
 
 def distribution(run: Run) -> Plot | None:
-    """The share of trials whose best value is at most this high: the empirical distribution of outcomes.
+    """The share of trials whose value is at most this high: the empirical distribution of outcomes.
 
     If trials were stopped early, those trained in full have their own line. None without a value.
     """
     import pandas as pd
 
-    found = [(trial, run.record.best_report_of(trial.trial)) for trial in run.record.trials.values()]
+    found = [(trial, run.record.best_of(trial.trial)) for trial in run.record.trials.values()]
     reported = [(best[1], in_full(run, trial)) for trial, best in found if best is not None]
     if not reported:
         return None
@@ -191,29 +199,20 @@ def costs(run: Run) -> Plot | None:
 # Inside
 
 
-def _bests(run: Run, against: Against) -> pd.DataFrame:
-    """A row per trial that reported: where on the axis its best value was reported, the value, the best so far."""
+def _values(run: Run, against: Against, course: Sequence[Lead]) -> pd.DataFrame:
+    """A row per trial that reported: where on the axis its value was reached, the value, the leader's then."""
     import pandas as pd
 
-    better = max if run.mode == "max" else min
-    bests = {trial: run.record.best_report_of(trial) for trial in run.record.trials}
-    so_far: list[float] = []
     rows = []
-    for count, (time, trial, epoch, value) in enumerate(run.record.reports(), start=1):
-        if value is not None and trial.status != "failed":
-            so_far = [better(*so_far, value)] if so_far else [value]
-        found = bests[trial.trial]
+    for count, (time, trial, epoch, _) in enumerate(run.record.reports(), start=1):
+        found = run.record.best_of(trial.trial)
         if found is not None and found[0] == epoch:
             place = {"trials": trial.number + 1, "epochs": count, "time": run.record.active.at(time) / 60}[against]
-            best = so_far[0] if so_far else None
-            rows.append((place, trial.trial, trial.status, trial.epoch, in_full(run, trial), found[1], best))
-    columns = [against, "trial", "status", "trained", "in full", "value", "best so far"]
-    table = pd.DataFrame(rows, columns=columns)
-    table = table.sort_values(against, ignore_index=True).astype({"value": "float64", "best so far": "float64"})
-    if against == "trials":  # the order of their numbers isn't chronological
-        eligible = table["value"].where(table["status"] != "failed")
-        table["best so far"] = eligible.cummax().ffill() if run.mode == "max" else eligible.cummin().ffill()
-    return table
+            rows.append((place, trial.trial, trial.status, trial.epoch, in_full(run, trial), found[1]))
+    columns = [against, "trial", "status", "trained", "in full", "value"]
+    table = pd.DataFrame(rows, columns=columns).sort_values(against, ignore_index=True).astype({"value": "float64"})
+    led = [value_at(course, place, ON_AXIS[against]) for place in table[against]]
+    return table.assign(**{"best so far": pd.Series(led, dtype="float64")})
 
 
 def _numbers(trial: TrialRecord, metric: str) -> list[float]:

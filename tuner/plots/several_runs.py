@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tuner.plots.base import CATEGORIES, Plot, escaped, label, new_figure
-from tuner.plots.progress import AXES, Against, optimisation_history
+from tuner.plots.progress import AXES, ON_AXIS, Against
 from tuner.plots.value_axes import draw_values
+from tuner.results.courses import leads
 
 if TYPE_CHECKING:
     from tuner.results.comparison import Comparison
@@ -15,7 +16,7 @@ DASHES = ("solid", "dash", "dot", "dashdot")  # so that runs don't differ only i
 
 
 def best_values(comparison: Comparison, against: Against = "epochs") -> Plot:
-    """The best value so far of every run on the same axes."""
+    """The value of every run's best so far, on the same axes."""
     import pandas as pd
 
     title = comparison.conclusion if against == "epochs" else f"the best so far against {AXES[against]}"
@@ -23,13 +24,11 @@ def best_values(comparison: Comparison, against: Against = "epochs") -> Plot:
     figure = new_figure(escaped(title[0].upper() + title[1:]), x=AXES[against], y=label(metric))
     tables = [pd.DataFrame(columns=[against, "best so far", "run"])]
     for index, (name, run) in enumerate(zip(comparison.names, comparison.runs, strict=True)):
-        history = optimisation_history(run, against)
-        if history is None:
-            continue
+        course = leads(run)
+        steps = {against: [ON_AXIS[against](lead) for lead in course], "best so far": [lead.value for lead in course]}
         line = {"shape": "hv", "color": CATEGORIES[index % len(CATEGORIES)], "dash": DASHES[index % len(DASHES)]}
-        figure.add_scatter(
-            x=history.table[against], y=history.table["best so far"], name=escaped(name), mode="lines", line=line
-        )
-        tables.append(history.table.assign(run=name))
+        if course:
+            figure.add_scatter(x=steps[against], y=steps["best so far"], name=escaped(name), mode="lines", line=line)
+            tables.append(pd.DataFrame(steps).assign(run=name))
     table = pd.concat(tables[1:] or tables, ignore_index=True)
     return Plot(f"comparison against {against}", draw_values(figure, table["best so far"], mode), table)

@@ -252,5 +252,5 @@ def _write(output: Path, folder: Path, trial: TrialRecord, replayed: Replayed) -
     if store.has(trial.trial, last):
         shutil.copytree(store.fetch(trial.trial, last, folder), output / CHECKPOINT)
     rows = [{"epoch": epoch.epoch, **epoch.metrics} for epoch in replayed.epochs]
-    content = {"run": replayed.run, "trial": trial.trial, "config": trial.config, "epochs": rows}
+    content = {"run": replayed.run, "trial": trial.trial, "config": trial.config_in_json, "epochs": rows}
     (output / METRICS).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Compares several runs: their best values, their values at equal cost, and how certain it is that one is better."""
+"""Compares several runs: their winners' values, those at equal cost, and how certain it is that one is better."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tuner.errors import RunFolderError
 from tuner.foreign_text import in_utf8
+from tuner.results.courses import course
 from tuner.results.groups import Difference, Group, difference, grouped, seeds_told_again, standard_error
 from tuner.results.run import Run
 from tuner.results.text import plural, with_error
@@ -50,7 +51,7 @@ class Comparison:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row per run: its settings, its cost, its best value, and its best value after `epochs` epochs.
+        """A row per run: its settings, its cost, its winner's value, and what it would have been after `epochs` epochs.
 
         If winners have several seeds, also the mean over them with its standard error, and their number. If epochs were
         trained again after interruptions, also how many: `epochs` counts each once.
@@ -64,11 +65,11 @@ class Comparison:
                     "run": name,
                     "search": in_utf8(run.info["search"]),
                     "scheduler": in_utf8(run.info["scheduler"]),
-                    "trials": len(run.record.trials),
+                    "trials": run.record.configurations,
                     "epochs": run.record.epochs(),
                     **({"epochs trained again": run.record.epochs_again()} if again else {}),
                     "minutes": round(run.record.wall_seconds / 60, 2),
-                    run.metric: run.record.best_value,
+                    run.metric: run.record.winning_value,
                     self.equal_cost: self._after(run),
                     **self._over_seeds(run),
                     **{key: value for key, value in run.best_metrics.items() if key.startswith("test_")},
@@ -152,7 +153,7 @@ class Comparison:
         return f"after {plural(self.epochs, 'epoch')} {self._compared(ranked)}" + (f"; {again}" if again else "")
 
     def plot(self, against: Against = "epochs") -> Plot:
-        """Every run's best value so far on the same axes; for groups the mean and its error, except against trials."""
+        """The leaders' values so far on the same axes; for groups the mean and its error, except against trials."""
         from tuner.plots.groups import means
         from tuner.plots.several_runs import best_values
 
@@ -200,20 +201,8 @@ class Comparison:
         return {f"{run.metric} of the winner's seeds": f"{with_error(standing)} ({standing.seeds})"}
 
     def _after(self, run: Run) -> float | None:
-        """The best value that a run had when all its trials together had trained `self.epochs` epochs."""
+        """The value of the winner that a run would have had after `self.epochs` epochs of all its trials together."""
         return course(run, self.epochs)[-1]
-
-
-def course(run: Run, epochs: int) -> list[float | None]:
-    """A run's best value after each epoch of all its trials, up to this many epochs; None before the first value."""
-    better = max if run.mode == "max" else min
-    found: list[float | None] = []
-    best: float | None = None
-    for _, trial, _, value in run.record.reports()[:epochs]:
-        if value is not None and trial.status != "failed":
-            best = value if best is None else better(best, value)
-        found.append(best)
-    return found + [best] * (epochs - len(found))
 
 
 def compare(runs: Sequence[Run]) -> Comparison:

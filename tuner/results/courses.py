@@ -1,10 +1,21 @@
-"""The best value so far of groups of runs against time: the mean over seeds, and its error."""
+"""Who led a search at each moment, and with which value: the course that histories and comparisons show.
+
+At each moment the leader is the trial that would have won if the search had ended then, and its value is the one by
+which it would have been ranked (`tuner.history.standings`). So a course ends with the winner's value. It gets worse
+where the leader's first good epochs were luck, and where a trial that was trained in full takes the lead from a
+shortened one.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import mean
 from typing import TYPE_CHECKING
 
+from tuner.history.event_lines import flaw
+from tuner.history.records import RunRecord
 from tuner.results.groups import standard_error
 
 if TYPE_CHECKING:
@@ -16,6 +27,64 @@ if TYPE_CHECKING:
 
 PLACES = 120  # points of a course
 SECONDS_PER_MINUTE = 60
+
+
+@dataclass(frozen=True)
+class Lead:
+    """The leader's value after a report or the end of a trial.
+
+    Attributes:
+        trials: how many trials had been started
+        epochs: how many epochs all trials together had been trained, each counted once
+        minutes: of the search, without the pauses in which no driver worked on it
+        value: the leader's
+    """
+
+    trials: int
+    epochs: int
+    minutes: float
+    value: float
+
+
+def leads(run: Run) -> list[Lead]:
+    """The course of a run in the order of time: each change of the leader's value, and the last report.
+
+    Trials that failed later don't lead. The end of a trial, which may change its value, counts at the report before it.
+    """
+    then = RunRecord(run.metric, run.mode)
+    epochs: set[tuple[str, int]] = set()
+    found: list[Lead] = []
+    minutes = 0.0
+    for event in run.readable_events:
+        if flaw(event) is not None:
+            continue
+        trial = run.record.trials.get(str(event.get("trial")))
+        reported = event["event"] == "epoch_reported" and trial is not None
+        if reported:
+            epochs.add((event["trial"], event["epoch"]))
+            minutes = run.record.active.at(event["time"]) / SECONDS_PER_MINUTE
+        if not (reported and trial is not None and trial.status == "failed"):
+            then.apply(event)
+        if reported or event["event"] == "trial_ended":
+            value = then.winning_value
+            if value is not None and (not found or value != found[-1].value):
+                found.append(Lead(len(then.trials), len(epochs), minutes, value))
+    return [*found, *(Lead(len(then.trials), len(epochs), minutes, lead.value) for lead in found[-1:])]
+
+
+def value_at(course: Sequence[Lead], place: float, axis: Callable[[Lead], float]) -> float | None:
+    """The leader's value at a place on an axis; None before the first value."""
+    count = bisect_right(course, place + 1e-9, key=axis)
+    return course[count - 1].value if count else None
+
+
+def course(run: Run, epochs: int) -> list[float | None]:
+    """The leader's value after each epoch of all trials, up to this many epochs; None before the first value."""
+    found: list[float | None] = [None] * epochs
+    for lead in leads(run):
+        if lead.epochs <= epochs:
+            found[lead.epochs - 1 :] = [lead.value] * (epochs - lead.epochs + 1)
+    return found
 
 
 def over_minutes(comparison: Comparison) -> pd.DataFrame:
@@ -34,32 +103,17 @@ def over_minutes(comparison: Comparison) -> pd.DataFrame:
 
 def _rows(group: Group) -> list[tuple[float, float, float | None, int]]:
     """The rows of one group; none if no run of it has a value."""
-    courses = [course for run in group.runs if (course := _course(run))]
+    courses = [(run.record.wall_seconds / SECONDS_PER_MINUTE, found) for run in group.runs if (found := leads(run))]
     if not courses:
         return []
     rows = []
-    for place in _places(max(course[0][0] for course in courses), max(course[-1][0] for course in courses)):
-        values = [_at(course, place) for course in courses]
+    first = max(found[0].minutes for _, found in courses)
+    last = max(max(end, found[-1].minutes) for end, found in courses)
+    for place in _places(first, last):
+        values = [v for _, found in courses if (v := value_at(found, place, lambda lead: lead.minutes)) is not None]
         rows.append((place, mean(values), standard_error(values), len(values)))
     return rows
 
 
-def _course(run: Run) -> list[tuple[float, float]]:
-    """Minutes of the search and the best value so far, at every report from the first value on, and at the end."""
-    better = max if run.mode == "max" else min
-    found: list[tuple[float, float]] = []
-    for time, trial, _, value in run.record.reports():
-        if value is not None and trial.status != "failed":
-            best = better(found[-1][1], value) if found else value
-            found.append((run.record.active.at(time) / SECONDS_PER_MINUTE, best))
-    end = run.record.wall_seconds / SECONDS_PER_MINUTE
-    return found + [(max(end, at), best) for at, best in found[-1:]]
-
-
 def _places(first: float, last: float) -> list[float]:
     return [first + (last - first) * k / (PLACES - 1) for k in range(PLACES)] if first < last else [first]
-
-
-def _at(course: list[tuple[float, float]], minutes: float) -> float:
-    """A run's best value at that time; times begin when all runs of the group have a value."""
-    return next(value for time, value in reversed(course) if time <= minutes + 1e-9)

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tuner.history.failures import failure_groups
-from tuner.history.records import TrialRecord
+from tuner.history.records import Standing, TrialRecord
 from tuner.orders.going_on import going_on_by
 from tuner.quoting import command
-from tuner.results.full_length import full_outcomes
 from tuner.results.importance import FEWEST_TRIALS
-from tuner.results.text import plural, settings, short
+from tuner.results.text import plural, settings, short, trials_and_repeats
 from tuner.search import good_region
 
 if TYPE_CHECKING:
@@ -76,26 +75,24 @@ class Advice:
 
 def certainty(run: Run) -> Certainty | None:
     """The winner's certainty; None without a second trial, or if the metric isn't a share of images."""
-    images, best = run.images.get("validation"), run.best
+    images, best = run.validation_images, run.best
     ranked = run.record.ranked()
     if run.metric not in SHARES or not images or best is None or len(ranked) < 2:
         return None
-    (winner, value), (runner_up, second), *_ = ranked
-    worth = run.record.standing_of(winner.trial)
-    if worth is None:
-        return None
+    winner, second, *_ = ranked
+    worth, value = winner.worth, winner.value
     error, sign = share_error(value, images), 1.0 if run.mode == "max" else -1.0
 
     def error_beside(other: float) -> float:
         return math.hypot(error, share_error(other, images))
 
-    equals = [trial.trial for trial, other in ranked[1:] if abs(value - other) < CLEAR * error_beside(other)]
-    lead, lead_error = sign * (value - second), error_beside(second)
-    return Certainty(images, value, worth.first, worth.last, error, runner_up, lead, lead_error, tuple(equals))
+    equals = tuple(one.trial.trial for one in ranked[1:] if abs(value - one.value) < CLEAR * error_beside(one.value))
+    lead, lead_error = sign * (value - second.value), error_beside(second.value)
+    return Certainty(images, value, worth.first, worth.last, error, second.trial, lead, lead_error, equals)
 
 
-def runner_up(run: Run) -> tuple[TrialRecord, float] | None:
-    """The second best trial and its value."""
+def runner_up(run: Run) -> Standing | None:
+    """The second best configuration."""
     ranked = run.record.ranked()
     return ranked[1] if len(ranked) > 1 else None
 
@@ -118,8 +115,8 @@ def failures(run: Run) -> list[Failure]:
 def advice(run: Run) -> list[Advice]:
     """Advice for the next run, the most promising first.
 
-    Advice about hyperparameters uses values at full length, see `tuner.results.full_length`: early stopping makes a
-    trial's values low, independent of its hyperparameters.
+    What mattered is told from values at full length, see `tuner.results.full_length`: early stopping makes a trial's
+    values low, independent of its hyperparameters. What is best is the winner, as everywhere.
     """
     found = [*_going_on(run), *_borders(run), *_longer(run), *_noise(run), *_unimportant(run), *_failing(run)]
     if len(run.outcomes()[1]) >= FEWEST_TRIALS and run.info.get("study_file"):
@@ -140,14 +137,14 @@ def _going_on(run: Run) -> list[Advice]:
     trials = run.record.configurations
     if run.status == "interrupted":
         return [Advice("The search was interrupted; to continue it:", _resumed(run))]
-    best, epochs = run.best, run.record.epochs()
+    best, epochs = run.best, run.record.search_epochs()
     if best is None or run.status != "finished" or run.end_reason not in ("trials", None) or not epochs:
         return []
-    leader = run.record.best_reporter
-    found = leader and run.record.best_report_of(leader.trial)
-    reached = leader.epochs[found[0]].time if leader and found else 0.0
+    first = run.record.same_configuration(best)[0]  # further seeds of it came later
+    found = run.record.best_of(first.trial)
+    reached = first.epochs[found[0]].time if found else 0.0
     before = sum(e.time <= reached for t in run.record.trials.values() for e in t.epochs.values())
-    if before < LATE * epochs or not found or not _better_than_earlier(run, leader, found[1], reached):
+    if before < LATE * epochs or not _is_ahead_of_earlier(run, first, reached):
         return []
     more = max(10, trials // 2)
     return [
@@ -161,20 +158,17 @@ def _going_on(run: Run) -> list[Advice]:
     ]
 
 
-def _better_than_earlier(run: Run, leader: TrialRecord | None, value: float, reached: float) -> bool:
-    """Whether later trials are better than the earlier ones by more than values vary between epochs.
+def _is_ahead_of_earlier(run: Run, first: TrialRecord, reached: float) -> bool:
+    """Whether the winner is better than the best configuration before it by more than values vary between epochs.
 
-    The earlier ones had reached their best before the last part of the search: that a single trial improves from its
-    first to its last epoch doesn't count.
+    `first` is the first trial of its configuration. Those before it have lower numbers, and had their own value before
+    the winner's was `reached`: that a single trial improves from its first to its last epoch doesn't count.
     """
-    trials = [trial for trial in run.record.trials.values() if leader is None or trial.number < leader.number]
-    reports = [(trial, run.record.best_report_of(trial.trial)) for trial in trials if trial.status != "failed"]
-    earlier = [best[1] for trial, best in reports if best is not None and trial.epochs[best[0]].time < reached]
-    worth = leader and run.record.worth_of(leader.trial)
-    error = CLEAR * ((worth.error if worth else None) or 0.0)
-    if run.mode == "max":
-        return bool(earlier) and value > max(earlier) + error
-    return bool(earlier) and value < min(earlier) - error
+    winner, *others = run.record.ranked()
+    before = (one for one in others if one.trial.number < first.number)
+    earlier = next((one for one in before if one.trial.epochs[one.worth.epoch].time < reached), None)
+    sign = 1.0 if run.mode == "max" else -1.0
+    return earlier is not None and sign * (winner.value - earlier.value) > CLEAR * (winner.worth.error or 0.0)
 
 
 def _resumed(run: Run, trials: int | None = None) -> str:
@@ -188,11 +182,12 @@ def _borders(run: Run) -> list[Advice]:
     limits = run.info.get("limits")
     if limits is None:  # an older run, which may be at a border that can't be passed
         return []
-    found = full_outcomes(run)
-    if len(found.values) < FEWEST_TRIALS:
+    configs, values = run.outcomes()
+    if len(values) < FEWEST_TRIALS:
         return []
     space, sign = run.space, 1 if run.mode == "max" else -1
-    region = good_region(space, found.configs, [sign * value for value in found.values], limits=limits, kept=run.dead)
+    told = [space.project(config) for config in configs]
+    region = good_region(space, told, [sign * value for value in values], limits=limits, kept=run.dead)
     best = space.flatten(region.best)
     return [
         Advice(f"The best value of {name}, {short(best[name])}, lies at the border of "
@@ -243,7 +238,7 @@ def _failing(run: Run) -> list[Advice]:
     total = len(run.record.trials)
     return [
         Advice(
-            f"{len(one.trials)} of {total} trials failed ({one.described}); see the first"
+            f"{len(one.trials)} of {trials_and_repeats(run.record)} failed ({one.described}); see the first"
             f"{' with its traceback' if one.first.traceback else ''}:",
             command("show", run.path, "--trial", one.first.trial),
         )

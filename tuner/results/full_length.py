@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tuner.history.records import RunRecord, TrialRecord, full_length
+from tuner.history.records import RunRecord, Standing, TrialRecord, full_length
 from tuner.one_thread import on_one_thread
 from tuner.results.importance import Importance, importance
 from tuner.space import Config, Space
@@ -53,13 +53,13 @@ def full_importance(run: Run) -> tuple[Importance, ...]:
 
 
 def outcomes_at_full_length(record: RunRecord, space: Space, longest: int, rungs: Sequence[int] = ()) -> Outcomes:
-    """The best value of each trial; for one that early stopping cut short the best that it would have reached.
+    """The value of each trial, as it ranks; for one that early stopping cut short the best that it would have reached.
 
     Values after 3, 9 and 27 epochs can't be mixed: when a trial was stopped affects such a value more than its
     hyperparameters do. What a short trial would have reached is the mean of a Gaussian process on (configuration,
     epoch), the one of `MultiFidelityGP`, given the best value so far of every trial after each of the `rungs` and its
-    last epoch (Swersky et al. 2013). It is never worse than what the trial has reached, and never better than the best
-    of the run. Of more than 2,000 trials an even selection is used.
+    last epoch (Swersky et al. 2013). It is never worse than what the trial has reached, and never better than the
+    winner. Of more than 2,000 trials an even selection is used.
     """
     told = _told_by(record)
     if not told.trials:
@@ -70,7 +70,7 @@ def outcomes_at_full_length(record: RunRecord, space: Space, longest: int, rungs
     if short.any() and space.dimensions:
         drawn = _Model(space, told, _levels(rungs, longest)).expected(np.flatnonzero(short))
         draws = np.tile(values, (len(drawn), 1))
-        draws[:, short] = np.clip(drawn, values[short], values.max())
+        draws[:, short] = np.clip(drawn, np.minimum(values[short], told.best), told.best)
         values[short] = draws[0, short]
     else:
         draws = np.tile(values, (DRAWS + 1, 1))
@@ -100,10 +100,14 @@ def reached_by(run: Run, config: Config) -> tuple[float, float] | None:
 
 @dataclass(frozen=True)
 class _Told:
-    """Trials that reported, with each one's best value so far after its epochs; more is better, by `sign`."""
+    """Trials that reported, with each one's best value so far after its epochs; more is better, by `sign`.
+
+    After the last epoch of one that was trained in full it is the value by which it ranks; `best` is the winner's.
+    """
 
     trials: list[TrialRecord]
     curves: list[dict[int, float]]
+    best: float
     sign: float
 
     @property
@@ -114,10 +118,11 @@ class _Told:
 
 def _told_by(record: RunRecord) -> _Told:
     """At most 2,000 trials, evenly selected from those that reported."""
-    sign, reported = 1.0 if record.mode == "max" else -1.0, [trial for trial, _ in record.reported()]
+    sign, reported = 1.0 if record.mode == "max" else -1.0, record.reported()
     places = np.unique(np.linspace(0, len(reported) - 1, MOST_TRIALS).astype(int)).tolist()
-    trials = [reported[place] for place in places] if reported else []
-    return _Told(trials, [_so_far(record, trial, sign) for trial in trials], sign)
+    told = [reported[place] for place in places] if reported else []
+    curves = [_so_far(record, one, sign) for one in told]
+    return _Told([one.trial for one in told], curves, sign * (record.winning_value or 0.0), sign)
 
 
 class _Model:
@@ -185,13 +190,15 @@ def _is_short(trial: TrialRecord, longest: int) -> bool:
     return trial.status != "completed" and trial.epoch < full_length(trial.config, longest)
 
 
-def _so_far(record: RunRecord, trial: TrialRecord, sign: float) -> dict[int, float]:
+def _so_far(record: RunRecord, one: Standing, sign: float) -> dict[int, float]:
     """The best value after each epoch that reported a number, higher is better; for several seeds the mean."""
     curve: dict[int, float] = {}
     best = -np.inf
-    for epoch, value in record.mean_curve(trial):
+    for epoch, value in record.mean_curve(one.trial):
         best = max(best, sign * value)
         curve[epoch] = best
+    if one.trial.status == "completed":
+        curve[max(curve)] = sign * one.value
     return curve
 
 

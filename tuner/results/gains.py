@@ -15,6 +15,7 @@ from tuner.results.full_length import reached_by
 from tuner.results.importance import FEWEST_TO_NAME
 from tuner.results.text import short
 from tuner.space import Choice, Domain, Space
+from tuner.space.values import same, value_of
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -108,7 +109,7 @@ def gains(run: Run) -> Gains | None:
     standing = run.record.standing_of(best.trial) if best is not None else None
     if best is None or standing is None:
         return None
-    reported = [trial for trial, _ in run.record.reported()]
+    reported = [one.trial for one in run.record.reported()]
     first = min(reported, key=lambda trial: trial.number)
     start = next((trial for trial in reported if _is_starting_point(run, trial)), None)
     default = next((trial for trial in reported if _has_defaults(run, trial)), None)
@@ -146,7 +147,7 @@ def _measured(run: Run, trial: TrialRecord, best: TrialRecord, over: str) -> Gai
 
 def _noise(run: Run, one: Worth, other: Worth) -> float:
     """The standard error of the difference: of shares from the number of images, else from variation over epochs."""
-    images = run.images.get("validation")
+    images = run.validation_images
     if run.metric in SHARES and images:
         return math.hypot(*(share_error(worth.value, images) for worth in (one, other)))
     return math.hypot(one.error or 0.0, other.error or 0.0)
@@ -195,9 +196,9 @@ def _sign(run: Run) -> float:
 
 def _is_starting_point(run: Run, trial: TrialRecord) -> bool:
     """Whether it is the first configuration that the study starts from; older runs don't record it."""
-    points = run.info.get("start_from") or []
+    points = value_of(run.info.get("start_from") or [])
     flat = flat_config(trial.config)
-    return bool(points) and all(name in flat and flat[name] == value for name, value in flat_config(points[0]).items())
+    return bool(points) and all(name in flat and same(flat[name], one) for name, one in flat_config(points[0]).items())
 
 
 def _has_defaults(run: Run, trial: TrialRecord) -> bool:
@@ -214,4 +215,4 @@ def _has_defaults(run: Run, trial: TrialRecord) -> bool:
 
 
 def _is_near(space: Space, name: str, default: Any, value: Any, apart: float) -> bool:
-    return bool(value == default if isinstance(space.dimensions[name], Choice) else apart <= NEAR)
+    return same(value, default) if isinstance(space.dimensions[name], Choice) else apart <= NEAR

@@ -13,7 +13,6 @@ from tuner.quoting import command
 from tuner.results.text import (
     best_so_far,
     duration,
-    plural,
     settings,
     shown_path,
     trained_again,
@@ -56,7 +55,7 @@ def search_failure(run: Run) -> SearchFailed | None:
     groups = failure_groups(run.record)
     if not groups:
         return SearchFailed(f"no trial reported {run.metric}; see {run.path}", run)
-    most, total = groups[0], plural(len(run.record.trials), "trial")
+    most, total = groups[0], trials_and_repeats(run.record)
     again = command("show", run.path, "--trial", most.first.trial)
     return SearchFailed(
         f"no trial succeeded: {len(most.trials)} of {total} failed with {most.described}; for the traceback: {again}",
@@ -69,12 +68,13 @@ def in_html(run: Run) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in run.record.counts().items() if count)
     told = trained_again(run.record)
     again = f"{escape(told)}<br>" if told else ""
+    won = best_so_far(run.record, run.validation_images)
     head = (
         f"<p><b>{escape(run.title)}</b>, {run.status}: {trials_and_repeats(run.record)} ({counts or 'none'}) in "
-        f"{duration(run.record.wall_seconds)}<br>best {escape(best_so_far(run.record))}<br>{again}"
+        f"{duration(run.record.wall_seconds)}<br>best {escape(won)}<br>{again}"
         f"<code>{escape(shown_path(run.path))}</code></p>"
     )
-    best = [trial for trial, _ in run.record.ranked()[:SHOWN_TRIALS]]
+    best = [one.trial for one in run.record.ranked()[:SHOWN_TRIALS]]
     table = trial_rows(run, best)
     shown = as_html((column.name for column in table.columns), (row.cells for row in table.rows)) if best else ""
     return str(in_utf8(head)) + shown

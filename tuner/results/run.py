@@ -132,6 +132,11 @@ class Run(Steerable):
         """Everything that happened, in order, as far as it can be read."""
         return self._reading.events
 
+    @property
+    def readable_events(self) -> list[Event]:
+        """`events` with their texts in UTF-8, as the metric's name is."""
+        return in_utf8(self.events) if self._reading.surrogates else self.events
+
     @cached_property
     def _reading(self) -> Reading:
         return read_all(self.folder)
@@ -147,7 +152,7 @@ class Run(Steerable):
     @cached_property
     def record(self) -> RunRecord:
         """The trials, computed from the events."""
-        record = RunRecord(self.metric, self.mode, in_utf8(self.events) if self._reading.surrogates else self.events)
+        record = RunRecord(self.metric, self.mode, self.readable_events)
         if not self.alive:
             record.close()
         return record
@@ -223,6 +228,12 @@ class Run(Steerable):
         return dict((self.scored(METRICS) or {}).get("images", {}))
 
     @property
+    def validation_images(self) -> int:
+        """On how many images the winner was validated, also if it was trained again on them; 0 if that isn't known."""
+        own = (self.scored(METRICS) or {}).get("refit", {}).get("own") or {}
+        return int(own.get("validation_images", 0) or self.images.get("validation", 0))
+
+    @property
     def devices(self) -> float:
         """How many devices a running trial holds: its GPUs, or its CPUs if it has none."""
         resources = self.info.get("resources") or {}
@@ -234,6 +245,15 @@ class Run(Steerable):
         if self.info.get("shared_gpus"):
             return float(self.info["shared_gpus"] * self.record.wall_seconds / SECONDS_PER_HOUR)
         return self.record.device_hours(self.devices)
+
+    def device_hours_by_status(self) -> dict[str, float]:
+        """`device_hours` by the status of the trials, as shares of the time that they ran."""
+        seconds: dict[str, float] = {}
+        for trial in self.record.trials.values():
+            ran = self.record.running_seconds_of(trial)
+            seconds[trial.status] = seconds.get(trial.status, 0.0) + ran
+        whole = sum(seconds.values())
+        return {status: self.device_hours * ran / whole if whole else 0.0 for status, ran in seconds.items()}
 
     @property
     def space(self) -> Space:
@@ -269,9 +289,9 @@ class Run(Steerable):
         return importance_table(self.importances)
 
     def outcomes(self) -> tuple[list[Config], list[float]]:
-        """Configurations of the trials that reported a value, and the value of each; failed trials don't count."""
-        reported = self.record.reported()
-        return [trial.config for trial, _ in reported], [value for _, value in reported]
+        """The configurations that have a value, and the value of each, the winner first; failed trials don't count."""
+        ranked = self.record.ranked()
+        return [one.trial.config for one in ranked], [one.value for one in ranked]
 
     def advice(self) -> pd.DataFrame:
         """What to try next, the most promising first: `text`, and the `command` that does it if there is one."""

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tuner.history.records import TrialRecord
+from tuner.quoting import command
 from tuner.results.groups import Difference, difference
 from tuner.results.text import plural, short, with_error
 
@@ -19,7 +20,6 @@ ALIKE = (
     "no random numbers, so further seeds say nothing"
 )
 MOST_ALIKE = 1e-12  # relative to a value: a smaller spread counts as none
-MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class Repeated:
 
 def repeated(run: Run) -> list[Repeated]:
     """The configurations that have several trials, the best first."""
-    found, record = [], run.record
-    for trial, _ in record.ranked():
-        trials, standing = record.same_configuration(trial), record.standing_of(trial.trial)
-        if len(trials) > 1 and standing is not None:
-            found.append(Repeated(trial, tuple(trials), standing, record.seeds_of(trial)))
-    return found
+    record, several = run.record, {one.trial for one in run.record.repeated}
+    return [
+        Repeated(one.trial, tuple(record.same_configuration(one.trial)), one.worth, record.seeds_of(one.trial))
+        for one in record.ranked()
+        if (one.trial.repeats or one.trial.trial) in several
+    ]
 
 
 def ahead(run: Run) -> Difference | None:
@@ -77,12 +77,12 @@ def ahead(run: Run) -> Difference | None:
 
 def verdict(run: Run) -> str | None:
     """Which configuration is best and how certainly, in a sentence; None if none has several seeds."""
-    known = [one for one in repeated(run) if len(one.values) > 1]
+    known, beside = [one for one in repeated(run) if len(one.values) > 1], _unconfirmed(run)
     if not known:
-        return None
+        return beside.removeprefix("; ") or None
+    found = ahead(run)
     if _are_alike(known):
-        return ALIKE
-    found, beside = ahead(run), _not_compared(run, known[:2])
+        return ALIKE + beside
     if found is None:
         one = known[0]
         value = f"the configuration of trial {one.first.trial} has {run.metric} {with_error(one.worth)}, " + _of(one)
@@ -95,16 +95,19 @@ def verdict(run: Run) -> str | None:
     )
 
 
-def _not_compared(run: Run, known: list[Repeated]) -> str:
-    """A sentence about trials with one seed that rank above the last of these: for them the certainty is unknown."""
-    order = [trial for trial, _ in run.record.ranked()]
-    before = order[: order.index(known[-1].best)]
-    alone = [trial.trial for trial in before if len(run.record.seeds_of(trial)) < 2]
-    if not alone:
+def _unconfirmed(run: Run) -> str:
+    """A part of a sentence about configurations that are better than the winner, but from too few seeds to win."""
+    better = run.record.challengers()
+    if not better:
         return ""
-    more = f" and {len(alone) - MOST_NAMED} more" if len(alone) > MOST_NAMED else ""
-    which, them = "trials" if len(alone) > 1 else "trial", "it" if len(known) < 2 else "the second of these"
-    return f"; not compared: {which} {', '.join(alone[:MOST_NAMED])}{more}, ahead of {them} but trained under one seed"
+    first, most = better[0], run.record.most_seeds
+    others = f", like {len(better) - 1} more," if len(better) > 1 else ""
+    few = plural(max(1, run.record.seed_count(first.trial)), "seed")
+    confirm = "" if run.info["asked"] else f": {command('confirm', run.path, '--top', str(len(better)))}"
+    return (
+        f"; trial {first.trial.trial}{others} has a better {run.metric}, {short(first.value)}, but from {few}, not "
+        f"{most}, so it is not the winner before it is confirmed{confirm}"
+    )
 
 
 def _of(one: Repeated) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
@@ -11,13 +11,16 @@ from typing import Any
 
 from tuner.errors import StudyError
 from tuner.foreign_text import printable
-from tuner.space import Domain, SampleFrom, Space
+from tuner.space import SampleFrom, Space
+from tuner.space.record import recorded_domain
+from tuner.space.values import has_named
 from tuner.study import Study
 from tuner.study_file import is_beside_a_study
 
 ALWAYS = ("name", "trial", "space", "metric", "mode", "search", "scheduler", "budget", "seed")
 INDENT = " " * 4
 ORIGINAL = "original"
+ODD = {"inf": "math", "nan": "math", type(Path()).__name__: "pathlib"}  # in the repr of plain values
 
 
 def study_text(study: Study, title: str, path: Path, trial_options: Mapping[str, Any] | None = None) -> str:
@@ -31,6 +34,8 @@ def study_text(study: Study, title: str, path: Path, trial_options: Mapping[str,
     body = writer.study()
     quoted = printable(title.replace("\\", "\\\\").replace('"', '\\"'))  # names in it may come from anywhere
     head = [f'"""{quoted}"""', ""]
+    odd = [f"from {module} import {name}" for name, module in ODD.items() if re.search(rf"\b{name}\b", body)]
+    head += [*odd, ""] if odd else []
     if writer.uses_original:
         head += [f"from {_module_of(study, path)} import study as {ORIGINAL}", ""]
     names = ", ".join(sorted(writer.names, key=lambda name: (name[0].islower(), name)))
@@ -97,8 +102,9 @@ class _Writer:
     def _entry(self, name: str, space: Space) -> str:
         domain = space.dimensions.get(name)
         if domain is None:
-            return repr(space.constants[name])
-        if isinstance(domain, SampleFrom) or not _is_plain(domain):
+            constant = space.constants[name]
+            return self._original(f"search_space.constants[{name!r}]") if has_named(constant) else repr(constant)
+        if isinstance(domain, SampleFrom) or recorded_domain(domain.describe()) is None:
             return self._original(f"search_space.dimensions[{name!r}]")
         self.names.add(domain.describe().partition("(")[0])
         return domain.describe() + "".join(f".when({_condition(*condition)})" for condition in domain.conditions)
@@ -110,14 +116,6 @@ class _Writer:
 
 def _default(field: Any) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
-
-
-def _is_plain(domain: Domain) -> bool:
-    try:
-        ast.literal_eval(domain.describe().partition("(")[2][:-1] + ",")
-    except (ValueError, SyntaxError):
-        return False
-    return True
 
 
 def _condition(other: str, values: tuple[Any, ...]) -> str:

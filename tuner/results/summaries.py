@@ -23,7 +23,7 @@ def summary_of_trial(trial: TrialRecord, folder: Folder) -> dict[str, Any]:
     """The trial with its configuration, outcome, the end of its output, where it ran, and its epochs."""
     return {
         "trial_id": trial.trial,
-        "config": trial.config,
+        "config": trial.config_in_json,
         "seed": trial.seed,
         "configuration": trial.configuration,
         "repeats": trial.repeats,
@@ -90,7 +90,7 @@ def _winner(run: Run) -> dict[str, Any] | None:
     trained = _trained_again(run, refit) if refit else None
     return {
         "trial_id": best.trial,
-        "config": best.config,
+        "config": best.config_in_json,
         "value": worth.value,
         "error": worth.error,
         "over_epochs": [worth.first, worth.last],

@@ -51,8 +51,8 @@ def trials_table(record: RunRecord) -> pd.DataFrame:
     one the mean of its last values, for any other its best, see `tuner.history.worth`; started and ended (UTC), seconds
     (of running), losses, seed, configuration (counted from 0; trials of one number train the same configuration with
     different seeds), message, study_version (only if the study file was edited during the run: trials of version 2 were
-    trained, at least in part, with the edited one), then `config/NAME` for each hyperparameter: NaN if the trial
-    doesn't have it, None if it has the option None.
+    trained, at least in part, with the edited one), then `config/NAME` for each hyperparameter, with the value that
+    the trial was given: NaN if the trial doesn't have it, or pandas' NA in a column of objects.
     """
     metric = metric_column(record.metric)
     rows = [in_utf8(_trial_row(record, trial, metric)) for trial in record.trials.values()]
@@ -61,11 +61,7 @@ def trials_table(record: RunRecord) -> pd.DataFrame:
     if any(trial.study_version > 1 for trial in record.trials.values()):
         leading.append("study_version")
     leading[leading.index(metric)] = metric = in_utf8(metric)
-    settings = sorted({name for row in rows for name in row if name.startswith(CONFIG)})
-    table = pd.DataFrame(rows, columns=[*leading, *settings]).astype({**_TRIAL_TYPES, metric: "float64"})
-    for name in settings:
-        if any(name in row and row[name] is None for row in rows):  # pandas would take it for a missing value
-            table[name] = pd.Series([row.get(name, math.nan) for row in rows], dtype=object)
+    table = _with_settings(rows, leading).astype({**_TRIAL_TYPES, metric: "float64"})
     table["status"] = pd.Categorical(table["status"], categories=list(STATUSES))
     table["cause"] = pd.Categorical(table["cause"], categories=_causes(table["cause"]))
     for column in ("started", "ended"):
@@ -106,9 +102,19 @@ def configurations_table(record: RunRecord) -> pd.DataFrame:
     rows = [in_utf8(_configuration_row(record, trial, metric)) for trial in record.rows()]
     leading = [*_CONFIGURATION_TYPES]
     leading.insert(leading.index("seeds") + 1, metric := in_utf8(metric))
+    return _with_settings(rows, leading).astype({**_CONFIGURATION_TYPES, metric: "float64"})
+
+
+def _with_settings(rows: list[dict[str, Any]], leading: list[str]) -> pd.DataFrame:
+    """The table with a column for each hyperparameter; values whose type pandas would change are kept as objects."""
     settings = sorted({name for row in rows for name in row if name.startswith(CONFIG)})
     table = pd.DataFrame(rows, columns=[*leading, *settings])
-    return table.astype({**_CONFIGURATION_TYPES, metric: "float64"})
+    for name in settings:
+        values = [row[name] for row in rows if name in row]
+        kinds, kept = {*map(type, values)}, {float, str} if len(values) < len(rows) else {float, str, bool, int}
+        if len(kinds) > 1 or not kinds <= kept or any(map(_is_nan, values)):
+            table[name] = pd.Series([row.get(name, pd.NA) for row in rows], dtype=object)
+    return table
 
 
 def _configuration_row(record: RunRecord, trial: TrialRecord, metric: str) -> dict[str, Any]:
@@ -127,12 +133,12 @@ def _configuration_row(record: RunRecord, trial: TrialRecord, metric: str) -> di
 
 
 def best_rows(record: RunRecord, table: pd.DataFrame, count: int) -> pd.DataFrame:
-    """The rows of the best configurations in a table of trials, by worth, the best first."""
-    metric = in_utf8(metric_column(record.metric))
-    worth = {trial.trial: value for trial, value in record.reported()}
-    shown = table[table["trial"].isin(list(worth))]
-    told = shown.assign(**{metric: shown["trial"].map(worth).astype("float64")})
-    return told.sort_values(metric, ascending=record.mode == "min", kind="stable").head(count)
+    """The rows of the best configurations in a table of trials, the winner first, with their values."""
+    best = {one.trial.trial: one.value for one in record.ranked()[:count]}
+    places = {trial: place for place, trial in enumerate(best)}
+    shown = table[table["trial"].isin(list(best))]
+    told = shown.assign(**{in_utf8(metric_column(record.metric)): shown["trial"].map(best).astype("float64")})
+    return told.sort_values("trial", key=lambda trials: trials.map(places))
 
 
 def importance_table(found: Sequence[Importance]) -> pd.DataFrame:
@@ -161,7 +167,13 @@ def csv_text(table: pd.DataFrame) -> str:
     """
     texts = [name for name in table.columns if table[name].dtype == object or pd.api.types.is_string_dtype(table[name])]
     guarded = table.assign(**{name: table[name].map(_cell) for name in texts})
+    for name in (name for name in texts if name.startswith(CONFIG) and table[name].dtype == object):
+        guarded[name] = guarded[name].map(lambda value: str(value) if _is_nan(value) else value)  # missing is NA there
     return guarded.rename(columns=_cell).to_csv(index=False)
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _cell(value: Any) -> Any:

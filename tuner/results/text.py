@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner import budget
 from tuner.failures import Failures
+from tuner.history.event_lines import finite
 from tuner.history.failures import all_failed_alike
 from tuner.history.records import RunRecord, TrialRecord, flat_config
 from tuner.history.refits import shipped_refit
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from tuner.history.worth import Worth
     from tuner.results import Run
 
+ACCURACY = "val_accuracy"
+Z = 1.96  # 95 % of a normal variable lie within so many standard deviations on either side of the mean
 CLEARLY = 2  # standard errors by which the refitted network is clearly worse than the winner's own
 REPORT = "report.html"  # in the run's folder
 FATES = ("trained to the end", "stopped early", "that failed", "cut off at the search's end", "that can go on")
@@ -127,24 +131,50 @@ def _fate(trial: TrialRecord) -> str:
     return {"completed": "trained to the end", "failed": "that failed"}.get(trial.status, "that can go on")
 
 
-def best_so_far(record: RunRecord) -> str:
-    """The incumbent in a line, or that there is none."""
+def best_so_far(record: RunRecord, images: int | None = None) -> str:
+    """The incumbent in a line, or that there is none; its accuracy comes first, whatever the search optimises.
+
+    `images` is how many there are in the validation split, if that is known.
+    """
     best = record.best_trial()
     worth = best and record.standing_of(best.trial)
     if not best or not worth:
         return "none yet"
-    value = f"{with_error(worth)}{averaged(worth)}"
+    value = f"{record.metric} {with_error(worth)}{averaged(worth)}"
+    accuracy = accuracy_of(record, best, worth, images)
+    told = (
+        value
+        if accuracy is None
+        else f"{value}{accuracy[1]}"
+        if record.metric == ACCURACY
+        else (f"{ACCURACY} {short(accuracy[0])}{accuracy[1]}; {value}")
+    )
     again = f", which repeats {best.repeats}" if best.repeats else ""
-    return f"{record.metric} {value} (trial {best.trial}{again}, epoch {worth.epoch}: {settings(best.config)})"
+    return f"{told} (trial {best.trial}{again}, epoch {worth.epoch}: {settings(best.config)})"
 
 
-def best_report(record: RunRecord) -> str:
-    """The best value that any trial reported, in a line, or that there is none."""
-    leader = record.best_reporter
-    found = leader and record.best_report_of(leader.trial)
-    if not leader or not found:
-        return "none yet"
-    return f"{record.metric} {short(found[1])} (trial {leader.trial}, epoch {found[0]}: {settings(leader.config)})"
+def accuracy_of(
+    record: RunRecord, trial: TrialRecord, worth: Worth, images: int | None = None
+) -> tuple[float, str] | None:
+    """A trial's accuracy on the validation images, and its interval as text; None if it reported none.
+
+    It is the value by which the trial is compared if the search optimises it, otherwise that of its network.
+    """
+    value = worth.value if record.metric == ACCURACY else trial.epochs[worth.epoch].metrics.get(ACCURACY)
+    if value is None or not finite(value):
+        return None
+    if not images or not 0 <= value <= 1:
+        return float(value), ""
+    low, high = wilson(value * images, images)
+    return float(value), f", 95 % interval {short(low)} to {short(high)} of {plural(images, 'validation image')}"
+
+
+def wilson(right: float, total: int, z: float = Z) -> tuple[float, float]:
+    """The 95 % interval of a share, after Wilson (1927); total > 0."""
+    share = right / total
+    middle = share + z**2 / (2 * total)
+    half = z * math.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
+    return max(0.0, (middle - half) / (1 + z**2 / total)), min(1.0, (middle + half) / (1 + z**2 / total))
 
 
 def with_error(worth: Worth) -> str:

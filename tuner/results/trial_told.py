@@ -55,7 +55,7 @@ def told(run: Run, trial: TrialRecord, ranks: Mapping[str, int], reasons: Mappin
 
 def ranks_of(record: RunRecord) -> dict[str, int]:
     """The place of each trial that has one, from 1."""
-    return {trial.trial: rank for rank, (trial, _) in enumerate(record.ranked(), start=1)}
+    return {one.trial.trial: rank for rank, one in enumerate(record.ranked(), start=1)}
 
 
 def ended_how(trial: TrialRecord) -> str:

@@ -79,19 +79,23 @@ class BOHBSearcher(CurveSearcher):
 
     def _level(self) -> int | None:
         """The highest epoch with enough trials to separate good from bad; None if there is none."""
-        return next((level for level in reversed(self._levels) if len(self._ranked(level)) >= self._least + 2), None)
+        return next((level for level in reversed(self._levels) if self._is_enough(self._ranked(level))), None)
+
+    def _is_enough(self, ranked: list[int]) -> bool:
+        """Whether good and bad can be separated; failed trials are among the bad only."""
+        return len(ranked) >= self._least + 2 and len(ranked) - len(self._failed) >= self._least
 
     def _ranked(self, level: int) -> list[int]:
         """The trials that reached the epoch, best first, and then those that failed."""
-        reached = [trial for trial, curve in self._curves.items() if level in curve and trial not in self._failed]
-        ranked = sorted(reached, key=lambda trial: (-self._curves[trial][level], trial))
-        return ranked + sorted(self._failed) if ranked else []
+        reached = [trial for trial, curve in self._curves.items() if level in curve]
+        return sorted(reached, key=lambda trial: (-self._curves[trial][level], trial)) + sorted(self._failed)
 
     def _best_candidate(self, level: int, generator: np.random.Generator) -> Floats:
         from tuner.search.kernel_density import KernelDensity
 
         ranked = self._ranked(level)
-        good = max(self._least, int(self._settings.good_share * len(ranked)))
+        survivors = len(ranked) - len(self._failed)
+        good = min(survivors, max(self._least, int(self._settings.good_share * len(ranked))))
         bad = max(self._least, len(ranked) - good)
         units = np.array([self._units[trial] for trial in ranked])
         likely = KernelDensity(self._space, units[:good], generator)

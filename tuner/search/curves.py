@@ -11,7 +11,11 @@ ENOUGH = 20  # candidates that meet a constraint, best first
 
 
 class CurveSearcher(Searcher):
-    """Keeps the trials' points and curves, higher values better; subclasses decide what to suggest."""
+    """Keeps the trials' points and curves, higher values better; subclasses decide what to suggest.
+
+    A failed trial has no curve, so that good epochs before its failure attract no other trials; a subclass counts it
+    among the worst. If it runs again, it has the curve that it had.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self._problem, self._space = problem, problem.space
@@ -19,7 +23,7 @@ class CurveSearcher(Searcher):
         self._units: dict[int, Floats] = {}
         self._curves: dict[int, dict[int, float]] = {}
         self._running: set[int] = set()
-        self._failed: set[int] = set()
+        self._failed: dict[int, dict[int, float]] = {}  # the curves until the failure
         self._told = 0  # changes with every report
 
     def adopt(self, number: int, config: Config) -> None:
@@ -36,15 +40,15 @@ class CurveSearcher(Searcher):
         self._told += 1
 
     def end(self, number: int, status: EndStatus) -> None:
-        """A failed trial counts as a bad one, even if it had reported good values."""
+        """The trial is over; if it failed, its curve no longer counts."""
         self._running.discard(number)
         self._told += 1
         if status == "failed":
-            self._failed.add(number)
+            self._failed[number] = self._curves.pop(number)
 
     def restart(self, number: int) -> None:
         """The trial's curve counts again."""
-        self._failed.discard(number)
+        self._curves[number] = self._failed.pop(number)
         self._running.add(number)
         self._told += 1
 

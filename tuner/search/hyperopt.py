@@ -144,11 +144,13 @@ class HyperOptSearcher(Searcher):
     def end(self, number: int, status: EndStatus) -> None:
         """A failed trial has no loss, which hyperopt takes for the worst."""
         if status == "failed":
-            self._documents[number]["result"] = {"status": "fail"}
+            document = self._documents[number]
+            document["result"] = {"status": "fail", "before": document["result"]}
 
     def restart(self, number: int) -> None:
-        """The trial has no loss again."""
-        self._documents[number]["result"] = {"status": "new"}
+        """The trial has the loss that it had before it failed."""
+        document = self._documents[number]
+        document["result"] = document["result"]["before"]
 
     @property
     def _valued(self) -> int:

@@ -37,6 +37,7 @@ NEIGHBOURS = 5  # the best trials, around which candidates are drawn
 STEPS = (0.03, 0.1, 0.2)  # how far candidates are from them, as shares of a dimension
 PER_STEP = 20
 CHANGED = 0.6  # chance that a dimension of a neighbour is changed
+BORDER, STRIP = 0.7, 0.1  # share of survivors at which half of the trials are expected to fail, and how steeply
 DIMENSIONS_OF_LENGTH = 7  # the kernel's length scale suits this many dimensions; it grows with the cube's diagonal
 
 
@@ -47,8 +48,9 @@ class MultiFidelityGP(SearchAlgorithm):
     It learns from all epochs at which early stopping compares trials, so that a trial which was stopped or paused still
     says what a full one would reach. `startup_trials` come from a Sobol sequence first; then each suggestion has the
     greatest expected improvement of `candidates` random configurations and neighbours of the best ones. Running trials
-    count with the value that they are expected to reach, so that suggestions for parallel trials spread. After Swersky
-    et al. 2013, Klein et al. 2020 (MOBSTER).
+    count with the value that they are expected to reach, so that suggestions for parallel trials spread. Failed trials
+    count among the worst, and an improvement as much as it is probable that the trial doesn't fail. After Swersky et
+    al. 2013, Klein et al. 2020 (MOBSTER), Gelbart et al. 2014 (failures).
     """
 
     startup_trials: int = 4
@@ -106,14 +108,12 @@ class Told:
         self.ranked: list[tuple[float, int]] = []  # of all trials, the best first
 
     def change(self, trial: int, curve: dict[int, float], *, over: bool) -> None:
-        """The trial's data have changed."""
-        if not curve:
-            return
+        """The trial's data have changed; without a curve it has none."""
         epochs = self._useful(sorted(curve), over)
         told = np.array([[trial] * len(epochs), epochs, [curve[epoch] for epoch in epochs]])
         first, end = np.searchsorted(self._table[0, : self._count], (trial, trial + 1))
         self._replace(int(first), int(end), told)
-        self._rank(trial, max(curve.values()))
+        self._rank(trial, max(curve.values(), default=None))
 
     def rows(self) -> tuple[npt.NDArray[np.int64], Floats, Floats]:
         """Trials, epochs and values."""
@@ -133,16 +133,17 @@ class Told:
     def _useful(self, reached: list[int], over: bool) -> list[int]:
         """The levels that it reached; a running trial's newest epoch beyond the last level counts, too."""
         told = [epoch for epoch in reached if epoch in self._levels]
-        if reached[-1] not in self._levels and (reached[-1] > self._levels[0] or over):
+        if reached and reached[-1] not in self._levels and (reached[-1] > self._levels[0] or over):
             told.append(reached[-1])
         return told
 
-    def _rank(self, trial: int, best: float) -> None:
+    def _rank(self, trial: int, best: float | None) -> None:
         if self._best.get(trial) != best:
             if trial in self._best:
-                del self.ranked[bisect_left(self.ranked, (-self._best[trial], trial))]
-            self._best[trial] = best
-            insort(self.ranked, (-best, trial))
+                del self.ranked[bisect_left(self.ranked, (-self._best.pop(trial), trial))]
+            if best is not None:
+                self._best[trial] = best
+                insort(self.ranked, (-best, trial))
 
 
 class MultiFidelityGPSearcher(CurveSearcher):
@@ -170,9 +171,9 @@ class MultiFidelityGPSearcher(CurveSearcher):
         self._told_of.change(number, self._curves[number], over=number not in self._running)
 
     def end(self, number: int, status: EndStatus) -> None:
-        """A failed trial counts as a bad one, even if it had reported good values."""
+        """The trial is over; if it failed, its curve no longer counts."""
         super().end(number, status)
-        self._told_of.change(number, self._curves[number], over=True)
+        self._told_of.change(number, self._curves.get(number, {}), over=True)
 
     def restart(self, number: int) -> None:
         """Its curve counts again."""
@@ -227,10 +228,23 @@ class MultiFidelityGPSearcher(CurveSearcher):
         best = float(model.mean(last).max())
         model = model.believing(self._pending(observed))
         candidates = self._space.snap(self._draw(np.random.default_rng([self._problem.seed, number, 1])))
-        mean, deviation = model.predict(self._places(candidates, self._problem.max_epochs))
-        order = np.argsort(-expected_improvement(mean, deviation, best), kind="stable")
-        lasting = expected_improvement(mean, model.without_own(deviation), best)
+        places = self._places(candidates, self._problem.max_epochs)
+        mean, deviation = model.predict(places)
+        survival = self._survival(last, places)
+        order = np.argsort(-survival * expected_improvement(mean, deviation, best), kind="stable")
+        lasting = survival * expected_improvement(mean, model.without_own(deviation), best)
         return allowed(self._space, candidates[order]), observed.unit * float(lasting.max())
+
+    def _survival(self, trials: Rows, places: Rows) -> Floats:
+        """The probability that a trial at places [n] does not fail: [n], by a process of survival (0 failed, 1 not)."""
+        if not self._failed:
+            return np.ones(len(places))
+        from tuner.search.gaussian_process import CurveProcess
+        from tuner.search.special_functions import ndtr
+
+        survived = np.array([float(trial not in self._failed) for trial in trials.trials])
+        expected = CurveProcess(kernel_for(self._space), trials, survived).mean(places)
+        return np.asarray(ndtr((expected - BORDER) / STRIP))
 
     def _model(self, observed: _Observed) -> tuple[CurveProcess, npt.NDArray[np.int64]]:
         """The process, and the trials that it was fitted to."""
@@ -243,15 +257,15 @@ class MultiFidelityGPSearcher(CurveSearcher):
         ), trials
 
     def _observations(self) -> _Observed:
-        """One value for each level that a trial reached. A failed trial counts as the worst at the first level."""
+        """One value for each level that a trial reached. A failed trial counts as the worst at every level."""
         trials, epochs, values = self._told_of.rows()
         if not len(values):  # no trial has reached the first level yet
             trials, epochs, values = self._newest()
         scaled, unit = scale(values)
-        failed = sorted(self._failed)
+        failed = np.repeat(np.array(sorted(self._failed), dtype=np.int64), len(self._levels))
         return _Observed(
-            np.append(trials, np.array(failed, dtype=np.int64)),
-            np.append(epochs, np.full(len(failed), self._levels[0])),
+            np.append(trials, failed),
+            np.append(epochs, np.tile(self._levels, len(self._failed))),
             np.append(scaled, np.full(len(failed), scaled.min())),
             unit,
         )
@@ -286,8 +300,7 @@ class MultiFidelityGPSearcher(CurveSearcher):
         """Random points of the unit cube, and points near those of the best trials: [n, dimensions]."""
         width = len(self._space.dimensions)
         drawn = [generator.random((self._candidates, width))]
-        known = (trial for _, trial in self._told_of.ranked if trial not in self._failed)
-        for trial in islice(known, NEIGHBOURS):
+        for _, trial in self._told_of.ranked[:NEIGHBOURS]:
             unit = self._units[trial]
             absent = np.isnan(unit)
             for step in STEPS:

@@ -27,9 +27,9 @@ class Optuna(SearchAlgorithm):
 
     `sampler` is the name, `options` are for the class's constructor. TPE is multivariate and spreads parallel trials
     unless `options` say otherwise. A trial counts with the best value it has reported so far, also while it runs or is
-    paused. A new sampler is made for each suggestion, seeded by study and trial, and receives all trials, so that a
-    search can be repeated and resumed; samplers that keep a state between suggestions (CMA-ES, quasi-Monte Carlo) are
-    therefore not supported.
+    paused; a failed one with the worst that any trial has. A new sampler is made for each suggestion, seeded by study
+    and trial, and receives all trials, so that a search can be repeated and resumed; samplers that keep a state between
+    suggestions (CMA-ES, quasi-Monte Carlo) are therefore not supported.
     """
 
     sampler: str = "TPESampler"
@@ -115,7 +115,8 @@ class OptunaSearcher(CurveSearcher):
             return self._space.decode([])
         seed = int(np.random.SeedSequence([self._problem.seed, number, attempt]).generate_state(1)[0])
         study = optuna.create_study(direction="maximize", sampler=self._settings.create_sampler(seed))
-        study.add_trials([self._as_optuna(trial) for trial in self._units if trial not in self._failed])
+        values = self._values()
+        study.add_trials([self._as_optuna(trial, values.get(trial)) for trial in self._units])
         trial = study.ask()
         unit = np.full(len(self._distributions), math.nan)
         for column, name in enumerate(self._distributions):
@@ -129,19 +130,24 @@ class OptunaSearcher(CurveSearcher):
             return (float(trial.suggest_categorical(name, range(domain.size))) + 0.5) / domain.size
         return float(trial.suggest_float(name, 0.0, 1.0))
 
-    def _as_optuna(self, trial: int) -> Any:
-        """A finished trial with the best value so far; a running one if there is no value."""
+    def _values(self) -> dict[int, float]:
+        """The best value of each trial that has one; of failed trials the worst of these."""
+        found = {trial: max(curve.values()) for trial, curve in self._curves.items() if curve}
+        return found | dict.fromkeys(self._failed, min(found.values())) if found else {}
+
+    def _as_optuna(self, trial: int, value: float | None) -> Any:
+        """A finished trial with this value; without one a running or failed trial."""
         from optuna.trial import TrialState, create_trial
 
-        curve = self._curves[trial]
+        without = TrialState.FAIL if trial in self._failed else TrialState.RUNNING
         active = {
             name: unit
             for name, unit in zip(self._distributions, self._units[trial], strict=True)
             if not math.isnan(unit)
         }
         return create_trial(
-            state=TrialState.COMPLETE if curve else TrialState.RUNNING,
-            value=max(curve.values()) if curve else None,
+            state=without if value is None else TrialState.COMPLETE,
+            value=value,
             params={name: self._param(name, unit) for name, unit in active.items()},
             distributions={name: self._distributions[name] for name in active},
         )

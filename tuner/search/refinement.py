@@ -50,15 +50,16 @@ def good_region(
     limits: Mapping[str, Limits] | None = None,
     kept: Collection[str] = (),
 ) -> Region:
-    """The region of the best `quantile` of the trials, of which there is at least one; higher values are better.
+    """The region of the best `quantile` of the trials, of which there is at least one, given the best first.
 
-    A number's new range is that of the good trials, somewhat widened. If the best trial is at the border of the old
-    range, the new one goes beyond it, as far as `limits` (lowest and highest value by dotted name) allow. A choice
-    keeps the options that good trials had; constants, functions and those that are `kept` stay as they are.
+    Their order is not that of the `values` where some of these say less, as those of trials that were stopped early;
+    higher values are better. A number's new range is that of the good trials, somewhat widened. If the best trial is at
+    the border of the old range, the new one goes beyond it, as far as `limits` (lowest and highest value by dotted
+    name) allow. A choice keeps the options that good trials had; constants, functions and those that are `kept` stay as
+    they are.
     """
-    order = np.argsort(-np.asarray(values, dtype=float), kind="stable")
-    count = min(len(order), max(FEWEST_GOOD, math.ceil(quantile * len(order))))
-    good = [configs[index] for index in order[:count]]
+    count = min(len(configs), max(FEWEST_GOOD, math.ceil(quantile * len(configs))))
+    good = configs[:count]
     units = np.array([space.encode(config) for config in good]).reshape(count, len(space.dimensions))
     entries: dict[str, Any] = dict(space.constants)
     widened = []
@@ -69,7 +70,7 @@ def good_region(
         elif len(known):  # else none of the good trials had it
             entries[name], beyond = _narrowed(domain, known, column[0], (limits or {}).get(name))
             widened += [name] if beyond else []
-    return Region(_settled(space, entries), good[0], count, float(np.asarray(values)[order[count - 1]]), tuple(widened))
+    return Region(_settled(space, entries), good[0], count, float(min(values[:count])), tuple(widened))
 
 
 def grid_of(region: Region, space: Space, importance: Mapping[str, float], *, configurations: int = 30) -> Region:
@@ -234,4 +235,4 @@ def _may_be(entry: Any, value: Any) -> bool:
 
 
 def _is_all(domain: Domain, values: Sequence[Any]) -> bool:
-    return isinstance(domain, Choice) and all(any(same(value, option) for value in values) for option in domain.options)
+    return isinstance(domain, Choice) and len({domain.index(value) for value in values}) == domain.size

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from tuner.errors import StudyError
 from tuner.service.connection import RequestError
+from tuner.space.values import value_of
 
 Answer = Literal["continue", "stop", "pause"]
 Value = float | Mapping[str, Any]
@@ -35,7 +36,7 @@ class RemoteTrial:
     """
 
     def __init__(self, send: Send, worker: str, found: Mapping[str, Any], lease_seconds: float) -> None:
-        self.id, self.number, self.config = str(found["id"]), int(found["number"]), dict(found["config"])
+        self.id, self.number, self.config = str(found["id"]), int(found["number"]), value_of(dict(found["config"]))
         self.seed, self.epochs, self.from_epoch = found["seed"], int(found["epochs"]), int(found["from_epoch"])
         self.checkpoint: str | None = found.get("checkpoint")
         self.rungs, self.attempt = tuple(found["rungs"]), int(found["attempt"])

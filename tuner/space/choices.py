@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tuner.errors import SpaceError, shown
 from tuner.space.domain import Domain, Units, contains_domain
-from tuner.space.values import canonical, has_named, is_nameless, is_writable, recorded, same
+from tuner.space.values import canonical, has_named, is_recordable, is_writable, recorded, same, unrecordable, value_of
 
 
 @dataclass(frozen=True)
@@ -19,9 +20,10 @@ class Choice(Domain):
     """One of the listed values, all equally likely; the unit interval has a bin of equal width for each."""
 
     options: tuple[Any, ...]
+    _kind: ClassVar[str] = "choice"
 
     def validate(self, name: str) -> None:
-        kind = "grid_search" if isinstance(self, GridSearch) else "choice"
+        kind = self._kind
         if not self.options:
             raise SpaceError(f"{kind} needs at least one value, got an empty list for {name!r}; list what may be tried")
         for value in self.options:
@@ -30,16 +32,13 @@ class Choice(Domain):
                     f"{kind} needs plain values, got a domain inside {shown(value)} for {name!r}; "
                     "give the inner hyperparameter a name of its own and .when(...)"
                 )
-            if not is_writable(value):
-                raise SpaceError(f"{kind} needs plain values, got {shown(value)} for {name!r}; use numbers or texts")
-            if is_nameless(value):
-                raise SpaceError(
-                    f"{kind} needs values that a file can name, as trials go on in other processes, got {shown(value)} "
-                    f"for {name!r}; list names, and look up in the trial's function what they stand for"
-                )
+            if not is_recordable(value):
+                raise SpaceError(unrecordable(kind, value, name))
         for index, value in enumerate(self.options):
             if self._positions[canonical(value)] < index:
                 raise SpaceError(f"{kind} needs distinct values, got {shown(value)} twice for {name!r}; remove one")
+        if len({canonical(recorded(option)) for option in self.options}) < len(self.options):
+            raise SpaceError(f"{kind} needs other texts than its functions' names, got both for {name!r}; remove one")
 
     @property
     def size(self) -> int:
@@ -49,9 +48,9 @@ class Choice(Domain):
         return list(self.options)
 
     def index(self, value: Any) -> int | None:
-        """The position in the list of the value, or of what the files of a run hold in its place; None without one."""
+        """The position in the list of the value, or of what users and files write in its place; None without one."""
         text = canonical(value)
-        exact = self._positions.get(text, self._recorded.get(text))
+        exact = self._positions.get(text, self._loosely.get(text))
         if exact is not None:
             return exact
         return next((index for index, option in enumerate(self.options) if same(value, option)), None)
@@ -62,9 +61,11 @@ class Choice(Domain):
         return {canonical(option): index for index, option in reversed(list(enumerate(self.options)))}
 
     @cached_property
-    def _recorded(self) -> dict[str, int]:
-        """The same by how files hold them."""
-        return {canonical(recorded(option)): index for index, option in reversed(list(enumerate(self.options)))}
+    def _loosely(self) -> dict[str, int]:
+        """The same by how users write them without Python, such as `inf`; without those that aren't the only ones."""
+        texts = [canonical(value_of(recorded(option), loosely=True)) for option in self.options]
+        counts = Counter(texts)
+        return {text: index for index, text in enumerate(texts) if counts[text] == 1}
 
     def contains(self, value: Any) -> bool:
         return self.index(value) is not None
@@ -84,15 +85,14 @@ class Choice(Domain):
         return self.options[min(int(min(max(unit, 0.0), 1.0) * len(self.options)), len(self.options) - 1)]
 
     def describe(self) -> str:
-        return f"choice([{', '.join(map(_text, self.options))}])"
+        return f"{self._kind}([{', '.join(map(_text, self.options))}])"
 
 
 @dataclass(frozen=True)
 class GridSearch(Choice):
     """A choice of which `Grid` tries every value; a random search draws from it."""
 
-    def describe(self) -> str:
-        return f"grid_search([{', '.join(map(_text, self.options))}])"
+    _kind: ClassVar[str] = "grid_search"
 
 
 def _text(option: Any) -> str:

@@ -11,7 +11,7 @@ from tuner.errors import SpaceError, describe_error, shown
 from tuner.space.conditions import ConditionGraph
 from tuner.space.domain import Domain
 from tuner.space.functions import SampleFrom
-from tuner.space.values import is_writable
+from tuner.space.values import unrecordable
 
 
 class Sampler:
@@ -69,10 +69,8 @@ class Sampler:
             raise
         except (Exception, SystemExit) as error:
             raise self._failed_function(name, flat, error) from error
-        if not is_writable(value):
-            raise SpaceError(
-                f"sample_from needs a function that returns plain values, got {shown(value)} for {name!r}; correct it"
-            )
+        if not domain.contains(value):
+            raise SpaceError(unrecordable("sample_from", value, name))
         return value
 
     def _failed_function(self, name: str, flat: dict[str, Any], error: BaseException) -> SpaceError:

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.errors import SpaceError, did_you_mean, shown
+from tuner.space.choices import Choice
 from tuner.space.domain import Conditions, Domain
 from tuner.space.functions import SampleFrom
-from tuner.space.values import canonical, same
+from tuner.space.values import canonical
 
 
 class ConditionGraph:
@@ -23,7 +24,8 @@ class ConditionGraph:
     def __init__(self, entries: Mapping[str, Any]) -> None:
         declared = {name: value for name, value in entries.items() if isinstance(value, Domain)}
         self._constants = {name: value for name, value in entries.items() if name not in declared}
-        self.of = {name: _resolve(name, domain, entries) for name, domain in declared.items()}
+        self.domains = {**entries, **{name: Choice((value,)) for name, value in self._constants.items()}}
+        self.of = {name: _resolve(name, domain, self.domains, self._constants) for name, domain in declared.items()}
         self.order = self._sorted(declared)
         for name in self.order:
             self._check_possible(name)
@@ -34,7 +36,7 @@ class ConditionGraph:
             if other not in flat:
                 if not missing or not self.is_active(other, flat, missing=missing):
                     return False
-            elif not is_among(flat[other], allowed):
+            elif not is_among(self.coerced(other, flat[other]), allowed):
                 return False
         return True
 
@@ -65,6 +67,7 @@ class ConditionGraph:
     def settled(self, dimensions: Mapping[str, Domain], fixed: Mapping[str, Any]) -> dict[str, Domain]:
         """The dimensions that are left, with their conditions on fixed names decided."""
         left: dict[str, Domain] = {}
+        fixed = {name: self.coerced(name, value) for name, value in fixed.items()}
         for name, domain in dimensions.items():
             conditions = self.of[name]
             hold = [is_among(fixed[other], allowed) for other, allowed in conditions if other in fixed]
@@ -82,6 +85,11 @@ class ConditionGraph:
                     f"{where}: {' and '.join(map(repr, names))} are never part of one configuration, as they need "
                     f"different values of {other!r}; leave one out"
                 )
+
+    def coerced(self, name: str, value: Any) -> Any:
+        """A value as its domain or constant has it: 1 as 1.0, say; one that doesn't fit is returned unchanged."""
+        domain = self.domains.get(name)
+        return domain.coerce(value) if domain is not None and domain.contains(value) else value
 
     def _check_possible(self, name: str) -> None:
         for other, allowed in self._demanded_by(name).items():
@@ -111,32 +119,31 @@ class ConditionGraph:
 
 
 def is_among(value: Any, allowed: tuple[Any, ...]) -> bool:
-    """Whether the value is one of those that a condition allows."""
-    return any(same(value, one) for one in allowed)
+    """Whether the value is one of those that a condition allows, all as the domain has them."""
+    return any(value is one or canonical(value) == canonical(one) for one in allowed)
 
 
-def _resolve(name: str, domain: Domain, entries: Mapping[str, Any]) -> Conditions:
+def _resolve(name: str, domain: Domain, domains: Mapping[str, Domain], constants: Mapping[str, Any]) -> Conditions:
     """Conditions with dotted names: a sibling in the same section first, then a name from the top."""
     section = name.rpartition(".")[0]
     resolved = []
     for other, allowed in domain.conditions:
-        found = next((n for n in (f"{section}.{other}" if section else other, other) if n in entries), None)
+        found = next((n for n in (f"{section}.{other}" if section else other, other) if n in domains), None)
         if found is None:
             raise SpaceError(
-                f"when needs another dimension of the space, got {other!r} for {name!r}; {did_you_mean(other, entries)}"
+                f"when needs another dimension of the space, got {other!r} for {name!r}; {did_you_mean(other, domains)}"
             )
         if found == name:
             raise SpaceError(f"when needs another dimension, got {name!r} on itself; remove the condition")
-        _check_condition(name, found, entries[found], allowed)
-        resolved.append((found, allowed))
+        what = repr(constants[found]) if found in constants else domains[found].describe()
+        _check_condition(name, found, domains[found], what, allowed)
+        resolved.append((found, tuple(map(domains[found].coerce, allowed))))
     return tuple(resolved)
 
 
-def _check_condition(name: str, other: str, target: Any, allowed: tuple[Any, ...]) -> None:
+def _check_condition(name: str, other: str, target: Domain, what: str, allowed: tuple[Any, ...]) -> None:
     for value in allowed:
-        possible = target.contains(value) if isinstance(target, Domain) else canonical(value) == canonical(target)
-        if not possible:
-            what = target.describe() if isinstance(target, Domain) else repr(target)
+        if not target.contains(value):
             raise SpaceError(
                 f"when needs a value that {other!r} can take, got {other}={shown(value)} for {name!r}, but it is "
                 f"{what}; correct one"

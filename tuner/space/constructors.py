@@ -25,7 +25,7 @@ def uniform(low: float, high: float) -> Float:
 
 
 def quniform(low: float, high: float, q: float) -> Float:
-    """Multiples of `q`, evenly from `low` to `high`, both included."""
+    """Multiples of `q` from `low` to `high`, both included, each equally likely."""
     return Float(low, high, q=q)
 
 
@@ -35,7 +35,7 @@ def loguniform(low: float, high: float, base: float = 10) -> Float:
 
 
 def qloguniform(low: float, high: float, q: float, base: float = 10) -> Float:
-    """Multiples of `q` whose logarithm is about even from `low` > 0 to `high`, both included."""
+    """Multiples of `q` from `low` > 0 to `high`, both included, each with what is nearest to it of `loguniform`."""
     return Float(low, high, log=True, q=q)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import SpaceError, shown
-from tuner.space.values import RAY_MODULE, in_order, is_ray_grid, is_writable, plain
+from tuner.space.values import in_order, is_ray_grid, is_writable, library_of, plain
 
 Units = npt.NDArray[np.float64]
 Conditions = tuple[tuple[str, tuple[Any, ...]], ...]
@@ -102,12 +102,12 @@ class Domain(ABC):
 
 
 def contains_domain(value: Any) -> bool:
-    """Whether a domain, ours or Ray's, hides in a value."""
-    if isinstance(value, Domain) or type(value).__module__ == RAY_MODULE or is_ray_grid(value):
+    """Whether a domain, ours or another library's, hides in a value."""
+    if isinstance(value, Domain) or library_of(value) is not None or is_ray_grid(value):
         return True
     if isinstance(value, dict):
         return any(contains_domain(item) for item in value.values())
-    return isinstance(value, list | tuple) and any(contains_domain(item) for item in value)
+    return isinstance(value, list | tuple | set | frozenset) and any(contains_domain(item) for item in value)
 
 
 def _as_values(value: Any) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.errors import SpaceError, shown
 from tuner.space.domain import Domain
-from tuner.space.values import plain
+from tuner.space.values import has_named, is_recordable, plain
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class SampleFrom(Domain):
         return True
 
     def contains(self, value: Any) -> bool:
-        return True
+        return is_recordable(value) and not has_named(value)  # no list says which function a name stands for
 
     def coerce(self, value: Any) -> Any:
         return plain(value)

@@ -7,8 +7,8 @@ from typing import Any
 
 from tuner.errors import SpaceError, shown
 from tuner.space.domain import Domain, contains_domain
-from tuner.space.ray_compat import from_ray
-from tuner.space.values import is_writable, plain
+from tuner.space.foreign import ours
+from tuner.space.values import is_recordable, plain, unrecordable
 
 
 def entries_of(declaration: Mapping[str, Any]) -> dict[str, Any]:
@@ -20,8 +20,13 @@ def entries_of(declaration: Mapping[str, Any]) -> dict[str, Any]:
             f"space needs dicts that don't contain themselves, got {shown(declaration)}; remove the one that does"
         ) from error
     for name, value in entries.items():
-        if not isinstance(value, Domain) and not is_writable(value):
-            raise SpaceError(f"a constant needs to be plain, got {shown(value)} for {name!r}; use numbers or texts")
+        if isinstance(value, range | Iterator) or getattr(value, "__name__", "") == "<lambda>":
+            raise SpaceError(
+                f"a constant needs to be plain, got {shown(value)} for {name!r}; use choice([...]) or "
+                "sample_from(function)"
+            )
+        if not isinstance(value, Domain) and not is_recordable(value):
+            raise SpaceError(unrecordable("a constant", value, name))
     return entries
 
 
@@ -31,7 +36,7 @@ def _entries(declaration: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
             raise SpaceError(
                 f"a hyperparameter's name is a text without dots, got {shown(name)}; nest dicts instead of dots"
             )
-        value = plain(from_ray(raw))
+        value = plain(ours(raw, prefix + name))
         if isinstance(value, Mapping) and value:
             yield from _entries(value, f"{prefix}{name}.")
         elif not isinstance(value, Domain) and contains_domain(value):

@@ -67,39 +67,64 @@ class _Range(Domain):
     def _scale(self, value: float) -> float:
         return math.log(value) if self.log else value
 
-    def _interpolate(self, unit: float, low: float, high: float) -> float:
-        bottom, top = self._scale(low), self._scale(high)
-        value = bottom + min(max(unit, 0.0), 1.0) * (top - bottom)
-        return math.exp(value) if self.log else value
+    @property
+    def _step(self) -> float | None:
+        """The distance between values; None if they are continuous."""
+        return self.q
 
     @abstractmethod
     def _steps(self) -> tuple[int, int]:
-        """First and last multiple of the step."""
+        """First and last multiple of the step between the bounds."""
 
     def _edges(self) -> tuple[float, float]:
-        """The numbers at 0 and 1 of the unit interval."""
-        return self.low, self.high
+        """The numbers at 0 and 1 of the unit interval.
+
+        With steps they are half a step beyond the first and last value: each value has the numbers that are nearest to
+        it, so all have equal shares of a linear scale, and value v of a logarithmic one log((v + q/2) / (v - q/2)).
+        """
+        if self._step is None:
+            return self.low, self.high
+        first, last = self._steps()
+        return (first - 0.5) * self._step, (last + 0.5) * self._step
+
+    @property
+    def size(self) -> float:
+        if self._step is None:
+            return math.inf
+        first, last = self._steps()
+        return last - first + 1
+
+    def values(self) -> list[Any]:
+        if self._step is None:
+            return super().values()
+        first, last = self._steps()
+        return [self.coerce(steps * self._step) for steps in range(first, last + 1)]
+
+    def encode(self, value: Any) -> float:
+        bottom, top = map(self._scale, self._edges())
+        return min(max((self._scale(float(value)) - bottom) / (top - bottom), 0.0), 1.0)
+
+    def decode(self, unit: float) -> Any:
+        value = self.number_at(min(max(unit, 0.0), 1.0))
+        if self._step is None:
+            return min(max(float(value), float(self.low)), float(self.high))
+        first, last = self._steps()
+        return self.coerce(min(max(math.floor(value / self._step + 0.5), first), last) * self._step)
 
     def snap(self, units: Units) -> Units:
-        if self.size == math.inf:
+        if self._step is None:
             return units
-        low, high = self._edges()
-        bottom, top = self._scale(low), self._scale(high)
+        bottom, top = map(self._scale, self._edges())
         scaled = bottom + units * (top - bottom)
-        step = self.q or 1
-        multiples = np.floor((np.exp(scaled) if self.log else scaled) / step + 0.5).clip(*self._steps()) * step
-        return np.asarray((((np.log(multiples) if self.log else multiples) - bottom) / (top - bottom)).clip(0, 1))
+        steps = np.floor((np.exp(scaled) if self.log else scaled) / self._step + 0.5).clip(*self._steps())
+        values = steps * self._step
+        return np.asarray((((np.log(values) if self.log else values) - bottom) / (top - bottom)).clip(0, 1))
 
     def number_at(self, unit: float) -> float:
         """The number at `unit` of the scale, ignoring steps; `unit` may be below 0 or above 1."""
-        low, high = self._edges()
-        bottom, top = self._scale(low), self._scale(high)
+        bottom, top = map(self._scale, self._edges())
         value = bottom + unit * (top - bottom)
         return math.exp(value) if self.log else value
-
-    def _position(self, value: float, low: float, high: float) -> float:
-        bottom, top = self._scale(low), self._scale(high)
-        return min(max((self._scale(value) - bottom) / (top - bottom), 0.0), 1.0)
 
 
 @dataclass(frozen=True)
@@ -112,7 +137,7 @@ class Float(_Range):
         super()._check_step(kind, q, name)
         for bound, value in (("low", self.low), ("high", self.high)):
             steps = value / q
-            if not math.isclose(steps, round(steps), abs_tol=1e-9):
+            if not math.isclose(steps, round(steps), abs_tol=1e-9) or (self.log and round(steps) < 1):
                 nearest = max(round(steps), 1) if self.log else round(steps)
                 raise SpaceError(
                     f"{kind} needs bounds that are multiples of q, got {bound}={value!r} with q={q!r} for {name!r}; "
@@ -120,22 +145,8 @@ class Float(_Range):
                 )
 
     def _steps(self) -> tuple[int, int]:
-        """First and last multiple of q."""
         step = self.q or 1
         return round(self.low / step), round(self.high / step)
-
-    @property
-    def size(self) -> float:
-        if self.q is None:
-            return math.inf
-        first, last = self._steps()
-        return last - first + 1
-
-    def values(self) -> list[float]:
-        if self.q is None:
-            return super().values()
-        first, last = self._steps()
-        return [clean_multiple(step, self.q) for step in range(first, last + 1)]
 
     def contains(self, value: Any) -> bool:
         if not is_number(value):
@@ -147,19 +158,7 @@ class Float(_Range):
         return first <= step <= last and math.isclose(value / self.q, step, abs_tol=1e-6)
 
     def coerce(self, value: Any) -> float:
-        if self.q is None:
-            return float(value) + 0.0  # no negative zero
-        return clean_multiple(round(float(value) / self.q), self.q)
-
-    def encode(self, value: Any) -> float:
-        return self._position(float(value), self.low, self.high)
-
-    def decode(self, unit: float) -> float:
-        value = self._interpolate(unit, self.low, self.high)
-        if self.q is not None:
-            first, last = self._steps()
-            return clean_multiple(min(max(round(value / self.q), first), last), self.q)
-        return min(max(float(value), float(self.low)), float(self.high))
+        return _real(value, self.q)
 
 
 @dataclass(frozen=True)
@@ -196,42 +195,20 @@ class Integer(_Range):
                 f"q={q!r} for {name!r}; widen them or lower q"
             )
 
-    def _steps(self) -> tuple[int, int]:
-        """First and last multiple of q between the bounds."""
-        step = int(self.q or 1)
-        return -(-self.low // step), self.high // step
-
     @property
-    def size(self) -> int:
-        first, last = self._steps()
-        return last - first + 1
+    def _step(self) -> int:
+        return int(self.q or 1)
 
-    def values(self) -> list[int]:
-        first, last = self._steps()
-        return [int(step * (self.q or 1)) for step in range(first, last + 1)]
+    def _steps(self) -> tuple[int, int]:
+        return -(-self.low // self._step), self.high // self._step
 
     def contains(self, value: Any) -> bool:
         if not is_number(value) or value != int(value) or not self.low <= value <= self.high:
             return False
-        return int(value) % int(self.q or 1) == 0
+        return int(value) % self._step == 0
 
     def coerce(self, value: Any) -> int:
         return int(value)
-
-    def encode(self, value: Any) -> float:
-        return self._position(float(value), *self._edges())
-
-    def decode(self, unit: float) -> int:
-        step = int(self.q or 1)
-        first, last = self._steps()
-        value = self._interpolate(unit, *self._edges())
-        return min(max(math.floor(value / step + 0.5), first), last) * step
-
-    def _edges(self) -> tuple[float, float]:
-        """Half a step beyond the first and last value, so that every value has its own bin."""
-        step = int(self.q or 1)
-        first, last = (multiple * step for multiple in self._steps())
-        return (max(first - step / 2, first / 2) if self.log else first - step / 2), last + step / 2
 
 
 @dataclass(frozen=True)
@@ -257,9 +234,7 @@ class Normal(Domain):
         return self.q is None or math.isclose(value / self.q, round(value / self.q), abs_tol=1e-6)
 
     def coerce(self, value: Any) -> float:
-        if self.q is None:
-            return float(value) + 0.0  # no negative zero
-        return clean_multiple(round(float(value) / self.q), self.q)
+        return _real(value, self.q)
 
     def encode(self, value: Any) -> float:
         return NormalDist(self.mean, self.sd).cdf(float(value))
@@ -269,6 +244,11 @@ class Normal(Domain):
 
     def describe(self) -> str:
         return _call("randn", self.mean, self.sd) if self.q is None else _call("qrandn", self.mean, self.sd, self.q)
+
+
+def _real(value: Any, q: float | None) -> float:
+    """The number, as a clean multiple of the step if there is one."""
+    return float(value) + 0.0 if q is None else clean_multiple(round(float(value) / q), q)  # no negative zero
 
 
 def _call(name: str, *arguments: Any) -> str:

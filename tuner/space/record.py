@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from tuner.errors import SpaceError
@@ -11,6 +13,7 @@ from tuner.space import constructors
 from tuner.space.domain import Domain
 from tuner.space.nesting import nest
 from tuner.space.space import Space
+from tuner.space.values import recorded, value_of
 
 KINDS = (
     "uniform",
@@ -34,9 +37,9 @@ def space_record(space: Space) -> dict[str, Any]:
     for name in space.names:
         domain = space.dimensions.get(name)
         if domain is None:
-            record[name] = {"constant": space.constants[name]}
+            record[name] = {"constant": recorded(space.constants[name])}
         else:
-            conditions = {other: list(values) for other, values in domain.conditions}
+            conditions = {other: recorded(list(values)) for other, values in domain.conditions}
             record[name] = {"domain": domain.describe()} | ({"when": conditions} if conditions else {})
     return record
 
@@ -49,11 +52,11 @@ def recorded_space(record: Mapping[str, Any]) -> Space:
     found: dict[str, Any] = {}
     for name, entry in record.items():
         if "constant" in entry:
-            found[name] = entry["constant"]
-        elif (domain := _parse(entry["domain"])) is not None:
+            found[name] = value_of(entry["constant"])
+        elif (domain := recorded_domain(entry["domain"])) is not None:
             found[name] = domain
     for name, entry in record.items():
-        conditions = {other: values for other, values in entry.get("when", {}).items() if _names(found, name, other)}
+        conditions = {o: value_of(values) for o, values in entry.get("when", {}).items() if _names(found, name, o)}
         if name in found and conditions:
             found[name] = _with_conditions(found[name], conditions)
     return Space(nest(found))
@@ -71,15 +74,38 @@ def _with_conditions(domain: Domain, conditions: Mapping[str, list[Any]]) -> Dom
     return domain
 
 
-def _parse(text: str) -> Domain | None:
+def recorded_domain(text: str) -> Domain | None:
     """The domain that `describe` wrote; None if it isn't a known one of plain values."""
     try:
-        call = ast.parse(text, mode="eval").body
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in KINDS:
-            return None
-        arguments = [ast.literal_eval(argument) for argument in call.args]
-        domain = getattr(constructors, call.func.id)(*arguments)
-        domain.validate(call.func.id)
-    except (SyntaxError, ValueError, TypeError, SpaceError):
+        kind, arguments = call_in(text)
+        domain = getattr(constructors, kind)(*arguments)
+        domain.validate(kind)
+    except (ValueError, TypeError, SpaceError):
         return None
     return domain if isinstance(domain, Domain) else None
+
+
+def call_in(text: str) -> tuple[str, list[Any]]:
+    """Kind and arguments of a domain that `describe` wrote; raises ValueError if they aren't known and plain."""
+    try:
+        call = ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        raise ValueError(text) from error
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in KINDS:
+        raise ValueError(text)
+    return call.func.id, [ast.literal_eval(_Literals().visit(argument)) for argument in call.args]
+
+
+class _Literals(ast.NodeTransformer):
+    """Replaces what the `repr` of a plain value has although it is no literal: `inf`, `frozenset({1})`."""
+
+    _names: Mapping[str, float] = {"inf": math.inf, "nan": math.nan}
+    _calls: Mapping[str, Callable[..., Any]] = {"frozenset": frozenset, type(Path()).__name__: Path}
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(self._names[node.id]) if node.id in self._names else node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        kind = self._calls.get(node.func.id) if isinstance(node.func, ast.Name) else None
+        return node if kind is None else ast.Constant(kind(*map(ast.literal_eval, node.args)))

@@ -13,14 +13,25 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import SpaceError, describe_error, did_you_mean, shown
-from tuner.space.choices import GridSearch
+from tuner.space.choices import Choice, GridSearch
 from tuner.space.completing import Sampler
 from tuner.space.conditions import ConditionGraph
 from tuner.space.counting import FiniteSpace
-from tuner.space.domain import Conditions, Domain
+from tuner.space.domain import Conditions, Domain, contains_domain
 from tuner.space.encoding import UnitCube
+from tuner.space.foreign import check_no_sweep
+from tuner.space.functions import SampleFrom
 from tuner.space.nesting import entries_of, nest
-from tuner.space.values import canonical, is_writable, plain, same
+from tuner.space.values import (
+    LARGEST_EXACT,
+    canonical,
+    is_recordable,
+    is_writable,
+    plain,
+    recorded,
+    unrecordable,
+    value_of,
+)
 
 Config = dict[str, Any]
 Constraint = Callable[[Config], bool]
@@ -65,10 +76,11 @@ class Space:
         return f"Space({self.unflatten({**self.constants, **self.dimensions})!r})"
 
     def __eq__(self, other: object) -> bool:
-        """Spaces are equal if their domains, conditions and constants are."""
+        """Spaces are equal if their domains, conditions and constants are, and the types of all values."""
         same = isinstance(other, Space) and self.dimensions == other.dimensions
         same = same and isinstance(other, Space) and self.constraint == other.constraint
-        return same and isinstance(other, Space) and self.constants == other.constants
+        same = same and isinstance(other, Space) and self.constants == other.constants
+        return same and isinstance(other, Space) and canonical(self._listed) == canonical(other._listed)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -86,6 +98,17 @@ class Space:
     def grid_dimensions(self) -> list[str]:
         """Names declared with `grid_search`."""
         return [name for name, domain in self.dimensions.items() if isinstance(domain, GridSearch)]
+
+    @property
+    def in_json(self) -> bool:
+        """Whether JSON has all values of configurations; a function's results are unknown."""
+        if any(
+            isinstance(domain, SampleFrom) or getattr(domain, "high", 0) > LARGEST_EXACT
+            for domain in self.dimensions.values()
+        ):
+            return False
+        held = recorded(self._listed)
+        return bool(held == value_of(held))
 
     @cached_property
     def size(self) -> float:
@@ -169,8 +192,11 @@ class Space:
         """
         if not isinstance(config, Mapping):
             raise SpaceError(f"{where} needs a dict of names and values, got {shown(config)}; write {{'name': value}}")
-        if not is_writable(config):
-            raise SpaceError(f"{where} needs plain values, got {shown(config)}; use numbers and texts")
+        for name, value in self.flatten(config).items() if is_writable(config) else ():
+            if contains_domain(value):
+                raise SpaceError(f"{where} needs values, got the domain {shown(value)} for {name!r}; choose a value")
+        if not is_recordable(dict(config)):
+            raise SpaceError(unrecordable(where, config))
         flat = self.flatten(config)
         for name, value in flat.items():
             self._check_value(where, name, value)
@@ -221,7 +247,7 @@ class Space:
         entries: dict[str, Any] = {
             **self.constants,
             **self._conditions.settled(self.dimensions, values),
-            **{name: self._coerce(name, value) for name, value in values.items()},
+            **{name: self._conditions.coerced(name, value) for name, value in values.items()},
         }
         names = dict.fromkeys([*self._order, *values])
         return Space(nest({name: entries[name] for name in names if name in entries}), self.constraint)
@@ -271,7 +297,7 @@ class Space:
         return canonical(self._coerced(config))
 
     def restored(self, config: Mapping[str, Any]) -> Config:
-        """A configuration from the files of a run with the space's own values: a tuple, say, is a list there."""
+        """A configuration from the files of a run with the space's own values: a function, say, is its name there."""
         return self.unflatten(self._coerced(config))
 
     def flatten(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -283,6 +309,11 @@ class Space:
         return nest({name: flat[name] for name in sorted(flat, key=lambda n: self._order.get(n, len(self._order)))})
 
     # Inside
+
+    @property
+    def _listed(self) -> dict[str, Any]:
+        """Constants, and options of choices."""
+        return self.constants | {n: list(d.options) for n, d in self.dimensions.items() if isinstance(d, Choice)}
 
     @property
     def _all(self) -> FiniteSpace:
@@ -300,27 +331,28 @@ class Space:
         return any(name.startswith(path + ".") for name in self.names)
 
     def _coerced(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: self._coerce(name, value) for name, value in self.flatten(config).items()}
-
-    def _coerce(self, name: str, value: Any) -> Any:
-        """A value as its dimension or the space's constant has it; a value that fits neither is returned unchanged."""
-        if name in self.dimensions and self.dimensions[name].contains(value):
-            return self.dimensions[name].coerce(value)
-        return self.constants[name] if name in self.constants and same(value, self.constants[name]) else value
+        return {name: self._conditions.coerced(name, value) for name, value in self.flatten(config).items()}
 
     def _check_value(self, where: str, name: str, value: Any) -> None:
+        domain = self._conditions.domains.get(name)
+        if domain is None:
+            raise SpaceError(f"{where}: {name!r} is not in the space; {did_you_mean(name, self.names)}")
         if name in self.constants:
-            if not same(value, self.constants[name]):
+            if not domain.contains(value):
                 raise SpaceError(
                     f"{where}: {name!r} is the constant {shown(self.constants[name])} in the space, "
                     f"got {shown(value)}; leave it out"
                 )
             return
-        if name not in self.dimensions:
-            raise SpaceError(f"{where}: {name!r} is not in the space; {did_you_mean(name, self.names)}")
-        domain = self.dimensions[name]
         if not domain.contains(value):
             raise SpaceError(
                 f"{where} needs values inside the space, got {name}={shown(value)} outside of {domain.describe()}; "
                 "change the value or widen the space"
             )
+
+
+def declared_space(declaration: Mapping[str, Any], constraint: Constraint | None = None) -> Space:
+    """The space as a user declares it: raises SpaceError also for the domains of W&B's sweeps, which are dicts."""
+    space = Space(declaration, constraint)
+    check_no_sweep(declaration)
+    return space

@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
 
-RAY_MODULE = "ray.tune.search.sample"
+from tuner.errors import shown
+
+_OF_DOMAINS = (  # beginnings of the names of modules
+    *("ray.tune.", "hyperopt.", "optuna.", "scipy.stats.", "ConfigSpace.", "skopt.space.", "keras_tuner."),
+    *("nevergrad.", "syne_tune.", "flaml.tune.", "tuner.space.constructors."),
+)
 STUDY_MODULE = "tuner_study_"  # prefix of the names of study files' modules, before the file's name
+LARGEST_EXACT = 2**53  # of whole numbers: other programs read JSON's numbers as floats
 OF_STUDY_FILE = "tuner_study"  # stands for that module in the name of a function
 _FURTHER = re.compile(rf"^({STUDY_MODULE}\w*)-[0-9]+")  # a further file of the same name in this process
 
@@ -75,15 +82,76 @@ def is_named(value: object) -> bool:
 
 
 def recorded(value: Any) -> Any:
-    """A value as the files of a run hold it: tuples and sets are lists, functions and classes names, others text."""
+    """A value as files and answers in JSON hold it, from which `value_of` makes it again.
+
+    What JSON doesn't have is an object whose only name says what it is, as in `{"$tuple": [1, 2]}`; functions and
+    classes are their names. Raises TypeError for anything else.
+    """
     value = plain(value)
-    if value is None or isinstance(value, bool | int | float | str):
+    exact = type(value) is int and abs(value) < LARGEST_EXACT
+    if value is None or type(value) in (bool, str) or exact or (type(value) is float and math.isfinite(value)):
         return value
-    if isinstance(value, Mapping):
-        return {key: recorded(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if type(value) is list:
         return [recorded(item) for item in value]
-    return canonical(value) if is_named(value) else str(value)
+    if type(value) is dict and all(type(key) is str for key in value) and not _is_tagged(value):
+        return {key: recorded(item) for key, item in value.items()}
+    for tag, (kind, parts_of, _) in _TAGGED.items():
+        if type(value) is kind:
+            return {tag: recorded(parts_of(value))}
+    if is_named(value):
+        return canonical(value)
+    raise TypeError(f"a {type(value).__name__} has no form in JSON")
+
+
+def value_of(record: Any, *, loosely: bool = False) -> Any:
+    """The value that `recorded` was given, with the names of functions and classes in their place.
+
+    `loosely`: with lists in place of tuples and sets, and texts in place of others, as older runs and users write them.
+    """
+    if isinstance(record, list):
+        return [value_of(item, loosely=loosely) for item in record]
+    if not isinstance(record, dict):
+        return record
+    if not _is_tagged(record):
+        return {key: value_of(item, loosely=loosely) for key, item in record.items()}
+    (tag, parts), *_ = record.items()
+    try:
+        found = value_of(parts, loosely=loosely)
+        return found if loosely else _TAGGED[tag][2](found)
+    except (TypeError, ValueError):  # not written by `recorded`
+        return record
+
+
+def is_recordable(value: Any) -> bool:
+    """Whether files hold the value such that readers get the same, but for functions and classes: only their names."""
+    try:
+        return bool(json.dumps(recorded(value), ensure_ascii=False).encode())
+    except Exception:  # whatever the user's class does; a text that can't be encoded, or is too long as a number
+        return False
+
+
+def unrecordable(what: str, value: Any, name: str | None = None) -> str:
+    """The message about a value that isn't recordable."""
+    place = "" if name is None else f" for {name!r}"
+    return (
+        f"{what} needs values that the files of a run can hold, got {shown(value)}{place}; use numbers, texts, or "
+        "lists of them, and look up in the trial's function what they stand for"
+    )
+
+
+_TAGGED: Mapping[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {  # type, to its parts, and back
+    "$float": (float, repr, float),  # infinities and NaN
+    "$int": (int, str, int),
+    "$tuple": (tuple, list, tuple),
+    "$set": (set, lambda value: list(in_order(value)), set),
+    "$frozenset": (frozenset, lambda value: list(in_order(value)), frozenset),
+    "$dict": (dict, lambda value: [list(pair) for pair in value.items()], dict),  # of keys that aren't texts
+    "$path": (type(Path()), str, Path),
+}
+
+
+def _is_tagged(record: Mapping[Any, Any]) -> bool:
+    return len(record) == 1 and next(iter(record)) in _TAGGED
 
 
 def has_named(value: Any) -> bool:
@@ -93,15 +161,6 @@ def has_named(value: Any) -> bool:
     if isinstance(value, list | tuple | set | frozenset):
         return any(map(has_named, value))
     return is_named(value)
-
-
-def is_nameless(value: Any) -> bool:
-    """Whether it is, or holds, something that only its address tells apart: a lambda, a local function, an object."""
-    if isinstance(value, Mapping):
-        return any(map(is_nameless, value.values()))
-    if isinstance(value, list | tuple | set | frozenset):
-        return any(map(is_nameless, value))
-    return not isinstance(value, str) and not is_named(value) and " at 0x" in repr(value)
 
 
 def without_number(module: str) -> str:
@@ -129,6 +188,15 @@ def clean_multiple(steps: int, q: float) -> float:
     multiple = float(Decimal(repr(float(q))) * steps)
     short = float(f"{multiple:.12g}")
     return short if math.isclose(short, multiple, rel_tol=1e-15) else multiple  # three thirds are 1
+
+
+def library_of(value: object) -> str | None:
+    """The library whose domain, or function or class for one, a value is; None for other values."""
+    for kind in (value, *type(value).__mro__):
+        module = f"{getattr(kind, '__module__', '')}."
+        if module.startswith(_OF_DOMAINS):
+            return module.partition(".")[0]
+    return None
 
 
 def is_ray_grid(value: Any) -> bool:

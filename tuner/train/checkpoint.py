@@ -116,14 +116,6 @@ def read_model(folder: Path) -> dict[str, Tensor]:
     return _read_tensors(folder / MODEL)
 
 
-def checkpoint_epoch(folder: Path) -> int:
-    """Finished epochs of the trial that saved it; -1 if the index can't be read."""
-    try:
-        return int(_read_index(folder)["scalars"]["epoch"])
-    except (TrialError, KeyError, TypeError, ValueError):
-        return -1
-
-
 def _read_index(folder: Path) -> dict[str, Any]:
     try:
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))

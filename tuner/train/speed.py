@@ -27,6 +27,7 @@ from tuner.train.memory.estimate import Images, estimate_memory
 from tuner.train.models.by_name import named_module
 from tuner.train.trainer import Trainer
 from tuner.trial import ImageClassifier
+from tuner.trial.earlier_pixels import scale_together
 from tuner.trial.framing import Framing
 from tuner.trial.image_folder import Folder, ImageFiles
 from tuner.trial.speed import Speed
@@ -117,14 +118,16 @@ def _sample(trial: ImageClassifier, config: dict[str, Any], split_seed: int) -> 
 def _of_a_folder(trial: ImageClassifier, folder: Folder, framing: Framing) -> _Sample:
     found = folder.look().images
     files = [path for classes in found.values() for paths in classes.values() for path in paths]
+    chosen = files[:: max(1, len(files) // READ)]
+    scale = scale_together(chosen)
     images: list[Tensor] = []
     start, begun = time.perf_counter(), 0
-    for path in files[:: max(1, len(files) // READ)]:
+    for path in chosen:
         if len(images) >= 2 and time.perf_counter() - start > READ_SECONDS:
             break
         begun += 1
         try:
-            images.append(resize(read_image(path)[None], framing)[0])
+            images.append(resize(read_image(path, scale=scale)[None], framing)[0])
         except UnreadableImage:
             continue
     if not images:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tuner.space.values import is_number
 from tuner.trial.image_folder import Folder, Found, LeftOut
-from tuner.trial.image_limits import FORMATS, most_pixels_alone, too_large
+from tuner.trial.image_limits import most_pixels_alone, too_large
 from tuner.trial.splitting import Folds, Validation
 
 MOST_OPENED = 5_000  # images whose headers are read, spread over all of them
@@ -108,6 +108,8 @@ def _opened(folder: Folder, places: list[Place]) -> tuple[list[tuple[int, int]],
     """Sizes in pixels, the smallest first, modes, and what isn't an image; nothing if Pillow isn't installed."""
     try:
         from PIL import Image
+
+        from tuner.trial.pixels import FORMATS
     except ImportError:
         return [], Counter(), []
     sizes: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Which image files are read: formats, and how many pixels one may have."""
+"""Which image files are read: how many pixels one may have, and what is wrong with the others."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ from pathlib import Path
 
 from tuner.errors import DataError, one_line
 
-# Not EPS, which Pillow passes to Ghostscript, nor formats that are rarely used and rarely maintained.
-FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO", "TGA", "QOI", "PCX")
-
-MAX_PIXELS = 120_000_000  # of one image: as many as cameras have, 0.5 GB while it is decoded
 MAX_PIXELS_VARIABLE = "TUNER_MAX_IMAGE_PIXELS"
 
 
@@ -22,7 +18,9 @@ def most_pixels() -> int:
     Raises:
         DataError: the variable isn't a whole number from 1.
     """
-    text = os.environ.get(MAX_PIXELS_VARIABLE) or str(MAX_PIXELS)
+    from tuner.trial.pixels import MOST_PIXELS
+
+    text = os.environ.get(MAX_PIXELS_VARIABLE) or str(MOST_PIXELS)
     if not text.isdecimal() or int(text) < 1:
         raise DataError(f"{MAX_PIXELS_VARIABLE} must be a whole number from 1, got {text!r}; correct or unset it")
     return int(text)
@@ -43,7 +41,9 @@ def most_pixels_alone() -> Iterator[int]:
 
 def too_large(pixels: int, limit: int) -> str:
     """What is wrong with an image of this many pixels, after "it"."""
-    return f"has {pixels:,} pixels, more than the {limit:,} that are read ({MAX_PIXELS_VARIABLE} sets the limit)"
+    from tuner.trial.pixels import TooLarge
+
+    return f"{TooLarge(pixels, limit)} ({MAX_PIXELS_VARIABLE} sets the limit)"
 
 
 def what_is_wrong(path: Path, error: Exception) -> str:
@@ -52,5 +52,7 @@ def what_is_wrong(path: Path, error: Exception) -> str:
         return "is empty"
     if type(error).__name__ == "UnidentifiedImageError":  # Pillow's, which isn't imported for this
         return "is no image, or a damaged one"
+    if type(error).__name__ == "Refused":  # of tuner.trial.pixels, which imports Pillow
+        return str(error)
     cut_off = "truncated" in str(error).lower() or isinstance(error, EOFError)
     return "is cut off" if cut_off else f"is damaged: {one_line(str(error)) or type(error).__name__}"

@@ -120,7 +120,7 @@ class Mirror:
                 trial.trial,
                 name=f"{self._run.title} {trial.trial}",
                 job_type="trial",
-                config=trial.config,
+                config=trial.config_in_json,
                 notes=self._notes(trial),
             )
             shown.define_metric("epoch", hidden=True)

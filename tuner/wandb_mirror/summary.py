@@ -14,11 +14,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.history.events import finite
+from tuner.history.event_lines import finite, in_json
 from tuner.history.refits import TRAINED_ON
 from tuner.history.scored import MISTAKE, MISTAKES
 from tuner.results.run import BEST, Run
 from tuner.results.text import trained_again, trials_and_repeats
+from tuner.space.values import recorded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +66,7 @@ def add_winner(shown: wandb.Run, run: Run) -> None:
     if best is None or not run.folder.exists(f"{BEST}/config.json"):
         return
     metrics = {name: value for name, value in run.best_metrics.items() if finite(value)}
-    metadata = {**metrics, "trial": best.trial, "epoch": run.best_epoch, "config": best.config}
+    metadata = {**metrics, "trial": best.trial, "epoch": run.best_epoch, "config": best.config_in_json}
     told = trained_again(run.record)
     metadata |= {"trained_on": TRAINED_ON} if told else {}
     with tempfile.TemporaryDirectory() as temporary:
@@ -124,7 +125,10 @@ def _table(frame: pd.DataFrame) -> wandb.Table:
 
     plain = frame.astype(object)
     plain = plain.where(plain.notna(), None)
-    rows = [list(row) for row in plain.itertuples(index=False, name=None)]
+    rows = [
+        [value if recorded(value) == value else str(value) for value in row]  # a tuple, say, is no JSON
+        for row in plain.itertuples(index=False, name=None)
+    ]
     return wandb.Table(columns=list(frame.columns), data=rows, allow_mixed_types=True)  # type: ignore[arg-type]
 
 
@@ -160,7 +164,7 @@ def _orders(run: Run) -> wandb.Table | None:
 
     rows = [
         [event["verb"], json.dumps(event["arguments"]), event["by"], OUTCOMES[event["event"]], event["message"]]
-        for event in run.events
+        for event in map(in_json, run.events)
         if event["event"] in OUTCOMES
     ]
     columns = ["order", "arguments", "by", "outcome", "answer"]

@@ -54,7 +54,9 @@ class Classification(Implementation[ImageClassifier]):
 
         download_missing(trial)
 
-    def look(self, trial: ImageClassifier, config: dict[str, Any], *, split_seed: int) -> DataLook | None:
+    def look(
+        self, trial: ImageClassifier, config: dict[str, Any], *, split_seed: int, before: bool = False
+    ) -> DataLook | None:
         """See `Implementation.look`; for data whose images are files."""
         from tuner.worker.looking import look_apart
 
@@ -64,7 +66,9 @@ class Classification(Implementation[ImageClassifier]):
         if trial.folds:
             given["folds"] = given.pop("validation").count
         framing = trial.of(config).framing(trial.asked_size(config))
-        return None if framing is None else look_apart({"trial": given, "seed": split_seed, "framing": asdict(framing)})
+        if framing is None:
+            return None
+        return look_apart({"trial": given, "seed": split_seed, "framing": asdict(framing), "before": before})
 
     def check_splits(
         self, trial: ImageClassifier, config: dict[str, Any], *, stages: int, splits: Sequence[Any]

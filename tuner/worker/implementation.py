@@ -61,10 +61,11 @@ class Implementation(ABC, Generic[T]):
         """Fetch what `trial.missing_downloads()` names, in the driver before Ray; raises DataError or WeightsError."""
         return
 
-    def look(self, trial: T, config: dict[str, Any], *, split_seed: int) -> DataLook | None:
+    def look(self, trial: T, config: dict[str, Any], *, split_seed: int, before: bool = False) -> DataLook | None:
         """The findings about the data that trials with settings like `config` read; None if nothing is known.
 
-        Runs in the driver, while Ray starts; raises DataError if no trial can use the data.
+        Runs in the driver, while Ray starts; raises DataError if no trial can use the data. If the run began `before`
+        deep images had one scale, a notice names images that are read otherwise since.
         """
         return None
 

@@ -20,7 +20,8 @@ def look_apart(task: Mapping[str, Any]) -> DataLook | None:
 
     Args:
         task: "trial", the fields of an image classifier that name the data and its split; "seed" of the split; and
-            "framing", the fields of the form that images are brought to
+            "framing", the fields of the form that images are brought to; "before", whether an earlier version began the
+            run, which read some images otherwise
 
     Raises:
         DataError: the data is missing, damaged, or too small to split.

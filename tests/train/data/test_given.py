@@ -82,8 +82,14 @@ def test_float_images_are_normalised_by_their_own_statistics() -> None:
             ((IMAGES[0], LABELS), PAIR, PAIR),
             "images must be [N, C, H, W] and labels [N], N > 0, got (1, 8, 8) and (6,)",
         ),
-        ((PAIR, PAIR, (IMAGES, LABELS - 1)), "labels must be integers from 0, got torch.int64 from -1 for test"),
-        ((PAIR, PAIR, (IMAGES, LABELS / 2)), "labels must be integers from 0, got torch.float32 from 0.0 for test"),
+        (
+            (PAIR, PAIR, (IMAGES, LABELS - 1)),
+            "a label must be a class's number, from 0 to 999,999, or its name, got -1 for test; ",
+        ),
+        (
+            (PAIR, PAIR, (IMAGES, LABELS / 2)),
+            "a label must be a class's number, from 0 to 999,999, or its name, got 0.5 for test; ",
+        ),
     ],
 )
 def test_what_is_no_data_is_refused(returned: Any, message: str) -> None:
@@ -177,7 +183,7 @@ def test_a_cut_that_a_data_function_draws_is_the_studys() -> None:
         return torch.utils.data.random_split(Drawn(), [12, 6, 6])
 
     trial = ImageClassifier(cut, weights=None)  # type: ignore[arg-type]
-    cuts = [load_splits(trial, seed=seed).train._passes.dataset._dataset.indices for seed in (0, 0, 1)]  # type: ignore[attr-defined]
+    cuts = [load_splits(trial, seed=seed).train.dataset.dataset.indices for seed in (0, 0, 1)]  # type: ignore[attr-defined]
     assert cuts[0] == cuts[1] != cuts[2]
 
 

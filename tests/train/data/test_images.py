@@ -9,8 +9,11 @@ import torch
 from PIL import Image
 
 from tuner.errors import DataError
-from tuner.train.data import images as module
 from tuner.train.data.images import pixel_key, read_image, resize
+from tuner.trial import pixels as module
+from tuner.trial.pixels import DeepScale
+
+FULL = DeepScale(16, 1.0)
 
 
 def saved(image: Image.Image, path: Path, **options: object) -> Path:
@@ -35,7 +38,7 @@ def saved(image: Image.Image, path: Path, **options: object) -> Path:
 )
 def test_any_mode_becomes_rgb(tmp_path: Path, mode: str, colour: object, suffix: str, expected: list[int]) -> None:
     path = saved(Image.new(mode, (5, 3), colour), tmp_path / f"image.{suffix}")  # type: ignore[arg-type]
-    image = read_image(path)
+    image = read_image(path, scale=FULL)
     assert image.shape == (3, 3, 5)
     assert image.dtype == torch.uint8
     assert image[:, 1, 2].tolist() == expected
@@ -128,11 +131,11 @@ def test_a_large_image_has_the_colours_of_a_small_one(
 ) -> None:
     colour, suffix = MODES[mode]
     path = saved(Image.new(mode, (80, 70), colour), tmp_path / f"image.{suffix}")  # type: ignore[arg-type]
-    whole = read_image(path)
+    whole = read_image(path, scale=FULL)
     monkeypatch.setattr(module, "LARGE_PIXELS", 1000)
     monkeypatch.setattr(module, "LARGEST_EDGE", 16)
     monkeypatch.setattr(module, "ROWS", 3)
-    large = read_image(path)
+    large = read_image(path, scale=FULL)
     assert large.shape == (3, 18, 18)  # a quarter
     assert int((large.int() - whole[:, :1, :1].int()).abs().max()) <= (1 if suffix == "jpg" else 0)
 

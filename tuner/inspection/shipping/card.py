@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tuner.inspection.best import LoadedModel
-from tuner.inspection.intervals import wilson
 from tuner.inspection.shipping.examples import CHECKED, Examples
 from tuner.inspection.shipping.forms import SHIPPED
 from tuner.results.run import Run
-from tuner.results.text import own_network, settings, trained_again, trials_and_repeats
+from tuner.results.text import own_network, settings, trained_again, trials_and_repeats, wilson
 from tuner.trial.models import IMAGENET, find_model, looks_published
 from tuner.trial.splitting import REFIT
 
@@ -42,7 +41,7 @@ def model_card(
         "## How it was found",
         *_search(run),
         "## Limits",
-        _limits(scripted=scripted),
+        _limits(),
         "## Licence",
         _licence(loaded),
         "## Versions",
@@ -77,7 +76,7 @@ def _use(loaded: LoadedModel, form: str, facts: Mapping[str, Any], *, scripted: 
     if facts["test_time_flip"]:
         inside = "the network has to be asked about both" if form == "safetensors" else "both are asked inside"
         yield f"An answer is the mean of the logits for an image and for its mirror image (left to right): {inside}."
-    script = " `predict.py` does so with Pillow." * scripted
+    script = " `predict.py` does so with Pillow, after `pixels.py`, tuner's own reader." * scripted
     yield _framing(facts) + script + " No ONNX operator resizes exactly as training does." * (form == "onnx")
     if loaded.card.is_function:
         yield f"The network is made by the function `{loaded.card.model}` of the run's study.py."
@@ -209,12 +208,12 @@ def _search(run: Run) -> Iterator[str]:
         yield f"Trial {best.trial}, epoch {run.best_epoch}: {settings(best.config)}"
 
 
-def _limits(*, scripted: bool) -> str:
+def _limits() -> str:
     return (
         "- The figures hold for images like those of the test split: other cameras, light or classes were not tried.\n"
         "- Every image gets one of the labels, also one that shows something else.\n"
         "- The probabilities are those of the network; the calibration above says how far to believe them."
-    ) + "\n- `predict.py` takes 8-bit images; values of 16 bits are cut off, where tuner brings them to 8." * scripted
+    )
 
 
 def _licence(loaded: LoadedModel) -> str:

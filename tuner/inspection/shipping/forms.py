@@ -40,7 +40,7 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from PIL import Image, ImageOps
+from PIL import Image
 
 session = onnxruntime.InferenceSession(Path(__file__).with_name("model.onnx"), providers=["CPUExecutionProvider"])
 facts = json.loads(session.get_modelmeta().custom_metadata_map["tuner"])
@@ -58,7 +58,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 
 model = torch.export.load(Path(__file__).with_name("model.pt2")).module()
 facts = json.loads(Path(__file__).with_name("model.json").read_text(encoding="utf-8"))
@@ -78,7 +78,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torchvision
-from PIL import Image, ImageOps
+from PIL import Image
 from safetensors.torch import load_file
 
 facts = json.loads(Path(__file__).with_name("model.json").read_text(encoding="utf-8"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from tuner.inspection.best import LoadedModel
 from tuner.train.data.normalisation import LEVELS
+from tuner.trial.pixels import NO_DEEP
 
 
 class WholeModel(nn.Module):
@@ -40,6 +42,7 @@ def facts_of(loaded: LoadedModel) -> dict[str, Any]:
         "image_size": card.inputs.image_size,
         "resize": card.inputs.resize,
         "interpolation": card.inputs.interpolation,
+        "scale": asdict(card.inputs.scale or NO_DEEP),
         "mean": list(card.inputs.normalisation.mean),
         "sd": list(card.inputs.normalisation.sd),
         "model": card.model,

@@ -22,8 +22,9 @@ from tuner.inspection.shipping.examples import Examples, examples
 from tuner.inspection.shipping.forms import SHIPPED, Form
 from tuner.inspection.shipping.whole import facts_of
 from tuner.results.run import Run
+from tuner.trial import pixels
 
-CARD, FACTS, SCRIPT = "README.md", "model.json", "predict.py"
+CARD, FACTS, SCRIPT, READER = "README.md", "model.json", "predict.py", "pixels.py"
 MOST_APART = 1e-4  # largest difference of probabilities between an export and the original
 RUNS = 20  # runs of one image; the median time is reported
 AT_ONCE = 32
@@ -114,6 +115,7 @@ def _write(run: Run, loaded: LoadedModel, form: Form, folder: Path, shown: Examp
     script = predict_script(form, loaded)
     if script is not None:
         (folder / SCRIPT).write_text(script, encoding="utf-8")
+        shutil.copyfile(pixels.__file__, folder / READER)
     (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     card = model_card(run, loaded, form, facts, shown, scripted=script is not None)
     (folder / CARD).write_text(card, encoding="utf-8")

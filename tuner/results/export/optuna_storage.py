@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tuner.history.records import TrialRecord
 from tuner.results.export.new_place import new
 from tuner.results.run import Run
 from tuner.space import Choice, Domain, Float, Integer
-from tuner.space.values import is_number
+from tuner.space.values import canonical, is_number
 
 
 def write_storage(run: Run, path: Path) -> list[Path]:
@@ -44,16 +45,21 @@ def write_storage(run: Run, path: Path) -> list[Path]:
 
 
 def _as_optuna(run: Run, trial: TrialRecord, distributions: dict[str, Any]) -> Any:
-    """A stopped trial becomes a pruned one, unless it is the best: Optuna's best trial is a completed one."""
+    """A stopped trial becomes a pruned one. Optuna's best trial is the completed one with the best value, so the winner
+    becomes completed, with the value by which it won, and one that has a better value but didn't win becomes pruned.
+    """
     from optuna.trial import TrialState, create_trial
 
-    found = run.record.best_of(trial.trial)
-    is_best = run.best is not None and run.best.trial == trial.trial
+    found, won = run.record.best_of(trial.trial), run.record.winning_value
+    if run.best is trial and found and won is not None:
+        found = found[0], won
     states = {"completed": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
-    state = TrialState.COMPLETE if is_best else states.get(trial.status, TrialState.RUNNING)
+    state = TrialState.COMPLETE if run.best is trial else states.get(trial.status, TrialState.RUNNING)
+    if state is TrialState.COMPLETE and found and won is not None and run.best is not trial:
+        state = TrialState.PRUNED if (found[1] >= won if run.mode == "max" else found[1] <= won) else state
     if state is TrialState.COMPLETE and found is None:
         state = TrialState.FAIL
-    params = {n: _param(v) for n, v in _searched(run, trial).items() if n in distributions}
+    params = {n: distributions[n][1](v) for n, v in _searched(run, trial).items() if n in distributions}
     attributes = {
         "trial": trial.trial,
         "status": trial.status,
@@ -68,7 +74,7 @@ def _as_optuna(run: Run, trial: TrialRecord, distributions: dict[str, Any]) -> A
         state=state,
         value=found[1] if found and state is not TrialState.FAIL else None,
         params=params,
-        distributions={name: distributions[name] for name in params},
+        distributions={name: distributions[name][0] for name in params},
         intermediate_values={
             e.epoch: float(e.metrics[run.metric]) for e in trial.epochs.values() if finite(e.metrics.get(run.metric))
         },
@@ -91,7 +97,9 @@ def _local(seconds: float) -> datetime:
 
 
 def _distributions(run: Run) -> dict[str, Any]:
-    """Optuna's distribution for each dimension, wide enough for every value that was tried."""
+    """For each dimension Optuna's distribution, wide enough for every value that was tried, and what makes a value
+    Optuna's.
+    """
     tried: dict[str, list[Any]] = {name: [] for name in run.space.dimensions}
     for trial in run.record.trials.values():
         for name, value in _searched(run, trial).items():
@@ -100,19 +108,21 @@ def _distributions(run: Run) -> dict[str, Any]:
     return {name: _distribution(run.space.dimensions[name], values) for name, values in tried.items() if values}
 
 
-def _distribution(domain: Domain, tried: list[Any]) -> Any:
+def _distribution(domain: Domain, tried: list[Any]) -> tuple[Any, Callable[[Any], Any]]:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(domain, Choice) or not all(is_number(value) for value in tried):
-        options = domain.options if isinstance(domain, Choice) else tried
-        return CategoricalDistribution(list(dict.fromkeys(map(_param, options))))
+        options = domain.options if isinstance(domain, Choice) else ()
+        values = {canonical(value): value for value in (*options, *tried)}.values()
+        label = _param if len({*map(_param, values)}) == len(values) else repr  # to Optuna, True is 1
+        return CategoricalDistribution([*map(label, values)]), label
     low, high = min(tried), max(tried)
     if isinstance(domain, Float | Integer):
         low, high = min(low, domain.low), max(high, domain.high)
     log = bool(getattr(domain, "log", False))
     if isinstance(domain, Integer):
-        return IntDistribution(int(low), int(high), log=log)
-    return FloatDistribution(float(low), float(high), log=log)
+        return IntDistribution(int(low), int(high), log=log), _param
+    return FloatDistribution(float(low), float(high), log=log), _param
 
 
 def _param(value: Any) -> Any:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from tuner.errors import RunFolderError
 from tuner.foreign_text import in_utf8, printable
 from tuner.history.events import finite
 from tuner.results import Run, compare
-from tuner.results.comparison import course
+from tuner.results.courses import leads
 from tuner.service.errors import Code, ServiceError
 
 PLACES = 200  # points of a course
@@ -19,7 +18,7 @@ PLACES = 200  # points of a course
 
 @dataclass(frozen=True)
 class Course:
-    """The best value that a study had after this many epochs of all its trials."""
+    """The value of the leading trial of a study after this many epochs of all its trials."""
 
     study: int
     name: str
@@ -65,7 +64,6 @@ def _plain(value: object) -> bool:
 
 
 def _course(study: int, run: Run) -> Course:
-    values = [(place, value) for place, value in enumerate(course(run, run.record.epochs()), 1) if value is not None]
-    steps = [*values[:1], *(point for before, point in pairwise(values) if point[1] != before[1])]
-    steps = steps[:: max(1, len(steps) // PLACES)] + values[-1:]  # what stays the same is a line between two
-    return Course(study, printable(f"@{study} {run.name}"), [at for at, _ in steps], [value for _, value in steps])
+    found = leads(run)
+    steps = [*found[: -1 : max(1, len(found) // PLACES)], *found[-1:]]
+    return Course(study, printable(f"@{study} {run.name}"), [one.epochs for one in steps], [one.value for one in steps])

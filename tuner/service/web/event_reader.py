@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import IO
 
-from tuner.history.event_lines import EVENTS, DamagedLineError, Event, parsed
+from tuner.history.event_lines import EVENTS, DamagedLineError, Event, in_json, parsed
 from tuner.service.inside import opened_file, opened_folder
 from tuner.storage.folder import Folder, LocalFolder
 
@@ -56,7 +56,7 @@ def sent(place: str | None, event: Event) -> bytes:
     """One server-sent event, named by the event's kind."""
     name = re.sub(r"[^\w.-]", "_", str(event.get("event", "message")), flags=re.ASCII)
     first = f"id: {place}\n" if place is not None else ""
-    return f"{first}event: {name}\ndata: {json.dumps(event, separators=(',', ':'))}\n\n".encode()
+    return f"{first}event: {name}\ndata: {json.dumps(in_json(event), separators=(',', ':'))}\n\n".encode()
 
 
 class EventReader:

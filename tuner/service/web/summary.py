@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +19,7 @@ from tuner.results.text import averaged, report_of, with_error
 from tuner.results.winner_metrics import test_metrics
 from tuner.service.errors import ServiceError
 from tuner.service.web.files import is_odd, part_of
+from tuner.space.values import recorded
 
 ALIKE = 5  # after so many trials with the same error pausing is proposed
 NAMED = 50  # the most trials of a failure that are named
@@ -97,7 +97,7 @@ class Summary:
 def summary(run: Run) -> Summary:
     """The summary of a run now."""
     record, trials = run.record, list(run.record.trials.values())
-    hours = _hours(record, run.devices)
+    hours = run.device_hours_by_status()
     groups = failure_groups(record)
     failing = [
         Failing(one.cause, printable(one.described), len(one.trials), [t.trial for t in one.trials[:NAMED]])
@@ -158,7 +158,7 @@ class Curves:
 def curves(run: Run, metric: str, most: int = MOST_CURVES) -> Curves:
     """The curves of a metric, at most this many; the best first, then those that run."""
     record = run.record
-    best = [trial for trial, _ in record.ranked()]
+    best = [one.trial for one in record.ranked()]
     running = [trial for trial in record.trials.values() if trial.status == "running"]
     ordered = {trial.trial: trial for trial in (*best[: most // 2], *running[: most // 4], *best, *running)}
     ordered |= {trial.trial: trial for trial in record.trials.values() if trial.trial not in ordered}
@@ -194,17 +194,7 @@ def _winner(run: Run) -> Winner | None:
         return None
     tests = [] if is_odd(run.folder, f"{BEST}/{METRICS}") else test_metrics(run)
     told, mean = with_error(worth), averaged(worth).strip()
-    return Winner(best.trial, worth.epoch, worth.value, told, mean, flat_config(best.config), tests)
-
-
-def _hours(record: RunRecord, devices: float) -> dict[str, float]:
-    """Device-hours by the status of the trials."""
-    found: dict[str, float] = defaultdict(float)
-    latest = record.last_time or 0.0
-    for trial in record.trials.values():
-        now = max(0.0, latest - trial.running_since) if trial.running_since is not None else 0.0
-        found[trial.status] += devices * (trial.running_seconds + now) / SECONDS_PER_HOUR
-    return dict(found)
+    return Winner(best.trial, worth.epoch, worth.value, told, mean, recorded(flat_config(best.config)), tests)
 
 
 def _saved_hours(record: RunRecord, trials: list[TrialRecord], longest: int, used: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import sqrt
 from pathlib import Path
@@ -14,8 +14,9 @@ import numpy as np
 from tuner.errors import one_line
 from tuner.train.data.cutting import Cut, Rows
 from tuner.train.data.folder_reading import listed
-from tuner.train.data.pool import LEFT_OUT, PARTS, Pool
+from tuner.train.data.pool import LEFT_OUT, PARTS, SCALE, Pool
 from tuner.trial.image_folder import LeftOut
+from tuner.trial.pixels import DeepScale
 from tuner.trial.splitting import OWN
 
 MOST_LISTED = 10_000  # files that are left out
@@ -33,12 +34,14 @@ class DataFacts:
         counts: images by class and split
         left_out: files that are left out
         files: images and files left out
+        scale: of the deep images
         notices: sentences
     """
 
     counts: dict[str, dict[str, int]]
     left_out: tuple[LeftOut, ...]
     files: int
+    scale: DeepScale
     notices: tuple[str, ...]
 
     def record(self) -> dict[str, Any]:
@@ -47,6 +50,7 @@ class DataFacts:
             "classes": self.counts,
             "images": {part: sum(each[part] for each in self.counts.values()) for part in PARTS},
             "files": self.files,
+            SCALE: asdict(self.scale),
             "files_left_out": len(self.left_out),
             "left_out": [{"path": each.path, "reason": f"it {each.reason}"} for each in self.left_out[:MOST_LISTED]],
         }
@@ -73,7 +77,7 @@ def data_facts(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, root: Path, *,
         *_small_classes(by_class),
         *_coarse(rows, scheme),
     ]
-    return DataFacts(by_class, pool.left_out, files, tuple(map(one_line, notices)))
+    return DataFacts(by_class, pool.left_out, files, pool.scale, tuple(map(one_line, notices)))
 
 
 def _left_out(pool: Pool, files: int) -> list[str]:

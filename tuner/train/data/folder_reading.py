@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +14,12 @@ from torch.utils.data import Dataset
 from tuner.errors import DataError
 from tuner.machine import this_machine
 from tuner.train.data.cache import Builder, cache_key
-from tuner.train.data.holding_out import Keys, Labels
+from tuner.train.data.holding_out import Labels
 from tuner.train.data.images import UnreadableImage, max_pixels, pixel_key, read_image, resize
-from tuner.train.data.pool import IMAGES, KEYS, LABELS, LEFT_OUT, PART, PARTS, UNREADABLE, Pool, from_cache
+from tuner.train.data.pool import IMAGES, KEYS, LABELS, LEFT_OUT, PART, PARTS, SCALE, UNREADABLE, Pool, from_cache
 from tuner.trial.framing import Framing
 from tuner.trial.image_folder import Folder, Found, LeftOut
+from tuner.trial.pixels import DeepScale, with_one_scale
 
 MOST_LEFT_OUT = 0.5  # of a class's images in a split: if more are unreadable, not only single files are wrong
 NAMED = 3  # files in a message
@@ -27,14 +28,15 @@ NAMED = 3  # files in a message
 class ImageFiles(Dataset[tuple[Tensor, int]]):
     """Image files as RGB, brought to a size by `framing`, decoded when requested."""
 
-    def __init__(self, files: Sequence[Path], labels: Labels, framing: Framing) -> None:
-        self._files, self._labels, self._framing = files, labels, framing
+    def __init__(self, files: Sequence[Path], labels: Labels, framing: Framing, scale: DeepScale) -> None:
+        self._files, self._labels, self._framing, self._scale = files, labels, framing, scale
 
     def __len__(self) -> int:
         return len(self._files)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return resize(read_image(self._files[index])[None], self._framing)[0], int(self._labels[index])
+        image = read_image(self._files[index], scale=self._scale)
+        return resize(image[None], self._framing)[0], int(self._labels[index])
 
 
 @dataclass(frozen=True)
@@ -74,15 +76,23 @@ def read_folder(folder: Folder, framing: Framing, memory_bytes: float) -> Pool:
     def build(builder: Builder) -> None:
         keys = builder.array(KEYS, (len(rows.files),), np.uint64)
         images = builder.array(IMAGES, (len(rows.files), 3, framing.pixels, framing.pixels), np.uint8) if held else None
-        problems = _for_each(rows.files, lambda index, path: _decode(path, framing, images, keys, index))
+
+        def decode(row: int, scale: DeepScale | None) -> None:
+            image = read_image(rows.files[row], scale=scale)
+            keys[row] = pixel_key(image)
+            if images is not None:
+                images[row] = resize(image[None], framing)[0].numpy()
+
+        problems, scale = _for_each(len(rows.files), decode)
         parts = rows.parts.copy()
         parts[list(problems)] = LEFT_OUT
         builder.put(LABELS, rows.labels)
         builder.put(PART, parts)
         builder.facts["classes"] = rows.classes
+        builder.facts[SCALE] = asdict(scale)
         builder.facts[UNREADABLE] = [(folder.relative(rows.files[index]), why) for index, why in problems.items()]
 
-    key = cache_key("folder, looked through", folder.content_key(), framing.key if held else None, max_pixels())
+    key = cache_key("folder, of one scale", folder.content_key(), framing.key if held else None, max_pixels())
     pool = from_cache(key, build, rows.files, size if held else 0)
     _check_enough(folder, rows, pool)
     pool = replace(pool, left_out=tuple(sorted((*pool.left_out, *found.left_out), key=lambda each: each.path)))
@@ -116,27 +126,20 @@ def listed(left_out: Sequence[LeftOut]) -> str:
     return ", ".join([*map(str, left_out[:NAMED]), *more])
 
 
-def _for_each(files: Sequence[Path], work: Callable[[int, Path], None]) -> dict[int, str]:
-    """Run `work` on all files, on as many threads as there are CPUs: decoders release Python's lock.
+def _for_each(count: int, work: Callable[[int, DeepScale | None], None]) -> tuple[dict[int, str], DeepScale]:
+    """Run `work` on all rows, on as many threads as there are CPUs: decoders release Python's lock.
 
     Returns:
-        by index, why a file can't be read.
+        by row, why a file can't be read; and the scale of the deep images.
     """
 
-    def tried(index: int, path: Path) -> str | None:
+    def tried(row: int, scale: DeepScale | None) -> str | None:
         try:
-            work(index, path)
+            work(row, scale)
         except UnreadableImage as error:
             return error.reason
         return None
 
     with ThreadPoolExecutor(this_machine().cpus) as threads:
-        problems = list(threads.map(tried, range(len(files)), files))
-    return {index: problem for index, problem in enumerate(problems) if problem is not None}
-
-
-def _decode(path: Path, framing: Framing, images: np.ndarray | None, keys: Keys, index: int) -> None:
-    image = read_image(path)
-    keys[index] = pixel_key(image)
-    if images is not None:
-        images[index] = resize(image[None], framing)[0].numpy()
+        problems, scale = with_one_scale(tried, range(count), threads.map)
+    return {row: problem for row, problem in enumerate(problems) if problem is not None}, scale

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset, TensorDataset
 
 from tuner.errors import DataError
+from tuner.train.data.labels import Label, Labelled, check_names, classes_of, given_labels, item_labels, numbered
 from tuner.train.data.splits import HeldSplit, Split, Splits, StreamedSplit
 from tuner.train.randomness import generators_kept, reseed_all
 from tuner.trial.framing import Framing
@@ -42,14 +43,19 @@ def _splits(returned: Any, framing: Framing | None, *, joined: bool) -> Splits:
         raise DataError(
             f"a data function must return training, validation and test, got {_kind(returned)}; return the three"
         )
-    train, validation, test = (_split(part, name, framing) for name, part in zip(NAMES, returned, strict=True))
-    classes = _classes(returned[0], (train, validation, test))
+    parts = [_part(part, name) for name, part in zip(NAMES, returned, strict=True)]
+    for name, (_, labels, names) in zip(NAMES, parts, strict=True):
+        check_names(labels, names, parts[0][2], name)
+    classes = classes_of({label for _, labels, _ in parts for label in labels}, parts[0][2])
+    train, validation, test = (
+        _split(images, numbered(labels, classes), classes, framing) for images, labels, _ in parts
+    )
     if joined:
-        train, validation = _joined(returned[0], returned[1], train, validation)
+        train, validation = _joined(train, validation)
     return Splits(train, validation, test, classes, framing=framing)
 
 
-def _joined(train_part: Any, validation_part: Any, train: Split, validation: Split) -> tuple[Split, Split]:
+def _joined(train: Split, validation: Split) -> tuple[Split, Split]:
     """All images for training, and none for validation; raises DataError for tensors and a `Dataset` together."""
     labels = torch.cat([train.labels, validation.labels])
     if isinstance(train, HeldSplit) and isinstance(validation, HeldSplit):
@@ -58,7 +64,7 @@ def _joined(train_part: Any, validation_part: Any, train: Split, validation: Spl
             all_images = HeldSplit(torch.cat(pools), labels, framing=train.framing)
             return all_images, all_images.take(np.zeros(len(labels), dtype=np.bool_))
     elif isinstance(train, StreamedSplit) and isinstance(validation, StreamedSplit):
-        together: Dataset[Any] = ConcatDataset([train_part, validation_part])
+        together: Dataset[Any] = ConcatDataset([train.dataset, validation.dataset])
         none = HeldSplit(train.images(torch.zeros(1, dtype=torch.int64))[:0], labels[:0])
         return StreamedSplit(together, labels, framing=train.framing), none
     raise DataError(
@@ -67,48 +73,30 @@ def _joined(train_part: Any, validation_part: Any, train: Split, validation: Spl
     )
 
 
-def _split(part: Any, name: str, framing: Framing | None) -> Split:
-    if isinstance(part, TensorDataset):
+def _part(part: Any, name: str) -> tuple[Any, list[Label], tuple[str, ...]]:
+    """The images [N, C, H, W], or the data set that has them; the labels; and the names that the part has for them."""
+    if isinstance(part, TensorDataset) and type(part).__getitem__ is TensorDataset.__getitem__:
         part = part.tensors
     if isinstance(part, tuple | list) and len(part) == 2:
-        return _held(torch.as_tensor(part[0]), torch.as_tensor(part[1]), name, framing)
+        images, shape = torch.as_tensor(part[0]), tuple(np.shape(part[1]))
+        if images.ndim != 4 or shape != images.shape[:1] or not shape[0]:
+            raise DataError(
+                f"images must be [N, C, H, W] and labels [N], N > 0, got {tuple(images.shape)} and {shape} for {name}; "
+                "reshape them"
+            )
+        return images, given_labels(part[1], name), ()
     if isinstance(part, Dataset) and isinstance(part, Sized) and len(part):
-        return StreamedSplit(part, _labels_of(part), framing=framing)
+        return part, *item_labels(part, name)
     raise DataError(
         f"a split must be (images, labels) or a torch Dataset with a length, got {_kind(part)} for {name}; return one"
     )
 
 
-def _held(images: Tensor, labels: Tensor, name: str, framing: Framing | None) -> Split:
-    if images.ndim != 4 or labels.shape != images.shape[:1] or not len(labels):
-        raise DataError(
-            f"images must be [N, C, H, W] and labels [N], N > 0, got {tuple(images.shape)} and "
-            f"{tuple(labels.shape)} for {name}; reshape them"
-        )
-    if labels.is_floating_point() or int(labels.min()) < 0:
-        raise DataError(
-            f"labels must be integers from 0, got {labels.dtype} from {labels.min()} for {name}; convert them"
-        )
+def _split(images: Any, labels: Tensor, classes: Sequence[str], framing: Framing | None) -> Split:
+    if not isinstance(images, Tensor):
+        return StreamedSplit(Labelled(images, labels, classes), labels, framing=framing)
     size = None if framing is None or images.shape[-2:] == (framing.pixels, framing.pixels) else framing
-    return HeldSplit(images if images.dtype == torch.uint8 else images.float(), labels.long(), framing=size)
-
-
-def _labels_of(dataset: Any) -> Tensor:
-    """The labels, from the attribute that most data sets have, or by reading every item."""
-    for attribute in ("targets", "labels"):
-        labels = getattr(dataset, attribute, None)
-        if labels is not None and len(labels) == len(dataset):
-            return torch.as_tensor(np.asarray(labels)).long()
-    return torch.tensor([int(dataset[index][1]) for index in range(len(dataset))])
-
-
-def _classes(part: Any, splits: tuple[Split, ...]) -> tuple[str, ...]:
-    """The names of a data set's classes, or their numbers."""
-    count = 1 + max(int(split.labels.max()) for split in splits)
-    names = getattr(part, "classes", None)
-    if names is not None and len(names) >= count:
-        return tuple(map(str, names))
-    return tuple(str(label) for label in range(count))
+    return HeldSplit(images if images.dtype == torch.uint8 else images.float(), labels, framing=size)
 
 
 def _kind(value: object) -> str:

@@ -1,32 +1,23 @@
-"""Image files to uint8 tensors: any mode, any size; and one way of resizing for training and for prediction."""
+"""Image files to uint8 tensors, and one way of resizing for training and for prediction."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import ExifTags, Image, ImageOps
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
 from tuner.errors import DataError
-from tuner.trial import HYPERPARAMETERS
 from tuner.trial.framing import Framing, Interpolation
-from tuner.trial.image_limits import FORMATS, MAX_PIXELS_VARIABLE, most_pixels, too_large, what_is_wrong
+from tuner.trial.image_limits import MAX_PIXELS_VARIABLE, most_pixels, too_large, what_is_wrong
+from tuner.trial.pixels import LONGEST_SIDE, NO_DEEP, DeepScale, Refused, TooLarge, UnknownScale, eight_bit, read
 
-LARGE_PIXELS = 2**25  # larger images are decoded one at a time, and at a reduced size
-LARGEST_EDGE = int(HYPERPARAMETERS["image_size"].high or 0)  # that any model needs
-LONGEST_SIDE = 8  # of an image as a multiple of its shorter side, before it is resized and cut
-ROWS = 256  # rows of a large image that are converted at once
-
-_ONE_LARGE = threading.Lock()
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # tuner refuses such images itself
 
 
@@ -38,27 +29,30 @@ class UnreadableImage(DataError):  # noqa: N818 -- it names a thing
         self.reason = reason
 
 
-def read_image(path: Path, channels: int = 3) -> Tensor:
-    """The image of a file, upright as its EXIF data says, of any mode (grey, 16 bit, palette, RGBA, CMYK).
+def read_image(path: Path, channels: int = 3, scale: DeepScale | None = NO_DEEP) -> Tensor:
+    """The image of a file, see `tuner.trial.pixels.upright`.
 
-    For an image of more than 2**25 pixels it is the central square, reduced to an edge of 1024 to 2047 pixels if it is
-    larger.
+    Args:
+        path: a file of any mode (grey, 16 bit, palette, RGBA, CMYK)
+        channels: 3 (RGB) or 1 (grey)
+        scale: of the data set's deep images; None if it isn't known yet
 
     Returns:
-        [channels, H, W] uint8; channels is 3 (RGB) or 1 (grey).
+        [channels, H, W] uint8.
 
     Raises:
-        UnreadableImage: the file isn't an image, is cut off, or has more pixels than $TUNER_MAX_IMAGE_PIXELS.
+        UnknownScale: it is a deep image, and `scale` is None.
+        UnreadableImage: the file isn't an image, is cut off, has more pixels than $TUNER_MAX_IMAGE_PIXELS, or is a deep
+            image with values that have no level of grey.
         DataError: the file is gone, or the disk fails.
     """
     limit = max_pixels()
     try:
-        with Image.open(path, formats=FORMATS) as image:
-            if image.width * image.height > limit:
-                raise _too_large(path, image.width * image.height, limit)
-            pixels = _pixels(image, "RGB" if channels == 3 else "L")
-    except (DataError, MemoryError):
+        pixels = torch.from_numpy(np.array(read(path, "RGB" if channels == 3 else "L", scale, limit)))
+    except (MemoryError, UnknownScale):
         raise
+    except TooLarge as error:
+        raise _too_large(path, error.pixels, limit) from error
     except Image.DecompressionBombError as error:
         raise _too_large(path, int(re.findall(r"\d+", str(error))[0]), limit) from error
     except Exception as error:  # decoders may raise anything for a damaged file
@@ -67,9 +61,8 @@ def read_image(path: Path, channels: int = 3) -> Tensor:
                 f"an image must be readable, got {path}: {error.strerror}; check the path and the disk"
             ) from error
         reason = what_is_wrong(path, error)
-        raise UnreadableImage(
-            f"an image must be readable, got {path}: it {reason}; repair or remove it", reason
-        ) from error
+        fix = "" if isinstance(error, Refused) else "; repair or remove it"  # that names its own
+        raise UnreadableImage(f"an image must be readable, got {path}: it {reason}{fix}", reason) from error
     return pixels.permute(2, 0, 1) if pixels.ndim == 3 else pixels[None]
 
 
@@ -91,69 +84,6 @@ def _too_large(path: Path, pixels: int, limit: int) -> UnreadableImage:
         f"it, or set {MAX_PIXELS_VARIABLE} to read it",
         too_large(pixels, limit),
     )
-
-
-def _pixels(image: Image.Image, mode: str) -> Tensor:
-    """[H, W] or [H, W, 3] uint8 from an opened image."""
-    large = image.width * image.height > LARGE_PIXELS
-    with _ONE_LARGE if large else nullcontext():
-        if large:
-            picture = _reduced(image, mode)
-        else:
-            picture = _eight_bit(image)
-            ImageOps.exif_transpose(picture, in_place=True)
-            picture = picture if picture.mode == mode else picture.convert(mode)
-        return torch.from_numpy(np.array(picture, dtype=np.uint8))
-
-
-def _reduced(image: Image.Image, mode: str) -> Image.Image:
-    """The central square, upright, decoded at a fraction of its size where the format can (JPEG), then reduced.
-
-    The fraction depends only on the image, so that training and prediction get the same pixels.
-    """
-    orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
-    image.draft(None, (LARGEST_EDGE, LARGEST_EDGE))
-    edge = min(image.size)
-    factor = max(1, edge // LARGEST_EDGE)
-    square = Image.new(mode, (-(-edge // factor), -(-edge // factor)))
-    for top, strip in _strips(image, edge, ROWS * factor):
-        square.paste(strip.convert(mode).reduce(factor), (0, top // factor))
-    square.getexif()[ExifTags.Base.Orientation] = orientation
-    ImageOps.exif_transpose(square, in_place=True)
-    return square
-
-
-def _strips(image: Image.Image, edge: int, rows: int) -> Iterator[tuple[int, Image.Image]]:
-    """The central square in strips, each with the number of its first row; 8 bits per channel."""
-    left, above = (image.width - edge) // 2, (image.height - edge) // 2
-    highest = float(np.max(image.getextrema())) if image.mode in ("I", "F") else None
-    for top in range(0, edge, rows):
-        box = (left, above + top, left + edge, above + min(top + rows, edge))
-        yield top, _eight_bit(image.crop(box), highest)
-
-
-def _eight_bit(image: Image.Image, highest: float | None = None) -> Image.Image:
-    """The image in a mode with 8 bits per channel; transparent parts become white.
-
-    Args:
-        image: any
-        highest: greatest value of the whole image
-    """
-    if image.mode.startswith("I;16"):
-        return Image.fromarray((np.asarray(image, dtype=np.uint16) >> 8).astype(np.uint8))
-    if image.mode in ("I", "F"):
-        return Image.fromarray(_stretched(np.asarray(image, dtype=np.float64), highest))
-    if image.mode in ("LA", "PA", "La", "RGBa", "RGBA") or "transparency" in image.info:
-        overlay = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", overlay.size, "white"), overlay)
-    return image
-
-
-def _stretched(values: np.ndarray, highest: float | None) -> np.ndarray:
-    """Numbers in [0, 1], 8 or 16 bits as 8 bits; the smallest range that contains them is assumed."""
-    top = values.max(initial=0.0) if highest is None else highest
-    whole_range = next((limit for limit in (1.0, 255.0, 65535.0) if top <= limit), top)
-    return np.clip(np.rint(values * (255.0 / whole_range)), 0, 255).astype(np.uint8)
 
 
 def resize(images: Tensor, framing: Framing | int) -> Tensor:
@@ -205,7 +135,10 @@ def as_tensor(image: object) -> Tensor:
         DataError: it is none of these.
     """
     if isinstance(image, Image.Image):
-        image = np.asarray(_eight_bit(image).convert("L" if image.mode in ("1", "L") else "RGB"))
+        try:
+            image = np.asarray(eight_bit(image, "L" if image.mode in ("1", "L") else "RGB", NO_DEEP))
+        except Refused as error:
+            raise DataError(f"a PIL image must have a range that is known, got one that {error}") from error
     if isinstance(image, np.ndarray):
         array = image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
         image = torch.from_numpy(array.copy())

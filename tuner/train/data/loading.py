@@ -102,7 +102,11 @@ class _Loaded:
         before = self.splits(scheme.apart) if scheme.apart != scheme else None
         whole = _whole(pool, rows, scheme, framing) if folded and before is None else None
         return Splits(
-            train, validation, test, pool.classes, pool.notes, key, framing=framing, whole=whole, before=before
+            *(train, validation, test, pool.classes, pool.notes, key),
+            framing=framing,
+            scale=pool.scale,
+            whole=whole,
+            before=before,
         )
 
 
@@ -122,6 +126,6 @@ def _split(pool: Pool, rows: Rows, framing: Framing) -> Split:
     labels = torch.from_numpy(pool.labels[rows])
     if pool.images is None:
         files = [pool.files[row] for row in rows.tolist()]
-        return StreamedSplit(ImageFiles(files, pool.labels[rows], framing), labels, deterministic=True)
+        return StreamedSplit(ImageFiles(files, pool.labels[rows], framing, pool.scale), labels, deterministic=True)
     as_it_is = pool.images.shape[-2:] == (framing.pixels, framing.pixels)  # or framed when it was decoded
     return HeldSplit(pool.images, labels, torch.from_numpy(rows), None if as_it_is else framing)

@@ -18,17 +18,21 @@ from tuner.train.data.cutting import Cut, cut
 from tuner.train.data.facts import DataFacts, data_facts
 from tuner.train.data.loading import load_pool
 from tuner.trial import ImageClassifier
+from tuner.trial.earlier_pixels import told_of
 from tuner.trial.framing import Framing
 from tuner.trial.splitting import Folds
 
+WITH_NEW_PIXELS = "trials go on with the new ones; begin a new run for trials that are all alike"
 
-def look(trial: ImageClassifier, *, seed: int, framing: Framing) -> DataFacts | None:
+
+def look(trial: ImageClassifier, *, seed: int, framing: Framing, before: bool = False) -> DataFacts | None:
     """The facts about the trial's images for the run; None if they aren't files in a folder.
 
     Args:
         trial: names the data and its cut
         seed: decides the cut
         framing: how the images are resized when they are decoded
+        before: whether the run began with a version that read some images otherwise: a notice says which
 
     Raises:
         DataError: the data is missing, damaged, or too little to cut.
@@ -38,7 +42,9 @@ def look(trial: ImageClassifier, *, seed: int, framing: Framing) -> DataFacts | 
         return None
     pool, scheme = load_pool(trial, framing), Cut(seed, trial.validation, trial.group)
     rows = cut(pool, scheme, trial.source.name)
-    return data_facts(pool, rows, scheme, folder.path, known=trial.source != folder)
+    facts = data_facts(pool, rows, scheme, folder.path, known=trial.source != folder)
+    notice = told_of(pool.files, pool.scale, WITH_NEW_PIXELS) if before else None
+    return facts if notice is None else replace(facts, notices=(notice, *facts.notices))
 
 
 def main() -> None:
@@ -58,7 +64,7 @@ def _answer(task: Mapping[str, Any]) -> dict[str, Any]:
     trial = ImageClassifier(**{name: value for name, value in task["trial"].items() if name != "folds"})
     if folds := task["trial"].get("folds"):
         trial = replace(trial, validation=Folds(folds))
-    found = look(trial, seed=task["seed"], framing=Framing(**task["framing"]))
+    found = look(trial, seed=task["seed"], framing=Framing(**task["framing"]), before=task.get("before", False))
     return {} if found is None else {"record": found.record(), "notices": found.notices}
 
 

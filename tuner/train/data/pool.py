@@ -13,10 +13,12 @@ from torch import Tensor
 from tuner.train.data.cache import ArrayCache, Builder, CacheUnavailable
 from tuner.train.data.holding_out import Keys, Labels
 from tuner.trial.image_folder import LeftOut
+from tuner.trial.pixels import NO_DEEP, DeepScale
 
 PARTS = ("train", "validation", "test")  # as the files are split; `Pool.parts` holds indices of these
 LEFT_OUT = -1  # in `Pool.parts`, for an image that is in none of them
-IMAGES, LABELS, KEYS, PART, UNREADABLE = "images", "labels", "keys", "parts", "unreadable"
+IMAGES, LABELS, KEYS, PART = "images", "labels", "keys", "parts"
+UNREADABLE, SCALE = "unreadable", "scale"
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Pool:
         key: changes with all of the above
         notes: what the user should know, in sentences
         left_out: files that are left out
+        scale: of the deep images
     """
 
     images: Tensor | None
@@ -45,6 +48,7 @@ class Pool:
     key: str
     notes: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+    scale: DeepScale = NO_DEEP
 
 
 def from_cache(key: str, build: Callable[[Builder], None], files: Sequence[Path] = (), size: int = 0) -> Pool:
@@ -63,6 +67,7 @@ def from_cache(key: str, build: Callable[[Builder], None], files: Sequence[Path]
         key=key,
         notes=notes,
         left_out=tuple(LeftOut(*each) for each in facts.get(UNREADABLE, [])),
+        scale=DeepScale(**facts.get(SCALE, {})),
     )
 
 

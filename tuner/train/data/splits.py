@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from tuner.errors import DataError
 from tuner.train.data.images import as_tensor, resize
 from tuner.train.data.normalisation import Normalisation
 from tuner.train.randomness import generators_kept, reseed_all
 from tuner.trial.framing import Framing
+from tuner.trial.pixels import NO_DEEP, DeepScale
 
 LOADER_WORKERS = 4  # the most, for each GPU that the process sees, or for the CPUs
 SHARE_OF_DEVICE_MEMORY = 0.25  # of a GPU's free memory, for images; the network gets the rest
@@ -159,7 +161,7 @@ class StreamedSplit(Split):
     def __init__(
         self, dataset: Dataset[Any], labels: Tensor, *, framing: Framing | None = None, deterministic: bool = False
     ) -> None:
-        self.labels, self.deterministic, self.framing = labels, deterministic, framing
+        self.dataset, self.labels, self.deterministic, self.framing = dataset, labels, deterministic, framing
         self._seed = 0
         self._passes = Passes(Images(dataset, framing, random=not deterministic))
 
@@ -200,7 +202,10 @@ class Passes:
     def over(self, batches: list[list[Draw]]) -> Iterator[Batch]:
         """Images and labels of each batch, on the CPU."""
         self._order.batches = batches
-        yield from self._open_loader()
+        try:
+            yield from self._open_loader()
+        except DataError as error:  # torch puts the process's traceback before the sentence
+            raise DataError(str(error).splitlines()[-1].partition(": ")[2]) from error
 
     def _open_loader(self) -> DataLoader[Any]:
         if self._loader is None:
@@ -282,6 +287,7 @@ class Splits:
         key: changes with the images, their order and their cut; None if unknown
         prescribed: statistics that the weights expect instead of the training images' own
         framing: how the images were brought to their size; None if that is their own size
+        scale: of the deep images among the files
         whole: in a cross-validation, all images of it; None otherwise
         before: if validation images are trained on, after those for training: the splits before that
     """
@@ -294,6 +300,7 @@ class Splits:
     key: str | None = None
     prescribed: Normalisation | None = None
     framing: Framing | None = None
+    scale: DeepScale = NO_DEEP
     whole: Whole | None = None
     before: Splits | None = None
 

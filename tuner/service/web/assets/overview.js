@@ -188,5 +188,5 @@ function sums(by, items) {
   const rows = [...found].sort((one, other) => other[1] - one[1]).map(([key, value]) =>
     el("tr", { "data-key": key }, el("th", { scope: "row" }, key), el("td", {}, el("meter", { min: 0, max: 1, value: value / most, "aria-hidden": "true" })), el("td", { class: "number" }, hours(value))),
   );
-  return table(`device-hours by ${by}`, [[by], ["share"], ["device-hours", "number"]], rows);
+  return table(`hours of devices held, by ${by}`, [[by], ["share"], ["hours held", "number"]], rows);
 }

@@ -152,7 +152,7 @@ def _brief(run: Run, trial: TrialRecord) -> dict[str, Any]:
             "trial": trial.trial,
             "number": trial.number,
             "status": trial.status,
-            "config": trial.config,
+            "config": trial.config_in_json,
             "epoch": trial.epoch,
             "best_epoch": best and best[0],
             "best": best and best[1],
