@@ -520,3 +520,10 @@ def test_after_the_last_repeat_of_an_ended_search_no_time_is_left() -> None:
     assert progress.eta() == "1 repeat left to confirm, 9 epochs, 1 min 00 s so far"
     progress.on_event(ended(1, "completed", now))
     assert progress.eta() == "1 min 00 s so far"
+
+
+def test_epochs_that_ran_on_at_a_limit_are_told_apart() -> None:
+    progress = Progress(Plan("digits", "accuracy", "max", None, 10, limits={"total_epochs": 5}))
+    for each in trained(0, 7, "completed"):
+        progress.on_event(each)
+    assert "; 5 of 5 epochs and 2 that ran on at the limit; " in progress.totals()

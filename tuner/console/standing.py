@@ -171,8 +171,9 @@ class Progress:
         again = trials_and_repeats(self.record).removeprefix(plural(count, "trial"))
         saved = self.saved_share()
         savings = f"; early stopping saved {saved:.0%} of the epochs" if saved else ""
-        limit = self.plan.limits.get("total_epochs")
-        spent = "" if limit is None else f"; {self.record.search_epochs()} of {plural(int(limit), 'epoch')}"
+        limit, epochs = int(self.plan.limits.get("total_epochs") or 0), self.record.search_epochs()
+        spent = f"; {min(epochs, limit)} of {plural(limit, 'epoch')}" if limit else ""
+        spent += f" and {epochs - limit} that ran on at the limit" if 0 < limit < epochs else ""
         return f"{count}{planned} trials{again}: {', '.join(parts)}{spent or savings}; {self.eta()}"
 
     def saved_share(self) -> float:

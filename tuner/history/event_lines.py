@@ -34,12 +34,17 @@ class DamagedLineError(ValueError):
 
 def in_json(event: Event) -> Event:
     """The event as plain data for JSON, with its hyperparameters as `recorded` has them."""
-    return event | {name: recorded(event[name]) for name in VALUES if name in event}
+    return _with_each(event, recorded)
 
 
 def with_values(event: Event) -> Event:
     """The event that `in_json` was given."""
-    return event | {name: value_of(event[name]) for name in VALUES if name in event}
+    return _with_each(event, value_of)
+
+
+def _with_each(event: Event, convert: Callable[[Any], Any]) -> Event:
+    found = [name for name in VALUES if name in event]
+    return event | {name: convert(event[name]) for name in found} if found else event
 
 
 def written(event: Event) -> bytes:

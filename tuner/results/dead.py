@@ -51,8 +51,9 @@ def unread(record: RunRecord, space: Space) -> tuple[str, ...]:
     if told.silent or not told.read.keys() <= names | sections:
         return ()
     deciding = {other for name in told.read for other, _ in space.conditions.get(name, ())}
-    had = set().union(*(space.active(trial.config) for trial in _ended(record)))
-    return tuple(name for name in space.dimensions if name in had - told.read.keys() - deciding)
+    left = space.dimensions.keys() - told.read.keys() - deciding
+    had = set[str]().union(*(space.active(trial.config) for trial in _ended(record))) if left else set[str]()
+    return tuple(name for name in space.dimensions if name in left & had)
 
 
 def alike(record: RunRecord, space: Space) -> list[Pair]:
@@ -100,7 +101,13 @@ def told_unread(record: RunRecord, space: Space) -> str | None:
 
 
 def told_alike(record: RunRecord, space: Space) -> str | None:
-    """A sentence about the first pair of `alike` that differs in more than what is never read."""
+    """A sentence about the first pair of `alike` that differs in more than what is never read.
+
+    To be asked after the end of each trial: it only looks further if the newest one ends like another one.
+    """
+    last = [trial.metrics().get(record.metric) for trial in _ended(record)]
+    if not last or last[-1] not in last[:-1]:
+        return None
     never = unread(record, space)
     pairs = [pair for pair in alike(record, space) if not set(pair[2]) <= set(never)]
     if not pairs:
