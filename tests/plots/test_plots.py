@@ -7,7 +7,7 @@ import pytest
 from tests.results.kinds_of_runs import all_failed, interrupted, long_unicode, sixty_conditional, two_trials
 from tests.results.simulated import gone_on_an_hour_later, simulated
 from tuner import Budget, choice, uniform
-from tuner.plots import Plots, progress, space
+from tuner.plots import Against, Plots, progress, space
 from tuner.results import Run
 
 NAMES = Plots.names()
@@ -41,7 +41,7 @@ def test_every_plot_can_be_drawn_where_one_hyperparameter_or_none_was_searched(t
 @pytest.mark.parametrize("against", ["trials", "epochs", "time"])
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_the_best_so_far_ends_with_the_winner_and_failed_trials_do_not_count(
-    tmp_path: Path, against: progress.Against, mode: str
+    tmp_path: Path, against: Against, mode: str
 ) -> None:
     run = simulated(tmp_path, mode=mode)
     found = progress.optimisation_history(run, against)

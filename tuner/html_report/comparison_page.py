@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tuner.history.records import flat_config
 from tuner.html_report.elements import Table, cell, figures_of, render, table_of
-from tuner.plots.progress import Against
+from tuner.results.courses import Against
 
 if TYPE_CHECKING:
     from tuner.results.comparison import Comparison

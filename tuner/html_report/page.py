@@ -20,6 +20,7 @@ from tuner.html_report.trial_data import metric_names, trial_data
 from tuner.plots import calibration, classes, curves, mistakes, progress, space
 from tuner.quoting import command
 from tuner.results import findings
+from tuner.results.courses import Against
 from tuner.results.gains import gains
 from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.seeds import repeated, verdict
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 SHOWN_DAMAGES = 3
 MOST_TRIALS = 1000  # in the table of trials
-LATER_AXES: tuple[progress.Against, ...] = ("epochs", "time")
+LATER_AXES: tuple[Against, ...] = ("epochs", "time")
 SPENT = (progress.timeline, progress.savings, progress.costs)
 GOING = (progress.optimisation_history, curves.learning_curves, progress.distribution, curves.winner_curves)
 OF_THE_WINNER = (mistakes.confusion_matrix, classes.class_scores, calibration.reliability)

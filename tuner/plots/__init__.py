@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tuner.plots import calibration, classes, curves, mistakes, progress, space
 from tuner.plots.base import Plot, nothing
-from tuner.plots.progress import Against
+from tuner.results.courses import Against
 from tuner.results.importance import headline
 
 if TYPE_CHECKING:

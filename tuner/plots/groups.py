@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tuner.plots.base import CATEGORIES, Plot, escaped, label, new_figure
-from tuner.plots.progress import AXES, Against
+from tuner.plots.progress import AXES
 from tuner.plots.value_axes import draw_values, is_wide
+from tuner.results.courses import Against
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tuner.history.events import finite
 from tuner.history.pace import start_seconds, typical_epoch
@@ -12,19 +12,13 @@ from tuner.history.records import TrialRecord, saved_epochs, saved_share
 from tuner.plots.base import BEST, COLOURS, GREY, OUTLINE, SYMBOLS, Plot, escaped, ids, label, new_figure
 from tuner.plots.marks import CROWDED, HOVER, by_status, in_full
 from tuner.plots.value_axes import draw_values
-from tuner.results.courses import Lead, leads, value_at
+from tuner.results.courses import Against, Point, course_against, value_at
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tuner.results.run import Run
 
-Against = Literal["trials", "epochs", "time"]
-ON_AXIS: dict[Against, Callable[[Lead], float]] = {
-    "trials": lambda lead: lead.trials,
-    "epochs": lambda lead: lead.epochs,
-    "time": lambda lead: lead.minutes,
-}
 AXES = {"trials": "trials started", "epochs": "epochs trained in all", "time": "minutes of the search"}
 OFF_THE_WORKER = ("trial_paused", "trial_lost", "trial_retried", "trial_ended")
 
@@ -34,7 +28,7 @@ def optimisation_history(run: Run, against: Against = "trials") -> Plot | None:
 
     A trial stands where the epoch was reported whose network stands for it. None while no trial has reported a value.
     """
-    axis, course = ON_AXIS[against], leads(run)
+    course = course_against(run, against)
     table = _values(run, against, course)
     if table.empty:
         return None
@@ -52,8 +46,8 @@ def optimisation_history(run: Run, against: Against = "trials") -> Plot | None:
             hovertemplate=f"{HOVER}: %{{y:.5g}}<extra></extra>",
         )
     figure.add_scatter(
-        x=[axis(lead) for lead in course],
-        y=[lead.value for lead in course],
+        x=[place for place, _ in course],
+        y=[value for _, value in course],
         name="best so far",
         mode="lines",
         line={"color": BEST, "shape": "hv", "width": 2.5},
@@ -199,7 +193,7 @@ def costs(run: Run) -> Plot | None:
 # Inside
 
 
-def _values(run: Run, against: Against, course: Sequence[Lead]) -> pd.DataFrame:
+def _values(run: Run, against: Against, course: Sequence[Point]) -> pd.DataFrame:
     """A row per trial that reported: where on the axis its value was reached, the value, the leader's then."""
     import pandas as pd
 
@@ -211,7 +205,7 @@ def _values(run: Run, against: Against, course: Sequence[Lead]) -> pd.DataFrame:
             rows.append((place, trial.trial, trial.status, trial.epoch, in_full(run, trial), found[1]))
     columns = [against, "trial", "status", "trained", "in full", "value"]
     table = pd.DataFrame(rows, columns=columns).sort_values(against, ignore_index=True).astype({"value": "float64"})
-    led = [value_at(course, place, ON_AXIS[against]) for place in table[against]]
+    led = [value_at(course, place) for place in table[against]]
     return table.assign(**{"best so far": pd.Series(led, dtype="float64")})
 
 

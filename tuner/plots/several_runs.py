@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tuner.plots.base import CATEGORIES, Plot, escaped, label, new_figure
-from tuner.plots.progress import AXES, ON_AXIS, Against
+from tuner.plots.progress import AXES
 from tuner.plots.value_axes import draw_values
-from tuner.results.courses import leads
+from tuner.results.courses import Against, course_against
 
 if TYPE_CHECKING:
     from tuner.results.comparison import Comparison
@@ -24,11 +24,10 @@ def best_values(comparison: Comparison, against: Against = "epochs") -> Plot:
     figure = new_figure(escaped(title[0].upper() + title[1:]), x=AXES[against], y=label(metric))
     tables = [pd.DataFrame(columns=[against, "best so far", "run"])]
     for index, (name, run) in enumerate(zip(comparison.names, comparison.runs, strict=True)):
-        course = leads(run)
-        steps = {against: [ON_AXIS[against](lead) for lead in course], "best so far": [lead.value for lead in course]}
+        steps = pd.DataFrame(course_against(run, against), columns=[against, "best so far"])
         line = {"shape": "hv", "color": CATEGORIES[index % len(CATEGORIES)], "dash": DASHES[index % len(DASHES)]}
-        if course:
+        if len(steps):
             figure.add_scatter(x=steps[against], y=steps["best so far"], name=escaped(name), mode="lines", line=line)
-            tables.append(pd.DataFrame(steps).assign(run=name))
+            tables.append(steps.assign(run=name))
     table = pd.concat(tables[1:] or tables, ignore_index=True)
     return Plot(f"comparison against {against}", draw_values(figure, table["best so far"], mode), table)

@@ -9,10 +9,11 @@ shortened one.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tuner.history.event_lines import flaw
 from tuner.history.records import RunRecord
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from tuner.results.groups import Group
     from tuner.results.run import Run
 
+Against = Literal["trials", "epochs", "time"]
+Point = tuple[float, float]  # a place on an axis, and a value
 PLACES = 120  # points of a course
 SECONDS_PER_MINUTE = 60
 
@@ -34,13 +37,11 @@ class Lead:
     """The leader's value after a report or the end of a trial.
 
     Attributes:
-        trials: how many trials had been started
         epochs: how many epochs all trials together had been trained, each counted once
         minutes: of the search, without the pauses in which no driver worked on it
         value: the leader's
     """
 
-    trials: int
     epochs: int
     minutes: float
     value: float
@@ -68,14 +69,24 @@ def leads(run: Run) -> list[Lead]:
         if reported or event["event"] == "trial_ended":
             value = then.winning_value
             if value is not None and (not found or value != found[-1].value):
-                found.append(Lead(len(then.trials), len(epochs), minutes, value))
-    return [*found, *(Lead(len(then.trials), len(epochs), minutes, lead.value) for lead in found[-1:])]
+                found.append(Lead(len(epochs), minutes, value))
+    return [*found, *(Lead(len(epochs), minutes, lead.value) for lead in found[-1:])]
 
 
-def value_at(course: Sequence[Lead], place: float, axis: Callable[[Lead], float]) -> float | None:
-    """The leader's value at a place on an axis; None before the first value."""
-    count = bisect_right(course, place + 1e-9, key=axis)
-    return course[count - 1].value if count else None
+def course_against(run: Run, against: Against) -> list[Point]:
+    """The course as points of an axis; against trials, the best of each configuration and those started before it."""
+    if against != "trials":
+        return [(lead.epochs if against == "epochs" else lead.minutes, lead.value) for lead in leads(run)]
+    first = {one.trial.trial: run.record.same_configuration(one.trial)[0].number for one in run.record.reported()}
+    ordered = sorted(run.record.reported(), key=lambda one: first[one.trial.trial])
+    leaders = accumulate(ordered, lambda *pair: max(pair, key=lambda one: run.record.rank(one.trial)))
+    return [(first[one.trial.trial] + 1, best.value) for one, best in zip(ordered, leaders, strict=True)]
+
+
+def value_at(course: Sequence[Point], place: float) -> float | None:
+    """The value of a course at a place; None before the first value."""
+    count = bisect_right(course, place + 1e-9, key=lambda point: point[0])
+    return course[count - 1][1] if count else None
 
 
 def course(run: Run, epochs: int) -> list[float | None]:
@@ -103,14 +114,13 @@ def over_minutes(comparison: Comparison) -> pd.DataFrame:
 
 def _rows(group: Group) -> list[tuple[float, float, float | None, int]]:
     """The rows of one group; none if no run of it has a value."""
-    courses = [(run.record.wall_seconds / SECONDS_PER_MINUTE, found) for run in group.runs if (found := leads(run))]
-    if not courses:
+    known = [(run, course) for run in group.runs if (course := course_against(run, "time"))]
+    if not known:
         return []
-    rows = []
-    first = max(found[0].minutes for _, found in courses)
-    last = max(max(end, found[-1].minutes) for end, found in courses)
-    for place in _places(first, last):
-        values = [v for _, found in courses if (v := value_at(found, place, lambda lead: lead.minutes)) is not None]
+    courses, rows = [course for _, course in known], []
+    last = max(max(course[-1][0], run.record.wall_seconds / SECONDS_PER_MINUTE) for run, course in known)
+    for place in _places(max(course[0][0] for course in courses), last):
+        values = [value for course in courses if (value := value_at(course, place)) is not None]
         rows.append((place, mean(values), standard_error(values), len(values)))
     return rows
 

@@ -10,6 +10,7 @@ from tuner.history.failures import failure_groups
 from tuner.history.records import Standing, TrialRecord
 from tuner.orders.going_on import going_on_by
 from tuner.quoting import command
+from tuner.results.dead import told_unread
 from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.text import plural, settings, short, trials_and_repeats
 from tuner.search import good_region
@@ -118,8 +119,10 @@ def advice(run: Run) -> list[Advice]:
     What mattered is told from values at full length, see `tuner.results.full_length`: early stopping makes a trial's
     values low, independent of its hyperparameters. What is best is the winner, as everywhere.
     """
-    found = [*_going_on(run), *_borders(run), *_longer(run), *_noise(run), *_unimportant(run), *_failing(run)]
-    if len(run.outcomes()[1]) >= FEWEST_TRIALS and run.info.get("study_file"):
+    parts = (_dead, _going_on, _borders, _longer, _noise, _unimportant, _failing)
+    found = [one for part in parts for one in part(run)]
+    all_dead = bool(run.dead) and run.space.dimensions.keys() <= {*run.dead}
+    if not all_dead and len(run.outcomes()[1]) >= FEWEST_TRIALS and run.info.get("study_file"):
         found.append(
             Advice(
                 "Search the good region with a grid, or with narrower ranges (--as narrowed):",
@@ -131,6 +134,11 @@ def advice(run: Run) -> list[Advice]:
 
 
 # Inside
+
+
+def _dead(run: Run) -> list[Advice]:
+    told = told_unread(run.record, run.space) if run.dead else None
+    return [Advice(f"{told[0].upper()}{told[1:]}.")] if told else []
 
 
 def _going_on(run: Run) -> list[Advice]:
