@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.loop.failing import Failing, cut_after, fails_once, failures, kinds, many_ways, outcome, work
 from tests.loop.simulation import build, events_of, study
-from tuner import ASHA, Budget, Failures, Study
+from tuner import ASHA, Budget, Failures, MultiFidelityGP, Study, choice, lograndint, loguniform
 
 # After which failures, and how often
 
@@ -183,3 +185,32 @@ def test_a_trial_lost_too_often_has_failed_though_the_driver_was_killed_before_i
     again = build(declared, tmp_path / "cut", history=history)
     assert outcome(again.record.trials["00001"])[:3] == ("failed", "lost", "lost in epoch 3")
     assert kinds(tmp_path / "cut", "00001").count("trial_started") == 1
+
+
+def out_of_memory(folder: Path, cause: str) -> list[bool]:
+    """Which trials need too much memory, where nearly half of the space does, in the order of suggestions."""
+    space = {"lr": loguniform(1e-3, 1), "width": lograndint(4, 128), "optimizer": choice(["sgd", "adam"])}
+    declared = study(space=space, search=MultiFidelityGP(), budget=Budget(trials=30, max_epochs=3))
+    loop = build(declared, folder, concurrency=2)
+    running: list[Any] = []
+    while True:
+        while (start := loop.next_action()) is not None:
+            running.append(start)
+        if not running:
+            break
+        start = running.pop(0)
+        lr, width = start.config["lr"], start.config["width"]
+        if width > 60 or (start.config["optimizer"] == "sgd" and lr > 0.05):
+            loop.failed(start.trial, cause, "too much")
+        else:
+            for epoch in (1, 2, 3):
+                loop.report(start.trial, epoch, {"loss": abs(math.log10(lr / 0.3)) + 1 / width + 1 / epoch}, saved=[])
+    loop.end()
+    loop.close()
+    return [t.status == "failed" for t in loop.record.trials.values()]
+
+
+def test_trials_that_wait_to_be_tried_alone_count_as_failed_until_then(fast: Path) -> None:
+    diverged = out_of_memory(fast / "1", "diverged")
+    waiting = out_of_memory(fast / "2", "out_of_memory")
+    assert sum(waiting) == sum(diverged) < 15

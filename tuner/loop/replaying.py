@@ -41,6 +41,8 @@ class Replay:
             self._queue.pass_over(event["config"])
 
     def _tell_of_known(self, kind: str, record: TrialRecord, event: Event) -> None:
+        if kind == "trial_started":
+            self._proposals.goes_on(record.configuration)
         if kind == "trial_resumed" or (kind == "trial_started" and record.paused):
             self._stopping.replay_resumption(record.trial)
         elif kind == "epoch_reported":
@@ -48,6 +50,8 @@ class Replay:
             if finite(value) and not record.has_value(event["epoch"], self._record.metric):
                 self._proposals.observe(record.configuration, event["epoch"], value)
                 self._stopping.report(record.trial, event["epoch"], value)
+        elif kind == "trial_retried":
+            self._proposals.fails(record.configuration)
         elif kind == "trial_ended":
             self._proposals.end(record.configuration, event["status"])
             self._stopping.end(record.trial)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.errors import NO_REPORT
+from tuner.history.attempts import LOST
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import Event, EventLog, Listener
 from tuner.history.records import RunRecord, TrialRecord, full_length
@@ -272,6 +273,9 @@ class SearchLoop:
             final = self._limits.reached() is not None and not self._refitting.goes_on([trial])
             if self._failing.failed(trial, cause, message, traceback, final=final):
                 self._running.discard(trial)
+                record = self.record.trials[trial]
+                if record.suggested and record.attempts.last.kind != LOST:
+                    self._proposals.fails(record.configuration)
             self._keeper.drop_unreported(trial)
 
     def lost(self, trial: str, cause: str, message: str, traceback: str | None = None) -> None:
@@ -339,6 +343,8 @@ class SearchLoop:
         self._emit(entry.kind, trial=start.trial, from_epoch=known.last_checkpoint if known else 0, **fields)
         self._running.add(start.trial)
         self._times.start(start.trial)
+        if known is not None and known.suggested:
+            self._proposals.goes_on(known.configuration)
         if suggested:
             self._stopping.start(start.trial, trusted=self._proposals.is_learned(start.config))
         self._tell_of_packing()

@@ -36,6 +36,7 @@ class Proposals:
         self._seed, self._trials = problem.seed, problem.trials
         space = problem.space
         self._seen: set[str] = set()
+        self._failing: set[int] = set()  # trials whose last try failed, and that wait for another one
         self._size = space.size
         self.nothing_drawn = False  # the last proposal failed because the constraint allows too little
         self._starts = [space.complete(p, self._generator(_START, i)) for i, p in enumerate(starting_points)]
@@ -92,7 +93,19 @@ class Proposals:
 
     def end(self, number: int, status: EndStatus) -> None:
         """The trial is over."""
+        self.goes_on(number)
         self._searcher.end(number, status)
+
+    def fails(self, number: int) -> None:
+        """A try of the trial has failed: until another one begins, which may be late, it counts as failed."""
+        self._failing.add(number)
+        self._searcher.end(number, "failed")
+
+    def goes_on(self, number: int) -> None:
+        """The trial begins, or its next try."""
+        if number in self._failing:
+            self._failing.remove(number)
+            self._searcher.restart(number)
 
     def restart(self, number: int) -> None:
         """The trial failed and runs again."""
