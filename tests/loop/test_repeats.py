@@ -232,6 +232,71 @@ def test_what_was_not_confirmed_does_not_win_and_a_second_confirm_trains_it(fast
     assert again.challengers() == []
 
 
+def test_the_command_that_confirms_a_challenger_gives_it_as_many_seeds_as_the_winner_has(fast: Path) -> None:
+    values = {0: [0.01, 0.1, 0.12, *[0.11] * 9], 1: [0.05, *[0.9, 0.8, 1.0] * 4], 2: [2.0]}
+    before = lucky(values, fast, 3)
+    record = asked_to_confirm(before, values, top=1, seeds=2)
+    assert (seeds_and_network(record), len(record.challengers())) == ((0, 3, True), 1)
+    by_default = confirmation(record, 1, 1, None)
+    assert (by_default.names, by_default.seeds) == (["00002"], (2,))  # of x=1, in a grid's order
+    with_seeds = confirmation(record, 1, 1, 5)
+    assert (with_seeds.names, with_seeds.seeds) == (["00002", "00000"], (5, 3))
+    record = asked_to_confirm(before, values, top=1, seeds=5)
+    assert seeds_and_network(record) == (0, 6, True)
+    assert record.challengers() == []
+
+
+def test_a_configuration_whose_seed_failed_can_still_win(fast: Path) -> None:
+    record = RunRecord("loss", "min")
+    told = [(0, 0, 0.1, "completed"), (1, 1, 0.5, "completed"), (2, 0, 0.12, "completed"), (3, 1, 0.6, "completed")]
+    for number, x, value, status in [*told, (4, 0, 0.0, "failed"), (5, 1, 0.55, "completed")]:
+        first = {} if number < 2 else {"repeats": f"{x:05d}", "confirms": True}
+        record.apply({**started(number, config={"x": x}), **first})
+        record.apply(reported(number, 1, loss=value))
+        record.apply(ended(number, status))
+    winner = record.best_trial()
+    assert winner is not None
+    assert (winner.config["x"], len(record.seeds_of(winner)), record.seed_count(winner)) == (0, 2, 3)
+
+
+def test_seeds_with_a_network_stand_for_a_configuration_whose_last_epoch_is_not_saved(fast: Path) -> None:
+    values = {0: [-1.0, 5.0, 5.0], 1: [0.5, 0.4, 0.6]}
+    declared = study(space={"x": grid_search([0, 1])}, search=Grid(), budget=Budget(max_epochs=2))
+
+    def work(loop: SearchLoop) -> RunRecord:
+        while (start := loop.next_action()) is not None:
+            before = sum(1 for t in loop.record.trials.values() if t.config == start.config and t.trial != start.trial)
+            CheckpointStore(loop.folder).write(start.trial, 1, lambda folder: None)
+            for epoch in (1, 2):
+                loss = values[start.config["x"]][before] - epoch / 100
+                loop.report(start.trial, epoch, {"loss": loss}, saved=[1] if epoch == 1 else [])
+        loop.end()
+        loop.close()
+        return loop.record
+
+    work(build(declared, fast))
+    loop = build(declared, fast, history=events_of(fast))
+    loop.ask_for("confirmation_requested", **confirmation(loop.record, 2, 2, 2).request("space", ended=True))
+    record = work(loop)
+    winner = record.best_trial()
+    assert winner is not None
+    assert (winner.config["x"], winner.checkpoints) == (1, {1})
+
+
+def test_a_lucky_first_trial_that_was_stopped_does_not_stand_for_its_completed_seeds() -> None:
+    record = RunRecord("accuracy", "max")
+    for number, values, status, more in [
+        (0, [0.5, 0.6, 0.6, 0.6], "completed", {}),
+        (1, [0.9, 0.95], "stopped", {}),  # clearly beyond
+        (2, [0.1, 0.2, 0.2, 0.2], "completed", {"repeats": "00001"}),
+    ]:
+        record.apply({**started(number), **more})
+        for epoch, value in enumerate(values, 1):
+            record.apply(reported(number, epoch, accuracy=value))
+        record.apply(ended(number, status))
+    assert [(one.trial.trial, one.value) for one in record.ranked() if one.trial.configuration == 1] == [("00002", 0.2)]
+
+
 def test_configurations_are_confirmed_until_they_have_equally_many_seeds(fast: Path) -> None:
     values = {0: [-1.0, *[5.0] * 9], 1: [0.5] * 9, 2: [0.3] * 9}
     before = lucky(values, fast, 3)

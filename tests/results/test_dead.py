@@ -4,6 +4,7 @@ import argparse
 import copy
 import dataclasses
 import json
+import math
 import pickle
 import pprint
 import random
@@ -18,14 +19,16 @@ import pytest
 import tuner
 from tests import commands
 from tests.commands import study_file
+from tests.history.events_of_a_run import ended, reported, started
 from tuner import Budget, Study, choice, loguniform, session, uniform
+from tuner.history.records import RunRecord
 from tuner.loop.search_loop import SearchLoop
 from tuner.results import load_run
-from tuner.results.dead import dead, unread
+from tuner.results.dead import alike, dead, unread
 from tuner.schedule import Decision
 from tuner.space import Space
 from tuner.storage.folder import LocalFolder
-from tuner.worker.reading import Reading
+from tuner.worker.reading import Reading, asks_by_name
 
 SPACE = {"lr": loguniform(1e-5, 1e-1), "momentum": uniform(0.5, 0.99), "optimizer": {"wd": loguniform(1e-6, 1e-2)}}
 Config = dict[str, Any]
@@ -34,12 +37,15 @@ Config = dict[str, Any]
 class Here:
     """Runs a trial in this process, as a worker does."""
 
-    def __init__(self, loop: SearchLoop, trial: str, config: Config) -> None:
-        self.loop, self.trial, self.reading, self.epoch = loop, trial, Reading(config), 0
+    def __init__(self, loop: SearchLoop, trial: str, config: Config, function: Callable[[Config], None]) -> None:
+        self.loop, self.trial, self.epoch = loop, trial, 0
+        self.reading = Reading(config) if asks_by_name(function) else None
 
     def report(self, metrics: Config, checkpoint: Path | None) -> None:
         self.epoch += 1
-        decision = self.loop.report(self.trial, self.epoch, metrics, saves=False, reading=self.reading.news())
+        decision = self.loop.report(
+            self.trial, self.epoch, metrics, saves=False, reading=self.reading and self.reading.news()
+        )
         if decision is not Decision.CONTINUE:
             raise SystemExit(0)
 
@@ -57,11 +63,11 @@ def searched(
     study = Study(name="dead", trial=function, space=space, **settings)
     loop = SearchLoop(study, LocalFolder(folder), concurrency=1)
     while (start := loop.next_action()) is not None:
-        here = Here(loop, start.trial, start.config)
+        here = Here(loop, start.trial, start.config, function)
         random.seed(start.seed)
         try:
             with session.activate(here):
-                function(here.reading.config)
+                function(start.config if here.reading is None else here.reading)
             loop.returned(start.trial)
         except SystemExit:
             pass
@@ -94,10 +100,6 @@ def never_taken(config: Config) -> None:
     epochs(config["lr"], config["momentum"], wd)
 
 
-def wrong_section(config: Config) -> None:
-    epochs(config["lr"], config["momentum"], config.get("wd", 1e-4), config["optimizer"].get("weight_decay", 1e-4))
-
-
 LR = 0.01
 
 
@@ -113,11 +115,6 @@ def argparse_defaults(config: Config) -> None:
 
 def overwritten_before(config: Config) -> None:
     config["lr"] = 0.01
-    epochs(config["lr"], config["momentum"], config["optimizer"]["wd"])
-
-
-def updated_before(config: Config) -> None:
-    config.update({"lr": 0.01})
     epochs(config["lr"], config["momentum"], config["optimizer"]["wd"])
 
 
@@ -144,11 +141,9 @@ UNREAD = {
     default_instead: ["lr"],
     misspelt: ["momentum"],
     never_taken: ["optimizer.wd"],
-    wrong_section: ["optimizer.wd"],
     shadowed_by_a_global: ["lr"],
     argparse_defaults: ["lr"],
     overwritten_before: ["lr"],
-    updated_before: ["lr"],
     asked_whether_it_is_there: ["lr"],
     caught: ["lr"],
     own_defaults: ["lr", "momentum", "optimizer.wd"],
@@ -323,8 +318,65 @@ def test_two_hundred_healthy_searches_raise_no_alarm(tmp_path: Path, seed: int, 
                 schedule=0.1 / epoch,
             )
 
-    record = searched(tmp_path, train, space, seed, metric="val_accuracy", mode="max").record
+    def direct(config: Config) -> None:
+        level = 0.2 * abs(config["lr"] - 0.01)
+        level += 0.1 * config["momentum"] if config["kind"] == "sgd" else 0.02
+        level += config.get("beta", 0.0) * 0.05 if config["depth"] > 1 else 0.01
+        for epoch in range(1, 4):
+            late = config["late"] * 0.01 if epoch == 3 else 0.0
+            loss = level + config["optimizer"]["wd"] + late + 0.2 / epoch + 0.01 * random.random()
+            tuner.report(val_accuracy=min(1.0, round((1 - loss) * images) / images), val_loss=loss)
+
+    assert (asks_by_name(direct), asks_by_name(train)) == (True, False)
+    function = train if way else direct
+    record = searched(tmp_path, function, space, seed, metric="val_accuracy", mode="max").record
     assert not {"unread", "alike"} & record.notice_codes.keys(), record.notices
+
+
+@pytest.mark.parametrize(("status", "told"), [("completed", [("00000", "00001", ("lr",))]), ("stopped", [])])
+def test_curves_that_were_stopped_before_the_end_are_not_compared(status: str, told: list[Any]) -> None:
+    """What acts late, such as a step of the learning rate, has changed nothing yet."""
+    record = RunRecord("accuracy", "max")
+    for number in (0, 1):
+        record.apply(started(number, config={"lr": 0.1 + number}))
+        for epoch in (1, 2, 3):
+            record.apply(reported(number, epoch, accuracy=math.sqrt(epoch) / 7))
+        record.apply(ended(number, status))
+    assert alike(record, Space({"lr": uniform(0, 2)})) == told
+
+
+def hands_on(config: Config) -> None:
+    ignored(config)
+
+
+def from_a_function_inside(config: Config) -> None:
+    def inside() -> float:
+        return float(config["lr"])
+
+    epochs(inside())
+
+
+def asks_for_items(config: Config) -> None:
+    epochs(*(value for name, value in config.items() if name == "lr"))
+
+
+def in_a_text(config: Config) -> None:
+    epochs(len(f"{config}"))
+
+
+@pytest.mark.parametrize("function", [hands_on, from_a_function_inside, asks_for_items, in_a_text])
+def test_a_function_that_may_hand_its_configuration_on_gets_the_dict_itself(function: Any) -> None:
+    assert not asks_by_name(function)
+    assert asks_by_name(never_taken)
+
+
+def test_few_names_that_are_asked_for_in_vain_are_kept() -> None:
+    reading = Reading({"lr": 0.1})
+    assert not any(f"memo_{number}" in reading for number in range(1000))
+    assert reading.get(("a", 1)) is None  # type: ignore[call-overload]
+    news = reading.news()
+    assert news is not None
+    assert (news["read"], len(news["absent"])) == ([], 10)
 
 
 @pytest.mark.ray

@@ -65,7 +65,7 @@ def test_narrower_ranges_that_go_on_where_the_best_lay_at_the_border_as_far_as_t
     found = refine(load_run(folder), "narrowed", quantile=0.2)
     assert found.region.widened == ("lr", "batch_size")
     assert "Goes beyond what was searched, as the best lay at its border: lr, batch_size." in found.summary
-    assert "with val_loss at most" in found.summary
+    assert "whose val_loss is at most" in found.summary
     lr = found.study.search_space.dimensions["lr"]
     assert lr.low > 1e-2  # type: ignore[attr-defined]
     assert 0.1 < lr.high < 1  # type: ignore[attr-defined]

@@ -288,7 +288,11 @@ def test_libraries_are_recognised_by_the_modules_of_their_classes(module: str, p
         ({"distribution": "uniform", "min": 1, "max": 5}, "uniform(1, 5)"),
         ({"distribution": "int_uniform", "min": 1, "max": 5}, "randint(1, 6)"),
         ({"distribution": "q_uniform", "min": 32, "max": 96, "q": 32}, "quniform(32, 96, 32)"),
-        ({"distribution": "normal", "mu": 0, "sigma": 1}, "tuner's functions, as in uniform(0, 1)"),
+        (
+            {"distribution": "normal", "mu": 0, "sigma": 1},
+            "tuner's functions, as in uniform(0, 1), or choice([{...}]) for a constant dict",
+        ),
+        ({"value": 64}, "tuner's functions, as in uniform(0, 1), or choice([{...}]) for a constant dict"),
     ],
 )
 def test_a_sweeps_parameter_is_refused_with_our_domain(sweep: dict[str, Any], use: str) -> None:

@@ -180,7 +180,7 @@ class Declared:
     "value",
     [
         lambda: None, object(), (1, object()), Kind.ONE, Whole.ONE, Point(1), Declared(1), b"x", 1j, Decimal("0.1"),
-        Fraction(1, 3), datetime(2026, 1, 1), np.longdouble(1), "\udcff", {"a": [Kind.ONE]}, range(3), 10**5000,
+        Fraction(1, 3), datetime(2026, 1, 1), np.longdouble(1), Point(1)._asdict, "\udcff", {"a": [Kind.ONE]}, range(3), 10**5000,
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip

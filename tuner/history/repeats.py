@@ -79,10 +79,14 @@ class Repeats:
     def count(self, trial: TrialRecord) -> int:
         """How many seeds count for a trial's configuration: those with which it was trained to its end.
 
-        A first trial that early stopping ended counts if another seed was trained to its end: it was one more try.
+        A first trial that early stopping ended counts if another seed was trained to its end: it was one more try. So
+        do seeds that failed, if two others count: the value is that of the others.
         """
-        seeds, first = self.seeds(trial), self.of(trial)[0]
-        return 0 if seeds is None else len(seeds.values) + (first.status == "stopped")
+        seeds, members = self.seeds(trial), self.of(trial)
+        if seeds is None:
+            return 0
+        count = len(seeds.values) + (members[0].status == "stopped")
+        return count + sum(one.status == "failed" for one in members) if count > 1 else count
 
     @property
     def spread(self) -> float | None:

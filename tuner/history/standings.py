@@ -121,11 +121,12 @@ class Standings:
         elif self._worths.pop(name, None) is not None:
             self._look_for_means()
             self._raise_highest(max((self._sign * self._bests[t][1] for t in self._worths), default=-math.inf))
-        if had_worth or name in self._worths or len(self.repeats.of(trial)) > 1:
+        several = len(self.repeats.of(trial)) > 1
+        if several or had_worth or name in self._worths:
             self.repeats.forget()
-            if self.repeats:  # the spread between seeds, and the largest number of them, affect all
-                for leader in self._leaders:
-                    leader.look_again()
+        if several:  # the spread between seeds, and the largest number of them, affect all
+            for leader in self._leaders:
+                leader.look_again()
         for leader in self._leaders:
             leader.changed(trial)
 
@@ -176,9 +177,10 @@ class Standings:
             error = self.repeats.error(len(seeds.values)) or 0.0
             sure = self._sign * seeds.mean - SPREADS_BELOW * error
             tier = CONFIRMED if self.repeats.count(trial) == self.repeats.most else 1
-            return tier, sure, -members[0].number, worth.epoch in trial.checkpoints, own, number
+            return tier, sure, -members[0].number, bool(trial.checkpoints), own, number
         value = self._sign * best[1]
-        return self._tier(trial), value, number, True, value, number
+        is_behind = len(self.repeats.of(trial)) > 1 and self.repeats.seeds(trial) is not None  # seeds of full length
+        return 0 if is_behind else self._tier(trial), value, number, True, value, number
 
     def represents(self, trial: TrialRecord) -> bool:
         """Whether it stands for its configuration: as the only trial that has it, or the best; not if it failed."""

@@ -96,8 +96,8 @@ def confirmation(record: RunRecord, longest: int, top: int | None, seeds: int | 
     """The best configurations of those that have ended; raises RunFolderError if there are too few, or none.
 
     `top` and `seeds` are TOP and SEEDS if they are None; a smaller run confirms fewer. Those that are better than the
-    winner by too few seeds come first. All get equally many seeds: at least as many as any configuration has, since
-    only then they can win, and as many more as `seeds` for those with the fewest.
+    winner by too few seeds come first. All get equally many seeds: `seeds` more for those with the fewest, by default
+    as many as the winner has, and never fewer, as only then they can win; it gets as many itself.
     """
     _check_counts(top, seeds)
     challengers = [one.trial for one in record.challengers()]
@@ -116,10 +116,14 @@ def confirmation(record: RunRecord, longest: int, top: int | None, seeds: int | 
     chosen = ended[: top or TOP]
     higher = ranked[: ranked.index(chosen[-1])]
     not_ended = tuple(trial.trial for trial in higher if _goes_on(record, trial))
-    first = tuple(record.same_configuration(trial)[0] for trial in chosen)
-    have = [max(1, record.seed_count(trial)) for trial in first]
-    wanted = max(record.most_seeds, min(have) + (seeds or SEEDS))
-    return Confirmation(first, tuple(wanted - count for count in have), longest, not_ended)
+    have = {record.same_configuration(trial)[0].trial: max(1, record.seed_count(trial)) for trial in chosen}
+    missing = record.most_seeds - min(have.values())
+    wanted = max(record.most_seeds, min(have.values()) + (seeds or missing or SEEDS))
+    winner = record.best_trial()
+    if winner is not None and 1 < record.most_seeds < wanted and not _goes_on(record, winner):
+        have.setdefault(record.same_configuration(winner)[0].trial, record.most_seeds)  # or it could not win any more
+    first = tuple(record.trials[trial] for trial in have)
+    return Confirmation(first, tuple(wanted - count for count in have.values()), longest, not_ended)
 
 
 def seconds_per_epoch(record: RunRecord) -> float | None:

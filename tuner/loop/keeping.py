@@ -3,9 +3,9 @@
 Kept are: the newest of each trial that can go on; that of each failed trial, which `tuner retry` may run again; the
 best epoch of the best ended trial, and of the best completed trial (mostly the same one); and the best epoch of each
 running trial that may become the best (its last epoch follows when it ends). Of a configuration with several seeds the
-best seed's is kept, because one more seed may make it the winner; if a study races configurations (`Study.repeats`),
-also those of the best three full-length ones. (30 trials of 9 epochs of ResNet18 with Adam would be 36 GB.) Only this
-module decides it; if a disk limit needs more deleted, `tuner.loop.room` chooses.
+best seed's is kept, because one more seed may make it the winner, and so are those of refits; if a study races
+configurations (`Study.repeats`), also those of the best three full-length ones. (30 trials of 9 epochs of ResNet18 with
+Adam would be 36 GB.) Only this module decides it; if a disk limit needs more deleted, `tuner.loop.room` chooses.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
-from tuner.history.refits import trained_refit
 
 RACED = 3  # configurations whose network is kept if a study races them
 
@@ -80,7 +79,8 @@ def not_needed(
 
 def _ahead(record: RunRecord, *, races: bool = False) -> list[TrialRecord]:
     """The trials whose network is the winner's or may become it."""
-    found = [record.best_ended_trial, record.best_completed_trial, trained_refit(record)]
+    refits = [trial for trial in record.trials.values() if trial.refits is not None and trial.status == "completed"]
+    found = [record.best_ended_trial, record.best_completed_trial, *(refits if record.refits else ())]
     for first in record.repeated:
         completed = [trial for trial in record.same_configuration(first) if trial.status == "completed"]
         found.append(max(completed, key=record.rank, default=None))

@@ -15,6 +15,7 @@ from tuner.replay.child import trained_apart
 from tuner.replay.replaying import provide_data
 from tuner.replay.stays import Stay
 from tuner.space import Config, NothingDrawn, Space
+from tuner.space.values import same
 from tuner.study import Study
 from tuner.temporary import OwnedFolder
 from tuner.worker.assignment import Assignment
@@ -74,19 +75,19 @@ def same_seed(study: Study, *, tell: Callable[[str], None] = lambda said: None) 
     base = space.sample(generator)
     tell("the first configuration, twice")
     first, again = (_trained(study, base) for _ in range(2))
-    same = {name for name, value in first.items() if again.get(name) == value}
+    alike = {name for name, value in first.items() if again.get(name) == value}
     values: dict[str, tuple[Any, Any]] = {}
     unchanged = []
     for name in [name for name in space.dimensions if name in space.active(base) and name != "epochs"][:MOST]:
-        other = _with_another(space, base, name, generator) if study.metric in same else None
+        other = _with_another(space, base, name, generator) if study.metric in alike else None
         if other is None:
             continue
         values[name] = (space.flatten(base)[name], space.flatten(other)[name])
         tell(f"{name} {values[name][1]!r}")
         with suppress(TrialError):
             metrics = _trained(study, other)
-            unchanged += [name] if all(metrics.get(one) == first[one] for one in same) else []
-    return SameSeed(values, tuple(unchanged), study.metric in same)
+            unchanged += [name] if all(metrics.get(one) == first[one] for one in alike) else []
+    return SameSeed(values, tuple(unchanged), study.metric in alike)
 
 
 def _with_another(space: Space, base: Config, name: str, generator: np.random.Generator) -> Config | None:
@@ -96,7 +97,7 @@ def _with_another(space: Space, base: Config, name: str, generator: np.random.Ge
         return None
     for place in PLACES:
         value = domain.decode((domain.encode(flat[name]) + place) % 1)
-        if value != flat[name]:
+        if not same(value, flat[name]):
             with suppress(NothingDrawn):
                 return space.complete(space.project(space.unflatten({**flat, name: value})), generator)
     return None

@@ -76,7 +76,7 @@ def leads(run: Run) -> list[Lead]:
 def course_against(run: Run, against: Against) -> list[Point]:
     """The course as points of an axis; against trials, the best of each configuration and those started before it."""
     if against != "trials":
-        return [(lead.epochs if against == "epochs" else lead.minutes, lead.value) for lead in leads(run)]
+        return [(lead.epochs if against == "epochs" else lead.minutes, lead.value) for lead in run.leads]
     first = {one.trial.trial: run.record.same_configuration(one.trial)[0].number for one in run.record.reported()}
     ordered = sorted(run.record.reported(), key=lambda one: first[one.trial.trial])
     leaders = accumulate(ordered, lambda *pair: max(pair, key=lambda one: run.record.rank(one.trial)))
@@ -92,7 +92,7 @@ def value_at(course: Sequence[Point], place: float) -> float | None:
 def course(run: Run, epochs: int) -> list[float | None]:
     """The leader's value after each epoch of all trials, up to this many epochs; None before the first value."""
     found: list[float | None] = [None] * epochs
-    for lead in leads(run):
+    for lead in run.leads:
         if lead.epochs <= epochs:
             found[lead.epochs - 1 :] = [lead.value] * (epochs - lead.epochs + 1)
     return found

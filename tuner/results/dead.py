@@ -15,11 +15,13 @@ from tuner.history.event_lines import finite
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.search.features import is_ordered
 from tuner.space import Domain, Space
+from tuner.space.values import same
 
 NEWEST = 100  # trials that are looked at, so that a search of thousands isn't slowed down
 LONG = 20  # trials: what so many leave unread is never read, even if some options were not tried
 FEW = 10  # values of a number, of which the highest one must have been tried
 FEWEST_ALL = 4  # trials: that so many report the same rounded values is no coincidence
+MOST_ASKED = 5  # absent names that are told
 SHARES, SHARES_32 = 100_000, 1_000  # images: shares of so few often coincide; the second as 32-bit numbers
 
 Pair = tuple[str, str, tuple[str, ...]]  # two trials, and the names in which they differ
@@ -33,7 +35,7 @@ def dead(record: RunRecord, space: Space) -> tuple[str, ...]:
     """
     alone = [names[0] for _, _, names in alike(record, space) if len(names) == 1]
     shown = {name for name in alone if alone.count(name) > 1}
-    for one, other in combinations(_ended(record), 2) if shown else ():
+    for one, other in combinations(_completed(record), 2) if shown else ():
         if len(names := _differing(space, one, other)) == 1 and _course(record, one) != _course(record, other):
             shown -= set(names)
     never = unread(record, space)
@@ -57,12 +59,12 @@ def unread(record: RunRecord, space: Space) -> tuple[str, ...]:
 
 
 def alike(record: RunRecord, space: Space) -> list[Pair]:
-    """The pairs of ended trials with different configurations and the same curve, where that is no coincidence.
+    """The pairs of trials with different configurations and the same curve to the end, where that is no coincidence.
 
     Shares of few images coincide often. So the curve needs two values with all their digits; or else all metrics must
     be the same, with two such values in metrics that other trials report differently; or nothing differs in any trial.
     """
-    trials, found = _ended(record), list[Pair]()
+    trials, found = _completed(record), list[Pair]()
     for group in _same(trials, [_course(record, trial) for trial in trials]):
         values = [value for _, value in _course(record, group[0])]
         if _tell(values) or (len(trials) == len(group) >= FEWEST_ALL and len(set(values)) > 2):
@@ -72,12 +74,12 @@ def alike(record: RunRecord, space: Space) -> list[Pair]:
         varying = {
             name for name, _ in set[tuple[str, float]]().union(*firsts).difference(firsts[0].intersection(*firsts))
         }
-        for same in _same(group, [_numbers(trial) for trial in group]):
+        for equal in _same(group, [_numbers(trial) for trial in group]):
             numbers = [
-                row for row in _numbers(same[0]) if row[1] in varying or (not varying and len(same) >= FEWEST_ALL)
+                row for row in _numbers(equal[0]) if row[1] in varying or (not varying and len(equal) >= FEWEST_ALL)
             ]
             if _tell([value for _, _, value in numbers]):
-                found += _pairs(space, same)
+                found += _pairs(space, equal)
     return found
 
 
@@ -89,8 +91,9 @@ def told_unread(record: RunRecord, space: Space) -> str | None:
     names = [name for name in unread(record, space) if _is_decided(record, space, name)]
     if not names:
         return None
-    asked = [f"{name!r}" for name in record.readings.absent]
-    near = {one: difflib.get_close_matches(one, names, 1) for one in record.readings.absent}
+    absent = [*record.readings.absent][:MOST_ASKED]
+    asked = [f"{name!r}" for name in absent]
+    near = {one: difflib.get_close_matches(one, names, 1) for one in absent}
     meant = [f"{one!r} is asked for, did you mean {found[0]!r}?" for one, found in near.items() if found]
     instead = f"; {' '.join(meant) if meant else 'it asks for ' + ', '.join(asked) + ' instead'}" if asked else ""
     it, its, is_ = ("them", "their values change", "are") if len(names) > 1 else ("it", "its value changes", "is")
@@ -105,7 +108,7 @@ def told_alike(record: RunRecord, space: Space) -> str | None:
 
     To be asked after the end of each trial: it only looks further if the newest one ends like another one.
     """
-    last = [trial.metrics().get(record.metric) for trial in _ended(record)]
+    last = [trial.metrics().get(record.metric) for trial in _completed(record)]
     if not last or last[-1] not in last[:-1]:
         return None
     never = unread(record, space)
@@ -126,6 +129,11 @@ def _ended(record: RunRecord) -> list[TrialRecord]:
     """The newest trials that have ended well after at least an epoch, one for each configuration."""
     ended = {trial.trial: trial for trial in record.ended_trials[-NEWEST:]}
     return [trial for trial in ended.values() if trial.epochs and trial.suggested and trial.status != "failed"]
+
+
+def _completed(record: RunRecord) -> list[TrialRecord]:
+    """Those trained to their end: what acts late has changed nothing yet in others."""
+    return [trial for trial in _ended(record) if trial.status == "completed"]
 
 
 def _course(record: RunRecord, trial: TrialRecord) -> tuple[tuple[int, float], ...]:
@@ -158,7 +166,8 @@ def _pairs(space: Space, trials: Sequence[TrialRecord]) -> Iterator[Pair]:
 
 def _differing(space: Space, one: TrialRecord, other: TrialRecord) -> tuple[str, ...]:
     first, second = space.flatten(one.config), space.flatten(other.config)
-    return tuple(name for name in space.dimensions if first.get(name) != second.get(name))
+    either = [name for name in space.dimensions if name in first or name in second]
+    return tuple(n for n in either if not (n in first and n in second and same(first[n], second[n])))
 
 
 def _tell(values: Sequence[float]) -> bool:

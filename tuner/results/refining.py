@@ -37,7 +37,7 @@ class Refinement:
         """Where the region comes from, in sentences."""
         region, upwards = self.region, self.study.mode == "max"
         bound = f"{'at least' if upwards else 'at most'} {region.threshold if upwards else -region.threshold:.4g}"
-        text = f"The region of the best {region.good} of {self.trials} trials, with {self.study.metric} {bound}."
+        text = f"The region of the best {region.good} of {self.trials} trials, whose {self.study.metric} is {bound}."
         if region.widened:
             text += f" Goes beyond what was searched, as the best lay at its border: {', '.join(region.widened)}."
         return text

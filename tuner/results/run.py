@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from tuner.plots import Plots
     from tuner.replay import Replayed
+    from tuner.results.courses import Lead
     from tuner.results.importance import Importance
 
 __all__ = [
@@ -156,6 +157,13 @@ class Run(Steerable):
         if not self.alive:
             record.close()
         return record
+
+    @cached_property
+    def leads(self) -> list[Lead]:
+        """Who led at each moment, see `tuner.results.courses`."""
+        from tuner.results.courses import leads
+
+        return leads(self)
 
     @property
     def trials(self) -> pd.DataFrame:

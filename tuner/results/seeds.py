@@ -19,6 +19,7 @@ ALIKE = (
     "each trial of a configuration reported the same value under every seed: training sets a seed of its own, or uses "
     "no random numbers, so further seeds say nothing"
 )
+TOP = 3  # configurations that the command confirms at most
 MOST_ALIKE = 1e-12  # relative to a value: a smaller spread counts as none
 
 
@@ -100,13 +101,12 @@ def _unconfirmed(run: Run) -> str:
     better = run.record.challengers()
     if not better:
         return ""
-    first, most = better[0], run.record.most_seeds
+    first, top = better[0], str(min(TOP, len(better)))
     others = f", like {len(better) - 1} more," if len(better) > 1 else ""
-    few = plural(max(1, run.record.seed_count(first.trial)), "seed")
-    confirm = "" if run.info["asked"] else f": {command('confirm', run.path, '--top', str(len(better)))}"
+    confirm = "" if run.info["asked"] else f": {command('confirm', run.path, '--top', top)}"
     return (
-        f"; trial {first.trial.trial}{others} has a better {run.metric}, {short(first.value)}, but from {few}, not "
-        f"{most}, so it is not the winner before it is confirmed{confirm}"
+        f"; trial {first.trial.trial}{others} has a better {run.metric}, {short(first.value)}, but under fewer seeds, "
+        f"so it is not the winner before it is confirmed{confirm}"
     )
 
 

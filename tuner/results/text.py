@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tuner import budget
@@ -158,15 +159,20 @@ def accuracy_of(
 ) -> tuple[float, str] | None:
     """A trial's accuracy on the validation images, and its interval as text; None if it reported none.
 
-    It is the value by which the trial is compared if the search optimises it, otherwise that of its network.
+    It is the value by which the trial is compared if the search optimises it, otherwise that of its network; of several
+    seeds it is the mean.
     """
-    value = worth.value if record.metric == ACCURACY else trial.epochs[worth.epoch].metrics.get(ACCURACY)
-    if value is None or not finite(value):
+    alike = record.same_configuration(trial) if worth.seeds > 1 else [trial]
+    found = [(one, record.best_of(one.trial)) for one in alike if one is trial or one.status == "completed"]
+    values = [one.epochs[best[0]].metrics.get(ACCURACY) for one, best in found if best is not None]
+    known = [float(value) for value in values if value is not None and finite(value)]
+    if record.metric != ACCURACY and not known:
         return None
+    value = worth.value if record.metric == ACCURACY else fmean(known)
     if not images or not 0 <= value <= 1:
-        return float(value), ""
+        return value, ""
     low, high = wilson(value * images, images)
-    return float(value), f", 95 % interval {short(low)} to {short(high)} of {plural(images, 'validation image')}"
+    return value, f", 95 % interval {short(low)} to {short(high)} of {plural(images, 'validation image')}"
 
 
 def wilson(right: float, total: int, z: float = Z) -> tuple[float, float]:

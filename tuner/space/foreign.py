@@ -20,7 +20,7 @@ from tuner.space.numeric import Float, Integer, Normal
 from tuner.space.values import is_ray_grid, library_of
 
 # what a W&B sweep may say of a hyperparameter
-SWEEP = {"distribution", "values", "probabilities", "min", "max", "q", "mu", "sigma"}
+SWEEP = {"distribution", "value", "values", "probabilities", "min", "max", "q", "mu", "sigma"}
 PARTS = (("choices", "categories", "values"), ("low", "lower", "min"), ("high", "upper", "max"), ("step", "q"))
 
 
@@ -44,14 +44,16 @@ def check_no_sweep(declaration: Mapping[str, Any]) -> None:
     """Raise SpaceError for a hyperparameter as W&B's sweeps have it, which would be a section of constants here."""
     for name, value in declaration.items():
         if isinstance(value, Mapping):
-            told = "distribution" in value or "values" in value or {"min", "max"} <= value.keys()
+            told = value.keys() & {"distribution", "values", "value"} or {"min", "max"} <= value.keys()
             if told and value.keys() <= SWEEP and not contains_domain(value):
-                raise _refusal(shown(value), name, _counterpart(value, "wandb"))
+                raise _refusal(
+                    shown(value), name, _counterpart(value, "wandb"), ", or choice([{...}]) for a constant dict"
+                )
             check_no_sweep(value)
 
 
-def _refusal(what: str, name: str, domain: Domain | None) -> SpaceError:
-    use = "tuner's functions, as in uniform(0, 1)" if domain is None else domain.describe()
+def _refusal(what: str, name: str, domain: Domain | None, otherwise: str = "") -> SpaceError:
+    use = f"tuner's functions, as in uniform(0, 1){otherwise}" if domain is None else domain.describe()
     return SpaceError(f"a hyperparameter needs a domain of tuner or a constant, got {what} for {name!r}; use {use}")
 
 
@@ -112,5 +114,9 @@ def _of_hyperopt(node: Any) -> Domain:
     domain: Domain = getattr(constructors, node.name.replace("normal", "randn"))(*given, **named)
     if isinstance(domain, Float) and domain.log:  # its bounds are exponents
         low, high = (float(f"{math.exp(bound):.12g}") for bound in (domain.low, domain.high))
-        return replace(domain, low=low, high=high)
-    return Integer(int(domain.low), int(domain.high)) if whole and isinstance(domain, Float) else domain
+        domain = replace(domain, low=low, high=high)
+    if not whole or not isinstance(domain, Float):
+        return domain
+    return Integer(
+        int(domain.low), int(domain.high), log=domain.log, q=int(domain.q) if domain.q not in (None, 1) else None
+    )

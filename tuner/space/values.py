@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -77,7 +78,9 @@ def canonical(value: Any) -> str:
 
 
 def is_named(value: object) -> bool:
-    """Whether it is a function or class that module and name say in any process: not a lambda or a local one."""
+    """Whether it is a function or class that module and name say in any process: no lambda, local or bound one."""
+    if not isinstance(getattr(value, "__self__", None), ModuleType | type | None):
+        return False
     return "<" not in str(getattr(value, "__qualname__", "<"))
 
 

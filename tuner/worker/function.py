@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tuner.trial import FunctionTrial
 from tuner.worker.implementation import Implementation
-from tuner.worker.reading import Reading
+from tuner.worker.reading import Reading, asks_by_name
 
 if TYPE_CHECKING:
     from tuner.worker.assignment import Assignment
@@ -18,5 +18,5 @@ class FunctionCall(Implementation[FunctionTrial]):
 
     def train(self, trial: FunctionTrial, assignment: Assignment, session: WorkerSession) -> None:
         """See `Implementation.train`."""
-        session.reading = Reading(assignment.config)
-        trial.function(session.reading.config)
+        session.reading = Reading(assignment.config) if asks_by_name(trial.function) else None
+        trial.function(assignment.config if session.reading is None else session.reading)

@@ -134,7 +134,7 @@ def test_names_become_classes_in_sorted_order(attribute: Any) -> None:
 @pytest.mark.parametrize("labels", [["dog", "cat"], [0, 1]], ids=["names", "numbers"])
 def test_the_data_sets_own_classes_name_and_order_its_labels(labels: list[Any], attributes: dict[str, Any]) -> None:
     items = Pets(labels * 4, [0, 1] * 4, **attributes)
-    for one in (items, Subset(items, [4, 5, 6, 7])):
+    for one in (items, Subset(items, [4, 5, 6, 7]), ConcatDataset([items, Subset(items, [0, 1])])):
         splits = splits_of(one)
         assert splits.classes == ("dog", "cat", "bird")
         assert splits.train.labels.tolist() == [0, 1] * (len(one) // 2)
@@ -144,6 +144,10 @@ def test_the_data_sets_own_classes_name_and_order_its_labels(labels: list[Any], 
 @pytest.mark.parametrize("attributes", [{"targets": [0, 1, 2, 3]}, {"target_transform": lambda label: label // 2}])
 def test_names_of_numbers_that_a_data_set_changes_are_not_its_classes(attributes: dict[str, Any]) -> None:
     assert splits_of(Pets([0, 0, 1, 1], classes=CATS, **attributes)).classes == ("0", "1")
+
+
+def test_class_to_idx_may_have_numbers_for_names() -> None:
+    assert splits_of(Pets([0, 1], class_to_idx={3: 0, 8: 1})).classes == ("3", "8")
 
 
 def test_names_of_all_splits_are_classes() -> None:

@@ -10,7 +10,6 @@ from tuner.errors import RunFolderError
 from tuner.foreign_text import in_utf8, printable
 from tuner.history.events import finite
 from tuner.results import Run, compare
-from tuner.results.courses import leads
 from tuner.service.errors import Code, ServiceError
 
 PLACES = 200  # points of a course
@@ -64,6 +63,6 @@ def _plain(value: object) -> bool:
 
 
 def _course(study: int, run: Run) -> Course:
-    found = leads(run)
+    found = run.leads
     steps = [*found[: -1 : max(1, len(found) // PLACES)], *found[-1:]]
     return Course(study, printable(f"@{study} {run.name}"), [one.epochs for one in steps], [one.value for one in steps])

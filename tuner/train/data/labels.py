@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from tuner.errors import DataError, shown
 
@@ -102,9 +102,13 @@ def _attributes(dataset: Any) -> tuple[list[Label], tuple[str, ...]]:
     if isinstance(dataset, Subset):
         told, names = _attributes(dataset.dataset)
         return [told[index] for index in dataset.indices] if told else [], names
+    if isinstance(dataset, ConcatDataset):
+        parts = [_attributes(part) for part in dataset.datasets]
+        names = parts[0][1] if len({names for _, names in parts}) == 1 else ()  # or they may be about other classes
+        return [label for told, _ in parts for label in told] if all(told for told, _ in parts) else [], names
     numbers = getattr(dataset, "class_to_idx", None)
     if isinstance(numbers, dict) and set(numbers.values()) == set(range(len(numbers))):
-        names = tuple(sorted(map(str, numbers), key=numbers.__getitem__))
+        names = tuple(map(str, sorted(numbers, key=numbers.__getitem__)))
     else:
         names = tuple(map(str, _listed(getattr(dataset, "classes", None))))
     for attribute in ("targets", "labels"):
