@@ -130,7 +130,9 @@ def eight_bit(image: Image.Image, mode: str, scale: DeepScale | None) -> Image.I
     """An image in a mode, not turned; see `upright`."""
     known = _scale_of(image, scale)
     if is_deep(image):
-        image = Image.fromarray(known.levels(np.asarray(image)))
+        values, clear = np.asarray(image), image.info.get("transparency")  # of a PNG the one value that is
+        levels = known.levels(values)
+        image = Image.fromarray(levels if clear is None else np.where(values == clear, np.uint8(255), levels))
     elif has_alpha(image):
         overlay = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", overlay.size, "white"), overlay)

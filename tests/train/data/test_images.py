@@ -203,3 +203,11 @@ def test_a_photo_of_50_megapixels_takes_little_more_than_its_decoding(tmp_path: 
     reduced, whole = map(int, done.stdout.split())  # in MB
     assert reduced < 100
     assert whole < 300
+
+
+def test_the_transparent_value_of_a_deep_png_is_white(tmp_path: Path) -> None:
+    deep = Image.fromarray(np.array([[0, 65535, 32768]], dtype=np.uint16))
+    saved(deep, tmp_path / "clear.png", transparency=0)
+    assert read_image(tmp_path / "clear.png", channels=1, scale=DeepScale(16)).flatten().tolist() == [255, 255, 128]
+    saved(deep, tmp_path / "opaque.png")
+    assert read_image(tmp_path / "opaque.png", channels=1, scale=DeepScale(16)).flatten().tolist() == [0, 255, 128]
