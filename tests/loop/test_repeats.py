@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.history.events_of_a_run import ended, reported, started
+from tests.history.events_of_a_run import ended, event, reported, started
 from tests.loop.simulation import build, events_of, study
 from tuner import ASHA, Budget, External, Grid, Study, grid_search, uniform
 from tuner.errors import RunFolderError, StudyError
@@ -281,6 +281,23 @@ def test_seeds_with_a_network_stand_for_a_configuration_whose_last_epoch_is_not_
     winner = record.best_trial()
     assert winner is not None
     assert (winner.config["x"], winner.checkpoints) == (1, {1})
+
+
+def test_the_seed_that_ships_stays_the_same_once_all_checkpoints_are_cleaned_away(fast: Path) -> None:
+    values = {0: [0.1, 0.9, 0.9], 1: [0.2, 0.3, 0.25]}
+    record = asked_to_confirm(lucky(values, fast, 2), values, top=2, seeds=2)
+    winner = record.best_trial()
+    assert winner is not None
+    assert winner.repeats is not None
+    assert record.trials[winner.repeats].checkpoints == set()  # it was better, and its network is gone
+    record.apply(event("checkpoint_deleted", trial=winner.trial, epoch=1))
+    assert record.best_trial() is winner
+    assert (
+        RunRecord(
+            "loss", "min", [*events_of(fast), event("checkpoint_deleted", trial=winner.trial, epoch=1)]
+        ).best_trial()
+        == winner
+    )
 
 
 def test_a_lucky_first_trial_that_was_stopped_does_not_stand_for_its_completed_seeds() -> None:

@@ -318,11 +318,19 @@ class RunRecord(Spent):
         trial = self.trials[event["trial"]]
         trial.checkpoints.add(event["epoch"])
         trial.saved.add(event["epoch"])
-        self._standings.saved(trial)
+        self._note_networks(trial)
 
     def _on_checkpoint_deleted(self, event: Event) -> None:
-        self.trials[event["trial"]].checkpoints.discard(event["epoch"])
-        self._standings.saved(self.trials[event["trial"]])
+        trial = self.trials[event["trial"]]
+        trial.checkpoints.discard(event["epoch"])
+        self._note_networks(trial)
+
+    def _note_networks(self, changed: TrialRecord) -> None:
+        """Which trial of a configuration stands for it depends on their networks, or on the last one that there was."""
+        members = self.same_configuration(changed)
+        for trial in members if len(members) > 1 else ():
+            trial.had_last = trial is changed and not any(one.checkpoints for one in members)
+        self._standings.saved(changed)
 
     def _on_trial_paused(self, event: Event) -> None:
         trial = self.trials[event["trial"]]

@@ -177,7 +177,7 @@ class Standings:
             error = self.repeats.error(len(seeds.values)) or 0.0
             sure = self._sign * seeds.mean - SPREADS_BELOW * error
             tier = CONFIRMED if self.repeats.count(trial) == self.repeats.most else 1
-            return tier, sure, -members[0].number, bool(trial.checkpoints), own, number
+            return tier, sure, -members[0].number, bool(trial.checkpoints) or trial.had_last, own, number
         value = self._sign * best[1]
         is_behind = len(self.repeats.of(trial)) > 1 and self.repeats.seeds(trial) is not None  # seeds of full length
         return 0 if is_behind else self._tier(trial), value, number, True, value, number

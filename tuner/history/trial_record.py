@@ -55,6 +55,7 @@ class TrialRecord:
     epochs: dict[int, EpochRecord] = field(default_factory=dict)
     checkpoints: set[int] = field(default_factory=set)  # epochs
     saved: set[int] = field(default_factory=set)  # epochs whose checkpoints arrived, also if they were deleted since
+    had_last: bool = False  # of a configuration with several seeds: all networks were deleted, and this one last
     stays: list[Placement] = field(default_factory=list)  # on workers, in order; older runs don't say
     entered: list[float] = field(default_factory=list)  # when it was sent to workers, in order
     worker: str | None = None  # of a search service: the worker that asked for it last
