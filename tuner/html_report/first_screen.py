@@ -7,7 +7,6 @@ import json
 import math
 import pprint
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
@@ -17,6 +16,7 @@ from tuner.history.records import flat_config
 from tuner.plots.marks import in_full
 from tuner.plots.value_axes import is_wide
 from tuner.quoting import command
+from tuner.results.courses import course_against
 from tuner.results.text import short
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ def history(run: Run) -> History | None:
     values = [one.value for one in found]
     logarithmic = is_wide(values, run.mode)
     drawn = [math.log10(value) for value in values] if logarithmic else values
-    leaders = accumulate(range(len(found)), lambda *pair: max(pair, key=lambda k: run.record.rank(found[k].trial)))
-    so_far = [drawn[index] for index in leaders]
+    led = [value for _, value in course_against(run, "trials")]
+    so_far = [math.log10(value) for value in led] if logarithmic else led
     scale = _Scale(len(drawn), *_edges(drawn, run.mode, logarithmic=logarithmic))
     changes = [index for index in range(1, len(so_far)) if so_far[index] != so_far[index - 1]]
     above, below = (short(10**edge if logarithmic else edge) for edge in (scale.high, scale.low))

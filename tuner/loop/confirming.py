@@ -9,8 +9,9 @@ from tuner.errors import RunFolderError, setting
 from tuner.history.event_lines import MOST_SEEDS
 from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.results.run import Run
+from tuner.results.seeds import TOP
 
-TOP, SEEDS = 3, 5  # the defaults
+SEEDS = 5  # by default
 ASKED_FOR = (
     "confirm needs trials that tuner trains, got a search whose trials your own program asks for; "
     "train the best again there, under other seeds"

@@ -19,7 +19,7 @@ ALIKE = (
     "each trial of a configuration reported the same value under every seed: training sets a seed of its own, or uses "
     "no random numbers, so further seeds say nothing"
 )
-TOP = 3  # configurations that the command confirms at most
+TOP = 3  # configurations that are confirmed by default, and that a printed command names at most
 MOST_ALIKE = 1e-12  # relative to a value: a smaller spread counts as none
 
 
