@@ -214,3 +214,24 @@ def test_trials_that_wait_to_be_tried_alone_count_as_failed_until_then(fast: Pat
     diverged = out_of_memory(fast / "1", "diverged")
     waiting = out_of_memory(fast / "2", "out_of_memory")
     assert sum(waiting) == sum(diverged) < 15
+
+
+def test_a_trial_that_waited_and_then_succeeds_counts_with_its_values(fast: Path) -> None:
+    declared = study(search=MultiFidelityGP(), budget=Budget(trials=6, max_epochs=3))
+    loop = build(declared, fast, concurrency=2)
+    running, failed = [loop.next_action(), loop.next_action()], False
+    while running:
+        start = running.pop(0)
+        assert start is not None
+        if start.number == 0 and not failed:
+            failed = True
+            loop.failed(start.trial, "out_of_memory", "too much beside the other one")
+        else:
+            for epoch in (1, 2, 3):
+                loop.report(start.trial, epoch, {"loss": abs(start.config["x"] - 0.3) + 1 / epoch}, saved=[])
+        running += [again for _ in range(2) if (again := loop.next_action()) is not None]
+    assert loop.finished
+    assert [trial.status for trial in loop.record.trials.values()] == ["completed"] * 6
+    assert loop._proposals._searcher._curves[0].keys() == {1, 2, 3}  # type: ignore[attr-defined]
+    assert loop._proposals._searcher._failed == {}  # type: ignore[attr-defined]
+    loop.close()
