@@ -12,7 +12,7 @@ FILE = Path(__file__).parent / "images" / "rooms.svg"
 # modules that others import without saying anything by it
 EVERYWHERE = (
     *("cache_folder", "device_errors", "errors", "machine", "mode"),
-    *("installation", "nvml", "starting", "techniques", "temporary", "foreign_text", "quoting", "deferring"),
+    *("installation", "nvml", "starting", "techniques", "temporary", "foreign_text", "quoting"),
 )
 WIDTH, HEIGHT = 1000, 84  # of the picture; of a row
 BOX = (104, 34)

@@ -20,7 +20,6 @@ MAY_IMPORT = {
     "machine": ({"nvml"}, set()),
     "installation": ({"errors"}, set()),
     "cache_folder": (set(), set()),
-    "deferring": (set(), set()),
     "techniques": (set(), set()),
     "starting": (set(), set()),
     "temporary": (set(), set()),
@@ -31,7 +30,7 @@ MAY_IMPORT = {
     "orphans": (set(), set()),
     "foreign_text": (set(), set()),
     "space": ({"errors"}, set()),
-    "search": ({"deferring", "one_thread", "mode", "space", "errors"}, {"hyperopt", "optuna", "scipy"}),
+    "search": ({"one_thread", "mode", "space", "errors"}, {"hyperopt", "optuna", "scipy"}),
     "schedule": ({"mode", "space", "errors"}, set()),
     "trial": ({"mode", "space", "storage", "errors"}, set()),
     "resources": ({"space", "trial", "errors"}, set()),
@@ -48,7 +47,7 @@ MAY_IMPORT = {
     ),
     "train": (
         {
-            *("trial", "storage", "machine", "nvml", "cache_folder", "deferring", "techniques", "errors", "temporary"),
+            *("trial", "storage", "machine", "nvml", "cache_folder", "techniques", "errors", "temporary"),
             "orphans",
         },
         {"torch", "torchvision"},

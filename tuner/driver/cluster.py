@@ -25,7 +25,7 @@ from tuner.driver import autoscaling, packing
 from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.local_ray import LOOPBACK, SHUTDOWN_SECONDS, local_ray, short_folder, shut_down, signals_left_alone
 from tuner.driver.patching import changed, environment, quiet_loggers
-from tuner.driver.quick_start import Workers, any_worker_taken
+from tuner.driver.prestart import Workers, any_worker_taken
 from tuner.driver.reaching import check_reachable
 from tuner.driver.watchdog import Listening, Watchdog
 from tuner.errors import StudyError, setting
@@ -35,7 +35,6 @@ from tuner.machine import Machine, this_machine
 from tuner.resources import ACCELERATOR, Resources
 from tuner.study import Study
 from tuner.temporary import sweep
-from tuner.worker.begin import no_collecting
 from tuner.worker.code import runtime_environment
 from tuner.worker.implementation import implementation_of
 
@@ -109,7 +108,7 @@ def connected(
     with ExitStack() as stack:
         stack.enter_context(_prepared())
         devices = packing.shared_devices(study, this_machine())
-        with interrupted.at_once(), no_collecting():
+        with interrupted.at_once():
             preload = _preload(study)
             workers = _workers(study, this_machine(), devices, driving.concurrency)
             code = None if address is None else runtime_environment(study.declared_trial)

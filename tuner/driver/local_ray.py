@@ -18,20 +18,12 @@ from typing import Any
 import ray
 from ray._private import services, worker
 from ray._private import utils as ray_utils
-from ray._private.node import Node
 from ray._private.parameter import RayParams
 from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
 
 from tuner.driver import guard
 from tuner.driver.patching import changed, environment
-from tuner.driver.quick_start import (
-    ReservedPort,
-    Workers,
-    announce_agents,
-    once_registered,
-    raylet_command,
-    without_dashboard,
-)
+from tuner.driver.prestart import Workers
 from tuner.errors import StudyError, setting
 from tuner.machine import Machine, divided_gpus
 from tuner.temporary import OwnedFolder
@@ -53,7 +45,6 @@ class LocalRay:
     def __init__(self, nice: int, workers: Workers) -> None:
         self.folder = OwnedFolder("ray", within=short_folder())
         self.processes: list[subprocess.Popen[bytes]] = []
-        self.agent_port = ReservedPort(LOOPBACK)
         self._nice, self._workers = nice, workers
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", guard.__file__, str(self.folder.path)],
@@ -89,9 +80,7 @@ class LocalRay:
         }
         if Path(command[0]).name != "raylet":
             return command, variables
-        announce_agents(command, self.agent_port.number)
-        command = raylet_command(command, self._workers, self.agent_port.number)
-        return command, {**self._workers.environment(), **variables}
+        return self._workers.raylet_command(command), {**self._workers.environment(), **variables}
 
     def note(self, process: subprocess.Popen[bytes]) -> None:
         """A process of Ray's has started."""
@@ -111,7 +100,6 @@ class LocalRay:
             self._guard.wait(GUARD_SECONDS)
         for process in self.processes:
             process.poll()
-        self.agent_port.close()
         self.folder.delete()
 
 
@@ -210,13 +198,11 @@ def _while_starting(started: LocalRay) -> Iterator[None]:
         no_monitor=True,
         include_log_monitor=False,
         session_name="s",
+        dashboard_agent_listen_port=0,  # any: with `ray[default]` two searches would ask for the same port
         setup_worker_path=begin.__file__,
-        runtime_env_agent_port=started.agent_port.number,
     )
     with (
         changed(RayParams, "__init__", less),
-        changed(Node, "start_api_server", without_dashboard),
-        changed(services, "get_node", once_registered(services.get_node, started.is_gone)),
         changed(services, "ConsolePopen", started.popen()),
         signals_left_alone(),
     ):

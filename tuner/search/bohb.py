@@ -37,7 +37,7 @@ class BOHB(SearchAlgorithm):
     @property
     def needs(self) -> tuple[str, ...]:
         """The module that its densities need."""
-        return ("tuner.search.special_functions",)
+        return ("scipy.special",)
 
     def check(self, space: Space) -> None:
         """Raise StudyError for settings or domains that the model can't take."""

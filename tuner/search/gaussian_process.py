@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import cho_solve, solve_triangular
+from scipy.special import ndtr
 
 from tuner.search.base import Floats
-from tuner.search.linear_algebra import cho_solve, solve_triangular
-from tuner.search.special_functions import ndtr
 
 Integers = npt.NDArray[np.int64]
 

@@ -40,7 +40,7 @@ class HyperOpt(SearchAlgorithm):
     @property
     def needs(self) -> tuple[str, ...]:
         """The library."""
-        return ("tuner.search.hyperopt_library", "tuner.search.special_functions")
+        return ("hyperopt",)
 
     def check(self, space: Space) -> None:
         """Raise StudyError for settings or domains that TPE can't take."""
@@ -72,7 +72,7 @@ class HyperOptSearcher(Searcher):
     """
 
     def __init__(self, problem: Problem, *, startup: int, candidates: int, gamma: float) -> None:
-        from tuner.search.hyperopt_library import Domain, Trials, hp
+        from hyperopt import Domain, Trials, hp
 
         space = problem.space
         self._space, self._seed = space, problem.seed
@@ -98,7 +98,7 @@ class HyperOptSearcher(Searcher):
         """
         if self._domain is None:
             return self._space.decode([])
-        from tuner.search.hyperopt_library import rand, tpe
+        from hyperopt import rand, tpe
 
         seed = int(np.random.SeedSequence([self._seed, number, attempt]).generate_state(1)[0])
         if self._valued < self._startup:

@@ -64,7 +64,7 @@ class MultiFidelityGP(SearchAlgorithm):
     @property
     def needs(self) -> tuple[str, ...]:
         """The modules for its linear algebra and its first points."""
-        return ("tuner.search.linear_algebra", "tuner.search.special_functions", "threadpoolctl")
+        return ("scipy.linalg", "scipy.special", "threadpoolctl")
 
     def check(self, space: Space) -> None:
         """Raise StudyError for settings or domains that the process can't take."""
@@ -239,8 +239,9 @@ class MultiFidelityGPSearcher(CurveSearcher):
         """The probability that a trial at places [n] does not fail: [n], by a process of survival (0 failed, 1 not)."""
         if not self._failed:
             return np.ones(len(places))
+        from scipy.special import ndtr
+
         from tuner.search.gaussian_process import CurveProcess
-        from tuner.search.special_functions import ndtr
 
         survived = np.array([float(trial not in self._failed) for trial in trials.trials])
         expected = CurveProcess(kernel_for(self._space), trials, survived).mean(places)

@@ -88,8 +88,9 @@ class Portfolio:
 
     def expected(self, configs: Sequence[Mapping[str, Any]], kinds: Collection[str]) -> Floats:
         """How far configurations [n] are expected to be behind the best in each study of these kinds: [studies, n]."""
+        from scipy.linalg import cho_factor, cho_solve
+
         from tuner.search.gaussian_process import matern  # loads scipy
-        from tuner.search.linear_algebra import cho_factor, cho_solve
 
         kernel, known = self.kernel, self._points(self.configs)
         same = self.study[:, None] == self.study

@@ -23,11 +23,6 @@ from torch._guards import Source
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from tuner.deferring import deferred
-
-with deferred(functions={"torch._dynamo.utils": "is_compile_supported"}):
-    import torchvision  # noqa: F401
-
 Kind = TypeVar("Kind", bound=Optimizer)
 
 
@@ -99,7 +94,7 @@ class _AbsentCompiler:
         parts: dict[str, dict[str, Any]] = {
             "config": {**caching, "_custom_ops_profile": None},
             "source": {**sources, "ConstantSource": lambda name: Source()},  # where a tensor comes from
-            "utils": {"get_optimize_ddp_mode": lambda: "ddp_optimizer"},
+            "utils": {"get_optimize_ddp_mode": lambda: "ddp_optimizer", "is_compile_supported": _is_compile_supported},
         }
         modules = {part: _StandIn(f"torch._dynamo.{part}", self.leave, **known) for part, known in parts.items()}
         no_module = type("OptimizedModule", (), {})  # nothing is one
@@ -142,6 +137,11 @@ class _AbsentCompiler:
         return function
 
 
+def _is_compile_supported(device: str) -> bool:
+    """Torchvision's operations import the function, and call it when they are used."""
+    return bool(importlib.import_module("torch._dynamo.utils").is_compile_supported(device))
+
+
 class _Imported(Loader):
     """Hands over a module that is imported already."""
 
@@ -176,3 +176,7 @@ def _entering() -> Any:
 
 class _Averaging(DistributedDataParallel):
     _inside_ddp_forward = _entering()
+
+
+with compiler_not_needed():
+    import torchvision  # noqa: F401
