@@ -80,7 +80,7 @@ def pace_of(record: RunRecord, workers: int = 1) -> Pace | None:
         for trial, (_, gaps) in zip(recent, seen, strict=True)
         if gaps
     }
-    return Pace(tuple(own.values()), further, expected, opening, CHANGE if change is None else change)
+    return Pace(tuple(own.values()), further, expected, opening, CHANGE)
 
 
 def _shrunk(own: float, epochs: int, typical: float) -> float:
