@@ -43,7 +43,7 @@ from tuner import (
 )
 from tuner.history.events import Event
 from tuner.history.records import RunRecord
-from tuner.results.time_left import Ahead, ahead_of, has_brackets, has_own_rule, learns, reduction_factor, time_left
+from tuner.results.time_left import Ahead, ahead_of, time_left
 from tuner.search.base import SearchAlgorithm
 
 MOMENTS = (0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95)  # of the time from the first report to the end
@@ -165,12 +165,9 @@ def _times(draw: np.random.Generator, factor: Callable[[dict[str, Any]], float])
 
 
 def _watched(study: Study, events: Sequence[Event], workers: int, *, scored: bool) -> Watched:
-    longest, scheduler = study.budget.max_epochs, study.scheduler
-    rungs, factor = tuple(scheduler.rungs(longest)), reduction_factor(repr(scheduler))
-    limits, rule = vars(study.budget), (has_brackets(repr(scheduler)), has_own_rule(repr(scheduler)))
-    kind = (*rule, scored, learns(repr(study.search)))
-    ahead = Ahead(study.budget.trials, longest, rungs, factor, workers, limits, 1.0, *kind)
-    return Watched(events[:-1], events[-1]["time"], ahead)
+    longest = study.budget.max_epochs
+    ahead = Ahead(study.budget.trials, longest, tuple(study.scheduler.rungs(longest)), workers, vars(study.budget))
+    return Watched(events[:-1], events[-1]["time"], ahead.foreseen({**study.forecast, "scored": scored}))
 
 
 def slowed(events: Sequence[Event], generator: np.random.Generator) -> list[Event]:

@@ -119,6 +119,11 @@ class Study:
         """How trials may use several devices."""
         return self.resources.strategies(self.search_space)
 
+    @property
+    def forecast(self) -> dict[str, Any]:
+        """What the time left of a search depends on besides its limits: fields of `tuner.results.time_left.Ahead`."""
+        return {**self.scheduler.forecast, "learns": self.search.learns, "scored": not self.declared_trial.is_code}
+
     @cached_property
     def search_space(self) -> Space:
         """The parsed space."""

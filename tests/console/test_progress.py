@@ -356,7 +356,7 @@ def test_a_plan_knows_whether_the_winner_is_scored(tmp_path: Path) -> None:
     assert not Plan.of(study()).ahead.scored
     run = simulated(tmp_path)
     assert not Plan.of_run(run, {}).ahead.scored
-    write_info(run.folder, {**run.info, "data_fingerprint": "6bbfac68d75ce2ea"})
+    write_info(run.folder, {**run.info, "forecast": images.forecast})
     assert Plan.of_run(load_run(tmp_path), {}).ahead.scored
 
 

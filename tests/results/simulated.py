@@ -44,6 +44,7 @@ def simulated(
     info |= {
         "space": space_record(declared.search_space),
         "rungs": [3],
+        "forecast": declared.forecast,
         "budget": {"max_epochs": 9},
         "options": {},
         "limits": {},

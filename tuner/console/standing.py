@@ -16,16 +16,7 @@ from tuner.history.events import Event, finite
 from tuner.history.records import RunRecord, TrialRecord, full_length, saved_share
 from tuner.results.reckoning import Reckoning
 from tuner.results.text import duration, plural, short, trials_and_repeats, with_error
-from tuner.results.time_left import (
-    Ahead,
-    TimeLeft,
-    ahead_of,
-    has_brackets,
-    has_own_rule,
-    learns,
-    reduction_factor,
-    told_of,
-)
+from tuner.results.time_left import Ahead, TimeLeft, ahead_of, told_of
 
 if TYPE_CHECKING:
     from tuner.results import Run
@@ -48,20 +39,17 @@ class Plan:
     trials: int | None
     max_epochs: int
     limits: Mapping[str, Any] = field(default_factory=dict)  # of the budget, by their names
-    search: str = ""  # the algorithm, as its declaration
-    scheduler: str = ""  # the same
-    rungs: tuple[int, ...] = ()  # epochs after which it compares trials
+    rungs: tuple[int, ...] = ()  # epochs after which early stopping compares trials
     workers: int | None = None  # trials at once, where that is known
     devices: float = 1.0  # of a running trial
-    scored: bool = False  # whether its winner is scored on a test split
+    forecast: Mapping[str, Any] = field(default_factory=dict)  # see `Study.forecast`
 
     @classmethod
     def of(cls, study: Study) -> Plan:
         """The plan of a study."""
         plan = cls.within(vars(study.budget) | {"trials": study.trials}, study.name, study.metric, study.mode)
         rungs = tuple(study.scheduler.rungs(plan.max_epochs))
-        scored, search = not study.declared_trial.is_code, repr(study.search)
-        return replace(plan, rungs=rungs, scored=scored, search=search, scheduler=repr(study.scheduler))
+        return replace(plan, rungs=rungs, forecast=study.forecast)
 
     @classmethod
     def of_run(cls, run: Run, limits: Mapping[str, Any]) -> Plan:
@@ -69,9 +57,8 @@ class Plan:
         given = {name: value for name, value in limits.items() if value is not None}
         longest = {"max_epochs": run.budget.get("max_epochs") or run.longest_trial}
         plan, ahead = cls.within(run.budget | longest | given, run.name, run.metric, run.mode), ahead_of(run)
-        plan = replace(plan, rungs=ahead.rungs, workers=ahead.workers, devices=ahead.devices)
-        search, scheduler = run.info.get("search") or "", run.info.get("scheduler") or ""
-        return replace(plan, scored=ahead.scored, search=search, scheduler=scheduler)
+        forecast = run.info.get("forecast") or {}
+        return replace(plan, rungs=ahead.rungs, workers=ahead.workers, devices=ahead.devices, forecast=forecast)
 
     @classmethod
     def within(cls, budget: Mapping[str, Any], study: str, metric: str, mode: str) -> Plan:
@@ -81,10 +68,9 @@ class Plan:
     @property
     def ahead(self) -> Ahead:
         """The data from which the time left is computed."""
-        factor = reduction_factor(self.scheduler)
-        kind = has_brackets(self.scheduler), has_own_rule(self.scheduler), self.scored, learns(self.search)
         limits = {name: value for name, value in self.limits.items() if name != "trials"}
-        return Ahead(self.trials, self.max_epochs, self.rungs, factor, self.workers, limits, self.devices, *kind)
+        ahead = Ahead(self.trials, self.max_epochs, self.rungs, self.workers, limits, self.devices)
+        return ahead.foreseen(self.forecast)
 
 
 def answered(event: Event) -> str:

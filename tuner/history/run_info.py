@@ -230,6 +230,12 @@ def _are_limits(value: object) -> bool:
     return isinstance(value, dict) and all(_each(pair, finite) and len(pair) == 2 for pair in value.values())
 
 
+def _is_forecast(value: object) -> bool:
+    if not isinstance(value, dict) or not all(isinstance(each, bool) or finite(each) for each in value.values()):
+        return False
+    return bool(value.get("reduction_factor", 3) > 1)
+
+
 def _are_fingerprints(value: object) -> bool:
     return isinstance(value, dict) and all(one is None or _is_text(one) for one in value.values())
 
@@ -266,6 +272,7 @@ _OPTIONAL: Mapping[str, tuple[str, Check, Any]] = {
     "command": ("a list of texts", lambda value: _each(value, _is_text), []),
     "start_from": ("a list of configurations", lambda value: _each(value, _is_mapping), []),
     "rungs": ("a list of epochs", lambda value: _each(value, lambda one: _is_count(one) and one != 0), []),
+    "forecast": ("numbers", _is_forecast, {}),
     "budget": ("limits", _is_budget, {}),
     "resources": ("amounts", lambda value: _is_some(value, ("cpus", "gpus"), _is_amount), {}),
     "space": ("domains and constants", _is_space, None),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,46 +61,26 @@ class Ahead:
     trials: int | None
     max_epochs: int
     rungs: tuple[int, ...] = ()
-    reduction_factor: float = 3.0
     workers: int | None = None
     limits: Mapping[str, Any] | None = None
     devices: float = 1.0
+    reduction_factor: float = 3.0
     brackets: bool = False
     own_rule: bool = False
     scored: bool = False
     learns: bool = True
 
+    def foreseen(self, forecast: Mapping[str, Any]) -> Ahead:
+        """With the fields that `Study.forecast` knows; what a run of an earlier version lacks keeps its default."""
+        known = ("reduction_factor", "brackets", "own_rule", "scored", "learns")
+        return replace(self, **{name: forecast[name] for name in known if name in forecast})
+
 
 def ahead_of(run: Run) -> Ahead:
     """The plan of a run, from its folder."""
-    rungs = tuple(run.info.get("rungs") or ())
-    scheduler = run.info.get("scheduler") or ""
-    factor = reduction_factor(scheduler)
-    workers, limits, longest = run.info.get("concurrency"), run.budget, run.longest_trial
-    scored = run.info.get("data_fingerprint") is not None  # only trials that load data have one
-    kind = has_brackets(scheduler), has_own_rule(scheduler), scored, learns(run.info.get("search") or "")
-    return Ahead(limits.get("trials"), longest, rungs, factor, workers, limits, run.devices, *kind)
-
-
-def reduction_factor(scheduler: str) -> float:
-    """The reduction factor in a scheduler's `repr`, 3 if it names none."""
-    found = re.search(r"reduction_factor=([0-9.]+)", scheduler)
-    return max(1.01, float(found[1])) if found else 3.0
-
-
-def has_brackets(scheduler: str) -> bool:
-    """Whether a scheduler's `repr` is HyperBand's."""
-    return scheduler.startswith("HyperBand")
-
-
-def has_own_rule(scheduler: str) -> bool:
-    """Whether a scheduler's `repr` is of one other than ASHA and HyperBand; if it is missing, it is ASHA."""
-    return bool(scheduler) and not scheduler.startswith(("ASHA(", "HyperBand("))
-
-
-def learns(search: str) -> bool:
-    """Whether a search algorithm's `repr` is of one that learns from the trials; if it is missing, it is."""
-    return not search.startswith(("Random(", "Grid("))
+    limits, longest = run.budget, run.longest_trial
+    ahead = Ahead(limits.get("trials"), longest, tuple(run.info.get("rungs") or ()), run.info.get("concurrency"))
+    return replace(ahead, limits=limits, devices=run.devices).foreseen(run.info.get("forecast") or {})
 
 
 def time_left(record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:

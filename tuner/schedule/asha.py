@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -60,6 +60,11 @@ class ASHA(Scheduler):
     def rungs(self, max_epochs: int) -> list[int]:
         """Epochs at which trials are judged."""
         return rung_epochs(effective_grace(self.grace_epochs, max_epochs), self.reduction_factor, max_epochs)
+
+    @property
+    def forecast(self) -> dict[str, Any]:
+        """Its rule is simulated."""
+        return {"reduction_factor": self.reduction_factor}
 
     def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:
         """The stopping or the promoting variant."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from tuner.errors import StudyError, shown
 from tuner.mode import Mode
@@ -89,6 +90,14 @@ class Scheduler(ABC):
 
         Trials that can save do so at these epochs in any case, and the search's model uses the values there.
         """
+
+    @property
+    def forecast(self) -> dict[str, Any]:
+        """What run.json says of it, so that the time left can be computed: fields of `tuner.results.time_left.Ahead`.
+
+        A rule of its own isn't simulated: how long trials were that have ended says how long others will be.
+        """
+        return {"own_rule": True}
 
     @abstractmethod
     def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import cycle
+from typing import Any
 
 from tuner.mode import Mode
 from tuner.schedule.asha import StoppingASHA
@@ -41,6 +42,11 @@ class HyperBand(Scheduler):
     def rungs(self, max_epochs: int) -> list[int]:
         """Epochs at which trials of any bracket are judged."""
         return rung_epochs(effective_grace(self.grace_epochs, max_epochs), self.reduction_factor, max_epochs)
+
+    @property
+    def forecast(self) -> dict[str, Any]:
+        """Its rule is simulated."""
+        return {"brackets": True, "reduction_factor": self.reduction_factor}
 
     def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:
         """The early stopper over all brackets."""

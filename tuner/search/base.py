@@ -86,6 +86,11 @@ class SearchAlgorithm(ABC):
         """Whether its searcher can say what improvement it expects of the next trial."""
         return False
 
+    @property
+    def learns(self) -> bool:
+        """Whether configurations get better by what earlier trials reported."""
+        return True
+
     @abstractmethod
     def check(self, space: Space) -> None:
         """Raise StudyError for a space that this algorithm can't search."""

@@ -22,6 +22,11 @@ class Grid(SearchAlgorithm):
     only after its other values, and neighbours come late. It depends only on the space, not on the seed.
     """
 
+    @property
+    def learns(self) -> bool:
+        """False."""
+        return False
+
     def check(self, space: Space) -> None:
         """Raise SpaceError for a space that is infinite, or too large to list."""
         for name, domain in space.dimensions.items():

@@ -22,6 +22,11 @@ class Random(SearchAlgorithm):
 
     sobol: bool = True
 
+    @property
+    def learns(self) -> bool:
+        """False."""
+        return False
+
     def check(self, space: Space) -> None:
         """Every space is allowed. Raises StudyError if `sobol` is not True or False."""
         if not isinstance(self.sobol, bool):
