@@ -56,14 +56,6 @@ def of_gaps(*trials: list[float]) -> Pace:
     return pace
 
 
-def test_epochs_that_differ_by_themselves_are_no_change_of_the_pace() -> None:
-    noise = 0.2 * np.random.default_rng(0).standard_normal((20, 20, 12))
-    trend = 0.3 * np.linspace(-1, 1, 12)
-    steady = np.mean([of_gaps(*np.exp(search).tolist()).change for search in noise])
-    drifting = np.mean([of_gaps(*np.exp(search + trend).tolist()).change for search in noise])
-    assert steady < 0.06 < 0.2 < drifting
-
-
 def test_a_trial_of_two_epochs_is_expected_to_be_more_like_the_others() -> None:
     """Its one epoch after the first took 3 s, those of the others 1 s; a long trial's own epochs say more."""
     short, long = of_gaps(*[[1.0] * 9] * 4, [3.0]), of_gaps(*[[1.0] * 9] * 4, [3.0] * 9)
@@ -97,17 +89,3 @@ def test_short_epochs_make_no_short_silence_conspicuous_and_before_the_first_epo
     assert still_trials(quick, 60.0) == {}
     assert still_trials(quick, 61.0) == {"00000": 60.9}
     assert still_trials(fold(event("study_started", 0.0), started(0, 0.0)), 9000.0) == {}
-
-
-def test_what_was_before_a_pause_says_nothing_of_how_the_pace_changes_now() -> None:
-    """Two trials go on after a day, on a machine that becomes three times as slow within half a minute."""
-    slowing = np.exp(np.linspace(0.0, 1.1, 12))
-    before, after = [event("study_started", 0.0)], [event("study_resumed", 86_400.0)]
-    for number in range(2):
-        before += [started(number, 0.0), *(reported(number, k, float(k)) for k in range(1, 9))]
-        times = 86_401.0 + np.cumsum(slowing)
-        after += [reported(number, 9 + k, float(at)) for k, at in enumerate(times)]
-    paused = event("study_ended", 9.0, reason="paused")
-    pace = pace_of(fold(*before, paused, *after))
-    assert pace is not None
-    assert pace.change > 0.2

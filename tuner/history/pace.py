@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from tuner.history.drift import pace_change
 from tuner.history.records import RunRecord, TrialRecord
 
 TYPICAL_EPOCHS = 2.0  # weight of the other trials in the expected time of a trial's epochs
@@ -16,7 +15,6 @@ FURTHER_START = 0.3  # share of a worker's first start that later ones take, unt
 MOST_OF_MEDIAN = 4.0  # times the median epoch of a trial: longer epochs are cut to that
 RECENT = 20  # the newest trials: earlier ones say less about the next ones
 LAST_EPOCHS = 12  # epochs of a trial that show how fast it is now
-CHANGE = 0.12  # of the pace's logarithm in half of the time, until trials show it
 STILL, STILL_SECONDS = 5.0, 60.0  # a trial stands still after so many times the longest epoch, and so many seconds
 
 
@@ -25,15 +23,13 @@ class Pace:
     """Seconds: of an epoch in each of the trials seen, and of each start of a stay beyond its first epoch.
 
     `own` is the expected time of a further epoch of each trial, by its id; `opening` the start of a worker, which loads
-    libraries: the longest of the first ones, because the longest of all may only be a slow epoch. `change` is how much
-    the logarithm changes in half of the time so far: a machine that others use, too, has a changing speed.
+    libraries: the longest of the first ones, because the longest of all may only be a slow epoch.
     """
 
     epoch_seconds: tuple[float, ...]
     starts: tuple[float, ...]
     own: Mapping[str, float]
     opening: float = 0.0
-    change: float = CHANGE
 
     @property
     def median_epoch(self) -> float:
@@ -70,17 +66,13 @@ def pace_of(record: RunRecord, workers: int = 1) -> Pace | None:
     later = starts[workers:] if len(record.trials) <= RECENT else starts
     openings = [stays[0] - own.get(trial.trial, typical) for trial in earliest if (stays := stay_times(trial)[0])]
     opening = max([0.0, *openings])
-    elapsed = max(trial.epochs[trial.epoch].time for trial in recent) - (begun or min(t.started for t in recent))
-    change = pace_change(
-        [[(at, gap) for at, gap in _timed(trial)[1] if at - gap >= begun] for trial in recent], elapsed
-    )
     further = tuple(later) or (FURTHER_START * min(starts, default=0.0),)
     expected = {
         trial.trial: _shrunk(own[trial.trial], len(gaps), typical)
         for trial, (_, gaps) in zip(recent, seen, strict=True)
         if gaps
     }
-    return Pace(tuple(own.values()), further, expected, opening, CHANGE)
+    return Pace(tuple(own.values()), further, expected, opening)
 
 
 def _shrunk(own: float, epochs: int, typical: float) -> float:
@@ -105,14 +97,8 @@ def _mean_gap(gaps: Sequence[float]) -> float:
 
 def stay_times(trial: TrialRecord) -> tuple[list[float], list[float]]:
     """Seconds from each start on a worker to the first report there, and between reports of the same stay."""
-    firsts, gaps = _timed(trial)
-    return firsts, [gap for _, gap in gaps]
-
-
-def _timed(trial: TrialRecord) -> tuple[list[float], list[tuple[float, float]]]:
-    """The same, with the time of the report after each gap."""
     firsts: list[float] = []
-    gaps: list[tuple[float, float]] = []
+    gaps: list[float] = []
     starts = sorted(trial.entered)
     times = sorted(epoch.time for epoch in trial.epochs.values())
     for index, time in enumerate(times):
@@ -121,7 +107,7 @@ def _timed(trial: TrialRecord) -> tuple[list[float], list[tuple[float, float]]]:
         if entered is not None and entered >= before:
             firsts.append(time - entered)
         elif index:
-            gaps.append((time, time - before))
+            gaps.append(time - before)
     return firsts, gaps
 
 
