@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tuner.driver import cluster
-from tuner.driver.local_ray import local_ray
+from tuner.driver.local_ray import LocalRay, local_ray
 from tuner.driver.prestart import Workers
 from tuner.machine import Machine
 from tuner.worker import begin
@@ -63,21 +63,21 @@ class Look:
 
 
 @pytest.fixture(scope="module")
-def started() -> Iterator[Any]:
+def started() -> Iterator[tuple[Any, LocalRay]]:
     """Ray with CPUs for eight, and workers for two trials of three CPUs each."""
     workers = Workers(2, ("no_such_module", "wave"), cpus=3)
     with (
         cluster._prepared(),
-        local_ray(Machine(8, 0, 2**33, "some"), cluster._SETTINGS, nice=0, workers=workers),
+        local_ray(Machine(8, 0, 2**33, "some"), cluster._SETTINGS, nice=0, workers=workers) as running,
     ):
         import ray
 
-        yield ray
+        yield ray, running
 
 
 @pytest.mark.ray
-def test_workers_have_begun_before_they_are_asked_for(started: Any) -> None:
-    ray = started
+def test_workers_have_begun_before_they_are_asked_for(started: tuple[Any, LocalRay]) -> None:
+    ray, _ = started
     actors = [ray.remote(Look).options(num_cpus=3).remote() for _ in range(2)]
     for found in ray.get([actor.around.remote() for actor in actors], timeout=300):
         assert found == {
@@ -92,3 +92,9 @@ def test_workers_have_begun_before_they_are_asked_for(started: Any) -> None:
         return  # the shell of Ray's own program would take such a path for two words
     other = ray.remote(Look).options(num_cpus=1, runtime_env={"env_vars": {"ADDED": "yes"}}).remote()
     assert ray.get(other.around.remote(), timeout=300)["added"] == "yes"  # by Ray's own program and its agent
+
+
+@pytest.mark.ray
+def test_no_more_processes_than_a_search_needs_run(started: tuple[Any, LocalRay]) -> None:
+    _, running = started
+    assert [Path(process.args[0]).name for process in running.processes] == ["gcs_server", "raylet"]
