@@ -455,14 +455,14 @@ def test_the_help_loads_neither_numpy_nor_any_verb() -> None:
     loaded = modules_loaded_by(code)
     assert {"numpy", *HEAVY} & loaded == set()
     assert {name for name in loaded if name.startswith("tuner.cli.")} == {
-        *("tuner.cli.main", "tuner.cli.outcome", "tuner.cli.parser", "tuner.cli.verbs"),
+        *("tuner.cli.main", "tuner.cli.outcome", "tuner.cli.verbs"),
     }
     assert loaded & {"tuner.space", "tuner.results", "tuner.study"} == set()
 
 
 def test_a_verb_loads_no_other_verb() -> None:
     code = "from tuner.cli.main import parser; parser('check')"
-    assert {"tuner.cli.run", "tuner.cli.show", "tuner.cli.retry"} & modules_loaded_by(code) == set()
+    assert {"tuner.cli.run", "tuner.cli.show", "tuner.cli.resume"} & modules_loaded_by(code) == set()
 
 
 def test_loading_a_study_file_loads_neither_ray_nor_torch() -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.cli.outcome import SUCCESS
 from tuner.cli.parsing import add_study_options, count, study_options
-from tuner.cli.verbs import Verbs
 from tuner.foreign_text import printable
 from tuner.installation import check_trains
 
@@ -22,10 +21,8 @@ if TYPE_CHECKING:
     from tuner.study import Study
 
 
-def add(verbs: Verbs) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
-    parser = verbs.add_parser("check")
-    parser.set_defaults(perform=perform)
     parser.add_argument("space", metavar="SPACE.py", help="a file that declares `study = Study(...)`")
     add_study_options(parser)
     parser.add_argument("--samples", type=count, default=5, metavar="N", help="configurations to show (default: 5)")

@@ -8,7 +8,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tuner.cli.outcome import BAD_INPUT, SUCCESS
-from tuner.cli.verbs import Verbs
 from tuner.errors import RunFolderError, StudyError
 from tuner.quoting import command
 
@@ -25,10 +24,8 @@ HELP = {
 }
 
 
-def add(verbs: Verbs) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
-    parser = verbs.add_parser("clean")
-    parser.set_defaults(perform=perform)
     parser.add_argument("runs", metavar="RUN", nargs="*", help="run folders (default: all runs under --storage)")
     parser.add_argument(
         "--storage", default="runs", metavar="DIR|s3://…", help="the folder of all runs (default: runs)"

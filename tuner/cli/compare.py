@@ -6,15 +6,12 @@ import argparse
 from pathlib import Path
 
 from tuner.cli.at_service import located
-from tuner.cli.new_files import write_new
 from tuner.cli.outcome import SUCCESS, tell_damages
-from tuner.cli.verbs import Verbs
+from tuner.cli.parsing import write_new
 
 
-def add(verbs: Verbs) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
-    parser = verbs.add_parser("compare")
-    parser.set_defaults(perform=perform)
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders with the same metric")
     parser.add_argument("--html", metavar="FILE", help="write the comparison as a page with plots")
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from tuner.cli.outcome import SUCCESS
-from tuner.cli.verbs import Verbs
 
 SHELLS = ("bash", "zsh", "fish")
 STORAGE, RUN_FILE = "runs", "run.json"
@@ -20,10 +19,8 @@ STORAGE, RUN_FILE = "runs", "run.json"
 Completer = Callable[..., Iterator[str]]
 
 
-def add(verbs: Verbs) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
-    parser = verbs.add_parser("completion")
-    parser.set_defaults(perform=perform)
     parser.add_argument("shell", choices=SHELLS, help="the shell that will read the script")
 
 

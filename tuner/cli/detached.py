@@ -34,13 +34,12 @@ def _begun(task: Task, folder: LocalFolder) -> str:
 
 
 def _resumed(task: Task, folder: LocalFolder) -> str:
-    from tuner.cli.plans import plan_of
-    from tuner.console.progress import display
+    from tuner.console.progress import Plan, display
     from tuner.driver import Driving, resume
     from tuner.results import load_run
 
     earlier, limits = load_run(task["run"]), task["limits"]
-    plan, opening = plan_of(earlier, **limits), "reading the run, then starting Ray"
+    plan, opening = Plan.of_run(earlier, limits), "reading the run, then starting Ray"
     with display(plan, sys.stdout, quiet=False, earlier=earlier.events, opening=opening) as shown:
         driving = Driving(**task["driving"], listeners=[shown], begun=lambda path: tell_begun(folder, path))
         return resume(task["run"], limits, driving, retry=[] if task["retry"] else None).status

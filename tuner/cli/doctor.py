@@ -6,15 +6,12 @@ import argparse
 import json
 
 from tuner.cli.outcome import NO_WINNER, SUCCESS
-from tuner.cli.verbs import Verbs
 from tuner.doctor.checks import CHECKS
 from tuner.installation import check_trains
 
 
-def add(verbs: Verbs) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
-    parser = verbs.add_parser("doctor")
-    parser.set_defaults(perform=perform)
     parser.add_argument("--storage", default="runs", metavar="DIR", help="the folder of runs (default: runs)")
     parser.add_argument("--data-dir", default="data", metavar="DIR", help="the folder of data sets (default: data)")
     parser.add_argument(

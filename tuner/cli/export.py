@@ -8,19 +8,16 @@ import json
 from tuner.cli.at_service import located
 from tuner.cli.outcome import SUCCESS, tell_damages
 from tuner.cli.parsing import RUN_OR_STUDY, add_trust
-from tuner.cli.verbs import Verbs
 from tuner.foreign_text import printable
 from tuner.installation import check_trains
 
 MODELS = ("onnx", "torch-export", "safetensors")  # forms of the winner; other forms are of the trials
 
 
-def add(verbs: Verbs) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
     from tuner.results.export import EXPORTS
 
-    parser = verbs.add_parser("export")
-    parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", help=RUN_OR_STUDY)
     parser.add_argument("--to", choices=[*EXPORTS, *MODELS], required=True, dest="kind", help="the format")
     parser.add_argument(

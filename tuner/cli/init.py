@@ -8,10 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.cli.new_files import check_new, write_new
 from tuner.cli.outcome import SUCCESS
-from tuner.cli.parsing import positive
-from tuner.cli.verbs import Verbs
+from tuner.cli.parsing import check_new, positive, write_new
 from tuner.errors import DataError, StudyError
 from tuner.foreign_text import printable
 from tuner.installation import check_trains
@@ -23,10 +21,8 @@ if TYPE_CHECKING:
 MINUTES = 30.0
 
 
-def add(verbs: Verbs) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
-    parser = verbs.add_parser("init")
-    parser.set_defaults(perform=perform)
     parser.add_argument(
         "data",
         metavar="DATA",

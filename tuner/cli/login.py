@@ -9,14 +9,11 @@ import platform
 import sys
 
 from tuner.cli.outcome import SUCCESS
-from tuner.cli.verbs import Verbs
 from tuner.errors import StudyError
 
 
-def add(verbs: Verbs) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
-    parser = verbs.add_parser("login")
-    parser.set_defaults(perform=perform)
     parser.add_argument("url", metavar="URL", help="the service's address")
     parser.add_argument(
         "--link", action="store_true", help="set the password with a link that works once; asks for the link"

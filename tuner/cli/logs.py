@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from tuner.cli.outcome import SUCCESS
 from tuner.cli.remote import STUDY, add_server, client_of
-from tuner.cli.verbs import Verbs
 from tuner.foreign_text import printable
 
 if TYPE_CHECKING:
@@ -20,10 +19,8 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 1.0
 
 
-def add(verbs: Verbs) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
-    parser = verbs.add_parser("logs")
-    parser.set_defaults(perform=perform)
     parser.add_argument("study", metavar="ID", help=STUDY)
     parser.add_argument("--trial", metavar="N", help="the output of this trial (default: the driver's log)")
     parser.add_argument("-f", "--follow", action="store_true", help="print new lines until the study is over")

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from tuner import __version__
 from tuner.cli.outcome import BAD_INPUT, INTERRUPTED, SUCCESS
-from tuner.cli.parser import Parser
-from tuner.cli.verbs import VERBS, Verbs
+from tuner.cli.verbs import VERBS, Parser, Verbs
 from tuner.errors import StudyError, TrialError, one_line
 from tuner.foreign_text import printable
 from tuner.starting import release_interrupt

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tuner import budget
@@ -128,6 +129,21 @@ def study_options(options: argparse.Namespace) -> dict[str, Any]:
 def limits(options: argparse.Namespace) -> dict[str, Any]:
     """The limits of the budget, None if one was not given."""
     return {name: getattr(options, name) for name in budget.NAMES}
+
+
+def check_new(path: Path, option: str, *, force: bool) -> None:
+    if path.exists() and not force:
+        raise StudyError(f"{option} names a new file, got {str(path)!r}, which exists; choose another, or add --force")
+    if not path.parent.is_dir():
+        raise StudyError(f"{option} names a file in a folder that is there, got {str(path)!r}; make the folder first")
+
+
+def write_new(path: Path, text: str, option: str, *, force: bool) -> None:
+    check_new(path, option, force=force)
+    try:
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise StudyError(f"{option} needs a file that can be written, got {str(path)!r} ({error.strerror})") from error
 
 
 def port(text: str) -> int:

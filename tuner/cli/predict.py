@@ -11,10 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.cli.new_files import check_new
 from tuner.cli.outcome import SUCCESS
-from tuner.cli.parsing import RUN, add_trust
-from tuner.cli.verbs import Verbs
+from tuner.cli.parsing import RUN, add_trust, check_new
 from tuner.errors import DataError, StudyError
 from tuner.foreign_text import printable, spreadsheet_cell
 from tuner.installation import check_trains
@@ -26,10 +24,8 @@ SOME_UNREAD = 1
 MANY, EVERY = 256, 64  # from how many images on a counter is shown, and its step
 
 
-def add(verbs: Verbs) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
-    parser = verbs.add_parser("predict")
-    parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", help=RUN)
     parser.add_argument(
         "images",

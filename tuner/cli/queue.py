@@ -1,27 +1,24 @@
-"""`tuner queue`: the studies that a service runs, and those that wait and why."""
+"""The verbs about a service's studies and devices: `queue`, `priority`, `cancel`, `devices` and `usage`."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from tuner.cli.remote import STUDY, add_server, client_of, moment, show, table
-from tuner.cli.verbs import Verbs
+from tuner.cli.remote import STUDY, add_server, client_of, moment, name_of, show, show_study, table
 
 ALIVE = ("checking", "queued", "starting", "running", "pausing", "paused", "ending")
 
 
-def add(verbs: Verbs) -> None:
-    """Add the arguments of the verb."""
-    parser = verbs.add_parser("queue")
-    parser.set_defaults(perform=perform)
+def add_queue(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `queue`."""
     parser.add_argument("--why", metavar="ID", help=f"say why this study doesn't run: {STUDY}")
     parser.add_argument("--all", action="store_true", help="also studies that are over")
     add_server(parser)
 
 
-def perform(options: argparse.Namespace) -> int:
-    """Run the verb; returns its exit code."""
+def queue(options: argparse.Namespace) -> int:
+    """List the studies that a service runs, and those that wait and why; returns the exit code."""
     client = client_of(options)
     places = {place["study"]: place for place in client.queue()}
     if options.why is not None:
@@ -52,3 +49,70 @@ def _why(study: dict[str, Any], place: dict[str, Any] | None) -> str:
         return f"{told}: {reason}" if (reason := _reason(study)) else told
     start = f"; it may start at {moment(place['start'])}" if place["start"] is not None else ""
     return f"{told}, number {place['position']} in the queue: {place['reason']}{start}"
+
+
+def add_priority(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `priority`."""
+    parser.add_argument("study", metavar="ID", help=STUDY)
+    parser.add_argument("priority", metavar="N", type=int, help="the new priority; higher goes first")
+    add_server(parser)
+
+
+def prioritize(options: argparse.Namespace) -> int:
+    """Change which study of a service goes first; returns the exit code."""
+    study = client_of(options).study(options.study).change(priority=options.priority)
+    return show(options, study.record, f"study @{study.id} has priority {study.record['priority']} now")
+
+
+def add_cancel(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `cancel`."""
+    parser.add_argument("study", metavar="ID", help=STUDY)
+    add_server(parser)
+
+
+def cancel(options: argparse.Namespace) -> int:
+    """End a study of a service at once; returns the exit code."""
+    return show_study(options, client_of(options).study(options.study).cancel())
+
+
+def devices(options: argparse.Namespace) -> int:
+    """List a service's devices, and who has them; returns the exit code."""
+    found = client_of(options).devices()
+    rows = [
+        (
+            name_of(use["device"]),
+            "free" if use["study"] is None else f"@{use['study']}",
+            use["user"],
+            use["trial"],
+            "" if use["busy"] is None else f"{use['busy']:.0%}",
+        )
+        for use in found
+    ]
+    return show(options, found, table(("device", "study", "user", "trial", "busy"), rows))
+
+
+def add_usage(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `usage`."""
+    from tuner.cli.parsing import positive
+
+    parser.add_argument("--days", type=positive, default=7.0, metavar="N", help="how many days back (default: 7)")
+    add_server(parser)
+
+
+def usage(options: argparse.Namespace) -> int:
+    """List who used a service's devices for how long; returns the exit code."""
+    found = client_of(options).usage(options.days)
+    rows = [
+        (one["user"], f"@{one['study']}", one["name"], one["kind"], f"{one['device_hours']:.2f}", one["state"])
+        for one in found
+    ]
+    return show(options, found, table(("user", "study", "name", "kind", "hours held", "state"), rows))
+
+
+TABLE = {
+    "queue": (add_queue, queue),
+    "priority": (add_priority, prioritize),
+    "cancel": (add_cancel, cancel),
+    "devices": (add_server, devices),
+    "usage": (add_usage, usage),
+}

@@ -9,17 +9,13 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from tuner.cli.at_service import located, named
-from tuner.cli.new_files import check_new, write_new
 from tuner.cli.outcome import SUCCESS, tell_damages
-from tuner.cli.parsing import RUN_OR_STUDY, add_trust, count, positive
-from tuner.cli.verbs import Verbs
+from tuner.cli.parsing import RUN_OR_STUDY, add_trust, check_new, count, positive, write_new
 from tuner.errors import StudyError
 
 
-def add(verbs: Verbs) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
-    parser = verbs.add_parser("refine")
-    parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", help=RUN_OR_STUDY)
     parser.add_argument("-o", "--output", metavar="FILE.py", required=True, help="the study file to write")
     parser.add_argument(

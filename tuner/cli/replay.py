@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from tuner.cli.outcome import NO_WINNER, SUCCESS
 from tuner.cli.parsing import RUN, add_trust, count
-from tuner.cli.verbs import Verbs
 from tuner.foreign_text import printable
 from tuner.installation import check_trains
 
@@ -21,10 +20,8 @@ if TYPE_CHECKING:
 DIFFERENT = NO_WINNER  # the exit code for a different curve
 
 
-def add(verbs: Verbs) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
-    parser = verbs.add_parser("replay")
-    parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", help=RUN)
     parser.add_argument("trial", metavar="TRIAL", help="the trial's id; leading zeros may be left out")
     parser.add_argument(

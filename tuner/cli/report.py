@@ -7,16 +7,13 @@ import json
 
 from tuner.cli.at_service import is_study, study_of
 from tuner.cli.outcome import SUCCESS, tell_damages
-from tuner.cli.verbs import Verbs
 from tuner.foreign_text import printable
 
 HELP = "a run folder (default: the newest run under runs/); the report of @17, a study of a service, is saved here"
 
 
-def add(verbs: Verbs) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
-    parser = verbs.add_parser("report")
-    parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", nargs="?", default="runs", help=HELP)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 

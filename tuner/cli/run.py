@@ -8,15 +8,13 @@ from contextlib import redirect_stdout
 
 from tuner.cli.outcome import conclude
 from tuner.cli.parsing import add_driver_options, add_study_options, driver_options, study_options
-from tuner.cli.verbs import Verbs
 from tuner.installation import check_trains
 from tuner.starting import release_interrupt
 
 
-def add(verbs: Verbs) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
-    parser = verbs.add_parser("run")
-    parser.set_defaults(perform=perform, searches=True)
+    parser.set_defaults(searches=True)
     parser.add_argument("space", metavar="SPACE.py", help="a file that declares `study = Study(...)`")
     add_study_options(parser)
     parser.add_argument(

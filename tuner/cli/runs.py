@@ -1,4 +1,4 @@
-"""`tuner runs`: the runs under a storage folder."""
+"""The verbs about runs in their storage folder: `runs` and `rename`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ import json
 import sys
 
 from tuner.cli.outcome import SUCCESS
-from tuner.cli.verbs import Verbs
+from tuner.cli.parsing import RUN
 
 
-def add(verbs: Verbs) -> None:
-    """Add the arguments of the verb."""
-    parser = verbs.add_parser("runs")
-    parser.set_defaults(perform=perform)
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `runs`."""
     parser.add_argument("--storage", default="runs", metavar="DIR|s3://…", help="where run folders lie (default: runs)")
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
 
 
-def perform(options: argparse.Namespace) -> int:
-    """Run the verb; returns its exit code."""
+def list_runs(options: argparse.Namespace) -> int:
+    """List the runs under a storage folder; returns the exit code."""
     from tuner.console.tables import print_damages, print_runs
     from tuner.results.found import survey
 
@@ -32,3 +30,27 @@ def perform(options: argparse.Namespace) -> int:
     for run in runs:
         print_damages(run.damages, sys.stderr, of=f"{run.path}: ")
     return SUCCESS
+
+
+def add_rename(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `rename`."""
+    parser.add_argument("run", metavar="RUN", help=RUN)
+    parser.add_argument("name", metavar="NAME", help="at most 100 characters, spaces included")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def rename(options: argparse.Namespace) -> int:
+    """Give a run another name; returns the exit code."""
+    from tuner.foreign_text import printable
+    from tuner.results import load_run, titles
+
+    run = load_run(options.run)
+    titles.rename(run.folder, options.name)
+    if options.json:
+        print(json.dumps({"run": run.path, "name": run.title}))
+    else:
+        print(printable(f"{run.path} is called {run.title!r} now"))
+    return SUCCESS
+
+
+TABLE = {"runs": (add_runs, list_runs), "rename": (add_rename, rename)}

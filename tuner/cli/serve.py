@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from tuner.cli.outcome import SUCCESS
 from tuner.cli.parsing import natural, port
-from tuner.cli.verbs import Verbs
 from tuner.errors import StudyError
 from tuner.installation import check_serves
 
@@ -21,10 +20,8 @@ if TYPE_CHECKING:
     from tuner.service.web.server import Opened
 
 
-def add(verbs: Verbs) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
-    parser = verbs.add_parser("serve")
-    parser.set_defaults(perform=perform)
     parser.add_argument("--storage", default="runs", metavar="DIR", help="the folder of all runs (default: runs)")
     parser.add_argument(
         "--backup", metavar="FILE", help="copy the service's database to a new file and end; works while a server runs"

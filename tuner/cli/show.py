@@ -9,14 +9,12 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tuner.cli.at_service import located
+from tuner.cli.at_service import is_study, located, study_of
 from tuner.cli.outcome import SUCCESS, tell_damages
 from tuner.cli.parsing import port
-from tuner.cli.plans import plan_of
-from tuner.cli.showing import show_in_browser
-from tuner.cli.verbs import Verbs
 from tuner.errors import StudyError
 from tuner.foreign_text import printable
+from tuner.installation import check_serves
 
 if TYPE_CHECKING:
     from tuner.results import Run
@@ -25,10 +23,8 @@ WATCH_SECONDS = 0.5
 OVER = ("study_ended", "study_interrupted")  # events that the winner's score and the report may follow
 
 
-def add(verbs: Verbs) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
-    parser = verbs.add_parser("show")
-    parser.set_defaults(perform=perform)
     parser.add_argument(
         "run", metavar="RUN", nargs="?", default="runs", help="a run folder (default: the newest run under runs/)"
     )
@@ -52,7 +48,7 @@ def perform(options: argparse.Namespace) -> int:
 
     _check(options)
     if options.web:
-        return show_in_browser(options.run, options.port)
+        return _show_in_browser(options.run, options.port)
     run = load_run(located(options.run))
     if options.log:
         _show_log(run, options)
@@ -66,6 +62,26 @@ def perform(options: argparse.Namespace) -> int:
         print_run(run, traceback_of=options.trial, every=options.all)
         _name_report(run, options)
     tell_damages(run)
+    return SUCCESS
+
+
+def _show_in_browser(run: str, port: int | None) -> int:
+    """Serve the page until Ctrl-C; for a service's study, print its page's address. Returns the exit code."""
+    if is_study(run):
+        study = study_of(run)
+        print(f"{study.server}/studies/{study.id}")
+        return SUCCESS
+    check_serves()
+    from tuner.results import load_run
+    from tuner.service.one_run import OneRun
+    from tuner.service.web.server import show
+    from tuner.service.web.settings import WebSettings
+    from tuner.temporary import OwnedFolder, sweep
+
+    found = load_run(located(run))
+    sweep()
+    with OwnedFolder("show") as folder, OneRun(found, folder) as service:
+        show(service, WebSettings(port=port or 0), say=lambda text: print(text, flush=True))
     return SUCCESS
 
 
@@ -127,13 +143,13 @@ def _follow(run: Run, trial: str) -> None:
 
 def _watch(run: Run) -> None:
     """Show a search that another process runs, until its report is written and run.json says so, or Ctrl-C."""
-    from tuner.console.progress import display
+    from tuner.console.progress import Plan, display
     from tuner.console.standing import CONCLUDING
     from tuner.results import EventFollower, load_run
 
     follower, alive = EventFollower(run.folder), True
     with suppress(KeyboardInterrupt):
-        plan = plan_of(run)
+        plan = Plan.of_run(run, {})
         with display(plan, sys.stderr, quiet=False, earlier=follower.new(), opening="followed") as shown:
             while alive:
                 alive = load_run(run.path).alive  # checked before the last events are read

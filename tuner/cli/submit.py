@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from tuner.cli.outcome import NO_WINNER, SUCCESS
 from tuner.cli.parsing import add_study_options, count, study_options
 from tuner.cli.remote import add_server, client_of, show_study
-from tuner.cli.verbs import Verbs
 from tuner.errors import StudyError
 from tuner.foreign_text import printable
 
@@ -19,10 +18,8 @@ if TYPE_CHECKING:
 CHECK_SECONDS = 120.0  # seconds to wait for the check
 
 
-def add(verbs: Verbs) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
-    parser = verbs.add_parser("submit")
-    parser.set_defaults(perform=perform)
     parser.add_argument(
         "study",
         metavar="SPACE.py",

@@ -1,11 +1,15 @@
-"""The verbs, each with its sentence in `tuner --help`: nothing else is loaded to show them."""
+"""The verbs, each with its sentence in `tuner --help`, and their parsers: nothing else is loaded to show them."""
 
 from __future__ import annotations
 
 import argparse
-import keyword
+import difflib
+import sys
+from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
+
+from tuner.cli.outcome import BAD_INPUT
 
 VERBS = {
     "init": "look at a folder of images and at this machine, and write a first study file",
@@ -45,10 +49,18 @@ VERBS = {
     "webhook": "let a service send messages to your address when studies end, fail, pause or improve",
     "completion": "print a script that completes verbs, options and run folders in your shell",
 }  # in the order of the help
+MODULES = {
+    **dict.fromkeys(("pause", "stop", "set", "try", "note"), "orders"),
+    **dict.fromkeys(("resume", "retry", "confirm", "refit"), "resume"),
+    **dict.fromkeys(("runs", "rename"), "runs"),
+    **dict.fromkeys(("cancel", "devices", "priority", "queue", "usage"), "queue"),
+    **dict.fromkeys(("user", "token", "webhook"), "users"),
+}  # which have several verbs; every other verb has the module of its name
+CLOSE = 0.8  # similarity from 0 to 1: a less similar option may do something else
 
 
 class Verbs:
-    """Where a verb's module adds its parser; the sentence of the help is in VERBS."""
+    """Where a verb gets its parser; the sentence of the help is in VERBS."""
 
     def __init__(self, parsers: Any):
         """Take what `ArgumentParser.add_subparsers` returned."""
@@ -59,5 +71,34 @@ class Verbs:
         return self._parsers.add_parser(name, help=VERBS[name])  # type: ignore[no-any-return]
 
     def add(self, name: str) -> None:
-        """The parser of one of VERBS with the arguments that its module adds."""
-        import_module(f"tuner.cli.{name}_" if keyword.iskeyword(name) else f"tuner.cli.{name}").add(self)
+        """The parser of one of VERBS with the arguments that its module adds, and the function that performs it."""
+        module = import_module(f"tuner.cli.{MODULES.get(name, name)}")
+        add, perform = module.TABLE[name] if name in MODULES else (module.add, module.perform)
+        parser = self.add_parser(name)
+        parser.set_defaults(perform=perform)
+        add(parser)
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports what is wrong in one line."""
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        """Like the base class, but unknown arguments are refused here, so that the message names the verb's own
+        help.
+        """
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and self._subparsers is None:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown)}")
+        return found, unknown
+
+    def _meant(self, unknown: Sequence[str]) -> str:
+        known = self._option_string_actions
+        options = (each.partition("=")[0] for each in unknown if each.startswith("--"))
+        close = [name for each in options for name in difflib.get_close_matches(each, known, 1, cutoff=CLOSE)]
+        return f"; did you mean {' and '.join(close)}?" if close else ""
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line and where to find help, instead of the whole usage."""
+        end = "" if message.endswith("?") else ";"
+        print(f"tuner: {message}{end} see `{self.prog} --help`", file=sys.stderr)
+        raise SystemExit(BAD_INPUT)

@@ -1,0 +1,136 @@
+"""The verbs about who uses a service, and who is told: `user`, `token` and `webhook`."""
+
+from __future__ import annotations
+
+import argparse
+
+from tuner.cli.remote import add_server, client_of, moment, show, table
+
+ROLES = ("viewer", "worker", "submitter", "admin")
+EVENTS = ("finished", "failed", "new_best", "paused")
+
+
+def add_user(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `user`."""
+    parser.add_argument(
+        "action",
+        choices=("add", "remove", "role", "link", "list"),
+        help="link: make a new link for a user who forgot the password",
+    )
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the user")
+    parser.add_argument("role", metavar="ROLE", nargs="?", choices=ROLES, help="viewer, worker, submitter or admin")
+    add_server(parser)
+
+
+def user(options: argparse.Namespace) -> int:
+    """Change who may use a service; returns the exit code."""
+    from tuner.errors import StudyError
+    from tuner.service.connection import path_of
+
+    if options.action != "list" and options.name is None:
+        raise StudyError(f"`tuner user {options.action}` needs a user's name, got none; write it after the action")
+    if options.action == "role" and options.role is None:
+        raise StudyError(f"`tuner user role` needs a role, got none; choose one of {', '.join(ROLES)}")
+    client = client_of(options)
+    if options.action == "list":
+        found = list(client.pages("/users"))
+        rows = [(one["name"], "removed" if one["disabled"] else one["role"], one["weight"]) for one in found]
+        return show(options, found, table(("user", "role", "weight"), rows))
+    path = path_of("users", options.name)
+    if options.action == "remove":
+        client.ask("DELETE", path)
+        return show(options, {"removed": options.name}, f"{options.name} may no longer use {client.url}")
+    if options.action == "role":
+        user = client.ask("PATCH", path, {"role": options.role, "disabled": False})
+        return show(options, user, f"{user['name']} is {user['role']} now")
+    if options.action == "link":
+        user = client.ask("POST", f"{path}:link")
+    else:
+        user = client.ask("POST", "/users", {"name": options.name, "role": options.role or "submitter"})
+    return show(options, user, f"{user['name']} sets a password with this link, which works once:\n{user['link']}")
+
+
+def add_token(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `token`."""
+    parser.add_argument("action", choices=("create", "list", "revoke"), help="what to do")
+    parser.add_argument("name", metavar="NAME|ID", nargs="?", help="create: a name for the token; revoke: its number")
+    parser.add_argument("--role", choices=ROLES, help="the token's role (default: your own)")
+    parser.add_argument("--days", type=float, metavar="N", help="days that it is valid (default: 30)")
+    add_server(parser)
+
+
+def token(options: argparse.Namespace) -> int:
+    """Create, list or revoke tokens with which programs identify themselves at a service; returns the exit code."""
+    from tuner.errors import StudyError
+
+    client = client_of(options)
+    if options.action == "create":
+        body = {"name": options.name or "", "role": options.role, "days": options.days}
+        token = client.ask("POST", "/tokens", body)
+        return show(options, token, token["secret"])
+    if options.action == "list":
+        found = list(client.pages("/tokens"))
+        rows = [(one["id"], one["name"], one["role"], moment(one["expires"]), moment(one["used"])) for one in found]
+        return show(options, found, table(("token", "name", "role", "expires", "used"), rows))
+    if options.name is None or not options.name.isdecimal():
+        raise StudyError(f"`tuner token revoke` needs a token's number, got {options.name!r}; see `tuner token list`")
+    client.ask("DELETE", f"/tokens/{int(options.name)}")
+    return show(options, {"revoked": int(options.name)}, f"token {int(options.name)} is no longer valid")
+
+
+def add_webhook(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `webhook`."""
+    parser.add_argument("action", choices=("add", "list", "remove", "test", "sent"), help="what to do")
+    parser.add_argument(
+        "name", metavar="URL|ID", nargs="?", help="add: an https:// address; remove, test, sent: its number"
+    )
+    parser.add_argument(
+        "--event", action="append", choices=EVENTS, help="an event to send; may be repeated (default: all)"
+    )
+    parser.add_argument(
+        "--everybodys", action="store_true", help="messages about everybody's studies (only for admins)"
+    )
+    add_server(parser)
+
+
+def webhook(options: argparse.Namespace) -> int:
+    """Change the addresses to which a service sends messages about studies; returns the exit code."""
+    from tuner.errors import StudyError
+
+    client = client_of(options)
+    if options.action == "list":
+        found = list(client.pages("/webhooks", {"everybodys": "true"} if options.everybodys else None))
+        rows = [(one["id"], one["user"], ", ".join(one["events"]), one["url"]) for one in found]
+        return show(options, found, table(("webhook", "user", "events", "address"), rows))
+    if options.action == "add":
+        body = {"url": options.name or "", "events": options.event, "everybodys": options.everybodys}
+        made = client.ask("POST", "/webhooks", body)
+        return show(options, made, f"webhook {made['id']} signs with {made['secret']}, which is shown only now")
+    if options.name is None or not options.name.isdecimal():
+        raise StudyError(
+            f"`tuner webhook {options.action}` needs a webhook's number, got {options.name!r}; see `tuner webhook list`"
+        )
+    number = int(options.name)
+    if options.action == "sent":
+        sent = list(client.pages(f"/webhooks/{number}/deliveries"))
+        lines = [
+            (
+                one["id"],
+                one["event"],
+                one["study"] or "",
+                one["state"],
+                one["tries"],
+                moment(one["tried"]),
+                one["problem"] or "",
+            )
+            for one in sent
+        ]
+        return show(options, sent, table(("delivery", "event", "study", "state", "tries", "tried", "problem"), lines))
+    if options.action == "test":
+        sent_now = client.ask("POST", f"/webhooks/{number}:test")
+        return show(options, sent_now, f"{sent_now['state']}: {sent_now['problem'] or sent_now['status']}")
+    client.ask("DELETE", f"/webhooks/{number}")
+    return show(options, {"removed": number}, f"webhook {number} gets no more messages")
+
+
+TABLE = {"user": (add_user, user), "token": (add_token, token), "webhook": (add_webhook, webhook)}
