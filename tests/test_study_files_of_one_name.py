@@ -17,7 +17,7 @@ from tuner.cli import main
 from tuner.results.run import FORMAT, write_info
 from tuner.space.values import canonical
 from tuner.storage.folder import LocalFolder
-from tuner.trial.function_source import source_fingerprint
+from tuner.trial.function import source_fingerprint
 from tuner.worker.pickling import pickle_trial
 
 STUDY = """

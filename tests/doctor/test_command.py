@@ -15,7 +15,7 @@ import torchvision
 from tests.commands import Finished, environment, start, tuner
 from tests.mounts import needs_mounts, run_on_tmpfs
 from tests.searches import wait_for
-from tuner.console.diagnosis import line, summary
+from tuner.console.tables import finding_line, findings_summary
 from tuner.doctor.checks import CHECKS, HOST, ON_CPU, ON_GPU, SOFTWARE
 from tuner.doctor.findings import Finding
 
@@ -175,7 +175,7 @@ def test_every_check_has_a_function_and_a_fix() -> None:
 
 def test_a_line_stays_a_line() -> None:
     finding = Finding("notice", "two\nlines \x1b[31m", "do\nthis", "check", "here")
-    assert line(finding) == "notice     here: check: two lines \\x1b[31m; do this"
-    assert summary([finding]) == "searches will work here (1 notice)"
-    assert summary([]) == "searches will work here (nothing to fix)"
+    assert finding_line(finding) == "notice     here: check: two lines \\x1b[31m; do this"
+    assert findings_summary([finding]) == "searches will work here (1 notice)"
+    assert findings_summary([]) == "searches will work here (nothing to fix)"
     assert json.loads(json.dumps(finding.record()))["where"] == "here"

@@ -17,7 +17,7 @@ import json
 import sys
 from tuner import load_run
 from tuner.html_report import write_report
-from tuner.html_report.loading import load
+from tuner.html_report.elements import load
 
 load()
 before = set(sys.modules)

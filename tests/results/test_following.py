@@ -8,7 +8,7 @@ from tests.history.events_of_a_run import started
 from tuner.history.events import EventLog
 from tuner.history.run_info import write_info
 from tuner.results import follow_log, load_run
-from tuner.results import following as module
+from tuner.results import found as module
 from tuner.results.run import Run
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import held

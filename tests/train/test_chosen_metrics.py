@@ -8,8 +8,7 @@ import torch
 from sklearn import metrics as sklearn
 
 from tuner.errors import StudyError
-from tuner.train.chosen_metrics import values_of
-from tuner.train.evaluation import metrics_of
+from tuner.train.evaluation import metrics_of, values_of
 from tuner.trial.metrics import NAMED, RecallAtPrecision, chosen_metrics
 
 CLASSES = tuple("abcdef")

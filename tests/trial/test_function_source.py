@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tuner.trial import FunctionTrial, ImageClassifier
-from tuner.trial.function_source import source_fingerprint
+from tuner.trial.function import source_fingerprint
 
 CODE = '''
 import math

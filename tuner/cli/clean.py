@@ -46,8 +46,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def perform(options: argparse.Namespace) -> int:
     """Run the verb; returns its exit code."""
-    from tuner.console.holdings import print_holdings
-    from tuner.console.tables import print_damages
+    from tuner.console.tables import print_damages, print_holdings
     from tuner.results.cleaning import cache_entries, chosen_runs, holding, sessions
 
     request = _request(options)

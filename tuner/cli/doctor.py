@@ -28,10 +28,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 def perform(options: argparse.Namespace) -> int:
     """Run the verb; returns its exit code."""
     check_trains("the check of a machine")
-    from tuner.console.diagnosis import line, summary
+    from tuner.console.tables import finding_line, findings_summary
     from tuner.doctor.examination import examine_machine
 
-    tell = (lambda _: None) if options.json else (lambda finding: print(line(finding), flush=True))
+    tell = (lambda _: None) if options.json else (lambda finding: print(finding_line(finding), flush=True))
     findings = examine_machine(options.storage, options.data_dir, only=options.only, tell=tell)
-    print(json.dumps([finding.record() for finding in findings]) if options.json else summary(findings))
+    print(json.dumps([finding.record() for finding in findings]) if options.json else findings_summary(findings))
     return NO_WINNER if any(finding.status == "failed" for finding in findings) else SUCCESS

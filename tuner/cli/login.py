@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def perform(options: argparse.Namespace) -> int:
     """Run the verb; returns its exit code."""
-    from tuner.service.entering import accept, log_in
+    from tuner.service.logins import accept, log_in
 
     if "#" in options.url:
         url = options.url.partition("#")[0].removesuffix("/welcome")

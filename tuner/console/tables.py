@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -11,11 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.console.printing import new_console, new_table
+from tuner.errors import one_line
 from tuner.foreign_text import printable
 from tuner.history.failures import failure_groups
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord, flat_config
 from tuner.quoting import command
+from tuner.results.cleaning import PARTS, Holding, size_of
 from tuner.results.seeds import verdict
 from tuner.results.text import (
     best_so_far,
@@ -27,6 +30,7 @@ from tuner.results.text import (
     report_of,
     settings,
     short,
+    shown_path,
     trained_again,
     trials_and_repeats,
     valued,
@@ -35,6 +39,7 @@ from tuner.results.trial_rows import Cells
 from tuner.results.trial_told import ended_how, epochs_told, why_stopped
 
 if TYPE_CHECKING:
+    from tuner.doctor.findings import Finding
     from tuner.inspection import Prediction
     from tuner.results import Comparison, Run
 
@@ -45,6 +50,11 @@ FEWEST_ROWS, BESIDE = 5, 3  # trials shown on the smallest terminal; lines of th
 GAP = 2  # characters between two columns of a table
 NARROWEST_NAME, USUAL_NAME = 8, 16  # width of the metric's name: at least, and to leave room for settings
 LEAST_MISSED = ("at", "time", "epochs", "status", "seeds")  # columns that a narrow terminal drops, in this order
+TITLES = {"best": "best/", "wandb": "W&B", "ray": "Ray"}
+PLACES = {
+    "sessions": "in the temporary folder, left by searches that are dead (--ray)",
+    "cache": "in tuner's cache of decoded images (--cache)",
+}
 
 
 def print_comparison(found: Comparison) -> None:
@@ -300,3 +310,42 @@ def _print_output(run: Run, trial: TrialRecord, console: Console) -> None:
         console.print(end)
     else:
         console.print(f"for what it printed: {whole}")
+
+
+def finding_line(finding: Finding) -> str:
+    """The finding_line of a finding: `failed     CPU: cache: there is no room; free some`."""
+    fix = f"; {finding.fix}" if finding.fix else ""
+    return printable(f"{finding.status:<10} {finding.where}: {finding.check}: {one_line(finding.said + fix)}")
+
+
+def findings_summary(findings: Sequence[Finding]) -> str:
+    """The last finding_line."""
+    broken = sum(finding.status == "failed" for finding in findings)
+    noticed = sum(finding.status == "notice" for finding in findings)
+    if broken:
+        return f"{plural(broken, 'check')} failed: searches won't work here until this is fixed"
+    return f"searches will work here ({plural(noticed, 'notice') if noticed else 'nothing to fix'})"
+
+
+def print_holdings(found: Sequence[Holding], beside: Mapping[str, Sequence[Path]]) -> None:
+    """A row per run, one for all, and other folders; sizes in MB."""
+    console = new_console()
+    parts = (*PARTS, "other")
+    if found:
+        table = new_table("run (sizes in MB)", "status", *(TITLES.get(part, part) for part in parts), "total")
+        for each in found:
+            sizes = (*(each.parts[part] for part in parts), each.total)
+            table.add_row(shown_path(each.run.path), each.run.status, *map(megabytes, sizes))
+        if len(found) > 1:
+            sums = (*(sum(each.parts[part] for each in found) for part in parts), sum(each.total for each in found))
+            table.add_row("all", "", *map(megabytes, sums))
+        console.print(table)
+    else:
+        console.print("no runs")
+    for name, paths in beside.items():
+        console.print(f"{megabytes(size_of(paths))} MB {PLACES[name]}")
+
+
+def megabytes(size: int) -> str:
+    """Bytes as MB with one digit: 12.3."""
+    return f"{size / 1e6:,.1f}"

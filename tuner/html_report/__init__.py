@@ -1,7 +1,6 @@
 """`report.html`: a run, or a comparison of several, as one page that needs no other file."""
 
-from tuner.html_report.comparison_page import comparison_html
-from tuner.html_report.page import report_html, write_report
+from tuner.html_report.page import comparison_html, report_html, write_report
 from tuner.results.text import REPORT
 
 __all__ = ["REPORT", "comparison_html", "report_html", "write_report"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
 import json
 import re
 from collections.abc import Iterable
@@ -14,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from tuner.foreign_text import in_one_direction
-from tuner.html_report.packing import packed, packed_plotly, policy
 from tuner.html_report.still import Still, still
 from tuner.plots import Plot
-from tuner.plots.base import COLOURS, FONT, THEMES, TITLE_LINE
+from tuner.plots.base import COLOURS, FONT, THEMES, TITLE_LINE, new_figure
 from tuner.results.text import duration, hours, outcome, plural, short, with_error
 
 if TYPE_CHECKING:
     import pandas as pd
     from jinja2 import Environment, Template
+
 
 MOST_ROWS = 200  # of a figure's table; complete tables are history.csv and trials.csv
 STILL = ("learning curves",)  # figures that are also drawn without a script; the history is on the first screen
@@ -37,6 +40,8 @@ FIRST_SCRIPT = Markup(
 LIT = {"light": "#C2185B", "dark": "#FF7AB2"}  # of the selected trial; different from all colours of the figures
 CURVES = {"light": ["#0072B2", "#B45309"], "dark": ["#56B4E9", "#E69F00"]}
 LOOKS = {name: {**colours, "lit": LIT[name], "curves": CURVES[name]} for name, colours in THEMES.items()}
+# With it Chromium parses plotly's modules only once, not again when each is run; others see a comment.
+COMPILED_AT_ONCE = "//# allFunctionsCalledOnLoad\n"
 
 
 @dataclass(frozen=True)
@@ -160,3 +165,52 @@ def cell(value: Any) -> str:
     """A value as text; empty if there is none."""
     missing = value is None or value != value or str(value) == "<NA>"  # noqa: PLR0124 -- NaN
     return "" if missing else short(value)
+
+
+def packed(text: str) -> Markup:
+    """The text as gzip in base85, which the page unpacks by `DecompressionStream`; `,` replaces `<`."""
+    written = base64.b85encode(gzip.compress(text.encode(), compresslevel=9, mtime=0))
+    return Markup(written.replace(b"<", b",").decode("ascii"))
+
+
+@cache
+def packed_plotly() -> Markup:
+    """The script that the page runs of the installed plotly."""
+    return packed(_plotly())
+
+
+@cache
+def policy(*scripts: str) -> Markup:
+    """A Content-Security-Policy for a page that loads nothing, and only runs these scripts and plotly's.
+
+    Plotly compiles code to draw parallel coordinates, which needs `unsafe-eval`; it styles its elements.
+    """
+    allowed = " ".join(f"'sha256-{_digest(script)}'" for script in (*scripts, _plotly()))
+    return Markup(
+        f"default-src 'none'; script-src {allowed} 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs
+
+    script: str = get_plotlyjs()
+    return COMPILED_AT_ONCE + script
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+
+
+def load() -> None:
+    """Import the libraries, compile the page's template and pack plotly's script: two seconds of a processor."""
+    import plotly.subplots
+    import sklearn.ensemble  # noqa: F401 -- for importances
+
+    packed_plotly()
+    compiled("run.html")
+    figure = plotly.subplots.make_subplots(figure=new_figure(""))
+    figure.add_scatter(y=[0.0], error_y={"array": [1.0]}).add_bar(y=[0.0]).add_hline(0.0).add_heatmap(z=[[0.0]])
+    figure.add_contour(z=[[0.0]]).add_parcoords(dimensions=[{"values": [0.0]}])
+    figure.to_json()

@@ -13,9 +13,8 @@ from tuner.foreign_text import in_utf8, printable
 from tuner.history.data_record import files_left_out
 from tuner.history.logs import end_of_log
 from tuner.history.records import flat_config, saved_epochs, saved_share
-from tuner.html_report.elements import figures_of, render
+from tuner.html_report.elements import Table, cell, figures_of, packed, render, table_of
 from tuner.html_report.first_screen import copies, history
-from tuner.html_report.packing import packed
 from tuner.html_report.trial_data import metric_names, trial_data
 from tuner.plots import calibration, classes, curves, mistakes, progress, space
 from tuner.quoting import command
@@ -39,7 +38,9 @@ from tuner.results.trial_rows import searched, trial_rows
 from tuner.results.winner_metrics import epoch_metrics, test_metrics
 
 if TYPE_CHECKING:
+    from tuner.results.comparison import Comparison
     from tuner.results.run import Run
+
 
 SHOWN_DAMAGES = 3
 MOST_TRIALS = 1000  # in the table of trials
@@ -49,6 +50,7 @@ GOING = (progress.optimisation_history, curves.learning_curves, progress.distrib
 OF_THE_WINNER = (mistakes.confusion_matrix, classes.class_scores, calibration.reliability)
 ALONE = (space.slices,)  # what is shown if there is only one hyperparameter, without others to compare with
 LEARNED = (space.importances, space.parallel_coordinates, space.slices, space.contour, space.ranks)
+COSTS: tuple[Against, ...] = ("epochs", "time", "trials")
 
 
 def write_report(run: Run) -> str:
@@ -190,3 +192,36 @@ def _machine_part(name: str, value: Any) -> str:
     if name.endswith("_bytes") and isinstance(value, int | float):
         return f"{name.removesuffix('_bytes')} {value / 1e9:.1f} GB"
     return f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}"
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """Runs side by side: HTML that needs no other file and no network."""
+    conclusion = comparison.conclusion
+    return render(
+        "comparison.html",
+        names=comparison.names,
+        conclusion=conclusion[0].upper() + conclusion[1:],
+        runs=table_of(comparison.table),
+        groups=table_of(comparison.by_group) if comparison.has_groups else None,
+        going=figures_of(comparison.plot(against) for against in COSTS),
+        importances=_importances_of_runs(comparison),
+        winners=_winners_of_runs(comparison),
+    )
+
+
+def _importances_of_runs(comparison: Comparison) -> Table:
+    """A row per hyperparameter, a column per run: the share of the variance that it explains, with its error."""
+    shares = [
+        {one.name: f"{one.share:.0%} ± {one.deviation:.0%}" for one in run.importances} for run in comparison.runs
+    ]
+    names = dict.fromkeys(name for of_run in shares for name in of_run)
+    rows = [(name, *(of_run.get(name, "") for of_run in shares)) for name in names]
+    return Table(("hyperparameter", *comparison.names), tuple(rows))
+
+
+def _winners_of_runs(comparison: Comparison) -> Table:
+    """A row per hyperparameter, a column per run: the winner's value."""
+    configs = [flat_config(run.best.config) if run.best else {} for run in comparison.runs]
+    names = dict.fromkeys(name for config in configs for name in config)
+    rows = [(name, *(cell(config.get(name)) for config in configs)) for name in names]
+    return Table(("hyperparameter", *comparison.names), tuple(rows))

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from tuner.errors import DataError, RunFolderError, TunerError
 from tuner.inspection.card import CARD, FILES, TRAIN, ModelCard, checksum, read_card
-from tuner.inspection.embedding import Embedded
 from tuner.inspection.scoring import Mistake, Score
 from tuner.results.found import load_run
 from tuner.results.run import BEST, Run
@@ -26,7 +25,7 @@ from tuner.train.data import Split
 from tuner.train.data.images import read_image, resize
 from tuner.train.data.splits import HeldSplit
 from tuner.train.evaluation import Evaluator, Metrics
-from tuner.train.models import empty_model, load_state, read_state
+from tuner.train.models import empty_model, head_of, load_state, networks_of, read_state
 from tuner.trial import ImageClassifier
 from tuner.trial.earlier_pixels import scale_together, told_of
 from tuner.trial.models import looks_published
@@ -311,3 +310,38 @@ def _contents(config: dict[str, Any], score: Score, record: Mapping[str, Any]) -
         "least_sure.json": [_told(answer) for answer in score.least_sure],
         "calibration.json": asdict(score.calibration),
     }
+
+
+class Embedded(nn.Module):
+    """A model that returns its logits followed by its last layer's inputs; those of several networks side by side.
+
+    If that layer is a convolution, as in SqueezeNet, the mean over positions is taken; if a model predicts for an image
+    and its mirror image, the mean of both.
+    """
+
+    def __init__(self, module: nn.Module, classes: int) -> None:
+        super().__init__()
+        self.module, self.classes = module, classes
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits and inputs [N, classes + features] float32 of normalised images."""
+        networks = networks_of(self.module)
+        seen: list[list[Tensor]] = [[] for _ in networks]
+        hooks = [
+            head_of(network).register_forward_hook(lambda _, inputs, __, views=views: views.append(_flat(inputs[0])))
+            for network, views in zip(networks, seen, strict=True)
+        ]
+        try:
+            logits = self.module(images).float()
+            return torch.cat([logits, *(torch.stack(views).mean(0) for views in seen)], dim=1)
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def apart(self, told: Tensor) -> tuple[Tensor, Tensor]:
+        """Split the result of `forward` into logits [N, classes] and embeddings [N, features]."""
+        return told[:, : self.classes], told[:, self.classes :]
+
+
+def _flat(values: Tensor) -> Tensor:
+    return (values.mean((2, 3)) if values.ndim == 4 else values.flatten(1)).float()

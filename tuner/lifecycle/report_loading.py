@@ -32,6 +32,6 @@ def begin_loading() -> threading.Thread:
 
 def _load() -> None:
     with suppress(Exception):  # the report is written later, and says then what is wrong
-        from tuner.html_report.loading import load
+        from tuner.html_report.elements import load
 
         load()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.budget import NAMES
@@ -14,13 +15,13 @@ from tuner.orders.foresight import all_begun, cut_short, too_few_trials, trials_
 from tuner.orders.going_on import going_on_by
 from tuner.orders.inbox import put, waiting, withdraw
 from tuner.orders.order import Order, checked
-from tuner.orders.phase import ENDS, Phase, newest_session, phase_of
 from tuner.quoting import command
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import holder
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
+
 
 Outcome = Literal["obeyed", "refused", "waiting", "sent"]
 MORE_TRIALS = 10  # by which a message suggests to extend a search whose trials have all run
@@ -30,6 +31,9 @@ OF_THEIR_OWN = ("retry", "confirm")
 LOOK_SECONDS, REMOTE_LOOK_SECONDS = 0.2, 2.0
 LIFE_SECONDS = 2.0  # between checks whether the search still goes on
 WRITTEN = "once its winner and report are written"
+ENDS = ("study_ended", "study_interrupted")
+# It reads orders; begins to, or lets go of the run; writes winner and report, and reads none any more; there is none
+Phase = Literal["searching", "changing", "concluding", "none"]
 
 
 @dataclass(frozen=True)
@@ -237,3 +241,25 @@ def _orders_that_wait(run: Run) -> list[Order]:
         return [order for order in waiting(run.folder) if isinstance(order, Order)]
     except OSError:
         return []
+
+
+def phase_of(run: Run) -> Phase:
+    """The phase of a run's driver; `run` was read just now."""
+    if not run.alive:
+        return "none" if holder(run.folder) is None else "changing"
+    session = newest_session(run)
+    if session and _is_of_an_earlier_driver(session, run):
+        return "changing"
+    return "concluding" if any(event["event"] in ENDS for event in session) else "searching"
+
+
+def newest_session(run: Run) -> list[Event]:
+    """The events of the newest driver; empty if there are none."""
+    begun = [at for at, event in enumerate(run.events) if event["event"] in ("study_started", "study_resumed")]
+    return run.events[begun[-1] :] if begun else []
+
+
+def _is_of_an_earlier_driver(session: list[Event], run: Run) -> bool:
+    """Whether the present driver took the run only after these events, so that its own are still to come."""
+    now = holder(run.folder)
+    return now is not None and float(session[-1]["time"]) < datetime.fromisoformat(now.since).timestamp()

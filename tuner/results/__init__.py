@@ -3,8 +3,7 @@
 from tuner.history.events import EventFollower
 from tuner.results.comparison import Comparison, compare
 from tuner.results.export import export
-from tuner.results.following import follow_log
-from tuner.results.found import find_runs, load_run
+from tuner.results.found import find_runs, follow_log, load_run
 from tuner.results.refining import Refinement, refine
 from tuner.results.run import Run
 from tuner.storage.folder import Folder, LocalFolder

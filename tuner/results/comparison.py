@@ -154,8 +154,7 @@ class Comparison:
 
     def plot(self, against: Against = "epochs") -> Plot:
         """The leaders' values so far on the same axes; for groups the mean and its error, except against trials."""
-        from tuner.plots.groups import means
-        from tuner.plots.several_runs import best_values
+        from tuner.plots.groups import best_values, means
 
         return means(self, against) if against != "trials" and self.has_groups else best_values(self, against)
 

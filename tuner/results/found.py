@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from tuner.errors import RunFolderError
-from tuner.history.events import EVENTS
+from tuner.history.events import EVENTS, EventFollower
+from tuner.history.logs import LogFollower
+from tuner.history.records import RunRecord
 from tuner.history.run_info import RUN_FILE
 from tuner.results.run import Run
 from tuner.storage.folder import Folder
 from tuner.storage.locations import open_folder
+
+POLL_SECONDS = 0.5
 
 
 def load_run(path: str | Path = "runs") -> Run:
@@ -66,3 +72,17 @@ def _was_a_run(folder: Folder) -> bool:
         return folder.exists(RUN_FILE) or EVENTS in folder.folders()
     except OSError:
         return True
+
+
+def follow_log(run: Run, trial: str) -> Iterator[str]:
+    """The last lines of the trial's log, then new lines, until the trial has ended or the run has no driver."""
+    log, events, over = LogFollower(run.folder, trial), EventFollower(run.folder), False
+    record = RunRecord(run.metric, run.mode)
+    while not over:
+        alive = load_run(run.path).alive  # checked before the last events and lines are read
+        for event in events.new():
+            record.apply(event)
+        over = not (alive and record.trials[trial].live)
+        yield log.new()
+        time.sleep(0 if over else POLL_SECONDS)
+    yield log.rest()

@@ -17,7 +17,7 @@ from tuner.errors import RunFolderError, shown
 from tuner.orders.inbox import put
 from tuner.orders.sending import Answer
 from tuner.results import Run, load_run
-from tuner.service import bundles, changing, rights, steering, submitting
+from tuner.service import bundles, ordering, rights, steering, submitting
 from tuner.service.checking import check, demand_of
 from tuner.service.checking.facts import refuse_missing
 from tuner.service.checking.queue import Checks
@@ -282,7 +282,7 @@ class Service:
         given = {name: value for name, value in (limits or {}).items() if value is not None}
         if priority is None and not given and concurrency is None:
             raise ServiceError(Code.REFUSED, "a change needs a priority, limits or concurrency", "none", "name one")
-        changing.check_limits(given, concurrency)
+        ordering.check_limits(given, concurrency)
         with self.database.changing() as connection:
             found = studies.get(connection, study)
             rights.require_own(by, found, "changing a study")
@@ -344,13 +344,13 @@ class Service:
             raise ServiceError(
                 Code.CONFLICT, "limits need a study that goes on", f"one that is {study.state}", "submit it again"
             )
-        changing.check_above(study, limits)
+        ordering.check_above(study, limits)
         if study.devices and study.run is not None:
             self._order(study, "set", told, by)
         elif limits:
             studies.update(connection, study.id, limits={**study.limits, **limits})
         if concurrency is not None:
-            changing.set_concurrency(connection, study, concurrency, self._devices)
+            ordering.set_concurrency(connection, study, concurrency, self._devices)
         if study.state is State.FINISHED and limits:
             studies.change(connection, study.id, study.state, State.QUEUED, time.time(), ended=None, reason=None)
         foretold.forget(connection, study.id)

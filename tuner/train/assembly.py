@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from tuner.train.capture import RememberedSeconds, remembered_steps
 from tuner.train.checks import check_images, check_outputs
 from tuner.train.data import Splits, load_splits
-from tuner.train.devices import with_index
 from tuner.train.epoch_result import Notes
 from tuner.train.evaluation import Evaluator
 from tuner.train.feed import Feed, Feeds
@@ -102,7 +101,7 @@ def assemble(
 
     `image_size` is the configuration's, None for the default of data and weights.
     """
-    where, strategy = with_index(torch.device(device)), strategy or Strategy()
+    where, strategy = _with_index(torch.device(device)), strategy or Strategy()
     splits = load_splits(trial, seed=split_seed, image_size=image_size)
     network = _network(trial, chosen, splits, seed)
     notes = Notes([*splits.notes, *network.notes])
@@ -144,6 +143,11 @@ def assemble(
         *(trial, chosen, where, strategy, splits, network, precision, evaluator, feeds, fine_tuning, optimizer),
         *(schedule, average, step, stepping, watch, notes),
     )
+
+
+def _with_index(device: torch.device) -> torch.device:
+    """The device by its number, so that it compares equal to that of its tensors."""
+    return torch.device("cuda", torch.cuda.current_device()) if device == torch.device("cuda") else device
 
 
 def _network(trial: ImageClassifier, chosen: dict[str, Any], splits: Splits, seed: int) -> Network:

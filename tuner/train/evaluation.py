@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
@@ -10,11 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tuner.train.chosen_metrics import values_of
 from tuner.train.data.splits import Split
 from tuner.train.memory.errors import is_out_of_memory
 from tuner.train.optimisation.precision import Precision
-from tuner.trial.metrics import ChosenMetric
+from tuner.trial.metrics import ChosenMetric, NamedMetric, RecallAtPrecision
 
 # Pixels, or features, at once: few on the CPU, whose caches are small; on a GPU enough to keep it busy.
 VALUES_PER_BATCH = {"cpu": 2**19, "cuda": 2**20}
@@ -157,3 +157,54 @@ def _macro_f1(answers: Tensor, labels: Tensor, classes: int) -> Tensor:
     hits = torch.bincount(right, minlength=classes + 1)[:classes]
     asked, answered = (torch.bincount(each, minlength=classes) for each in (labels, answers))
     return (2 * hits / (asked + answered)).nanmean()  # a class that doesn't occur is 0 / 0
+
+
+def values_of(chosen: Iterable[ChosenMetric], logits: Tensor, labels: Tensor, classes: Sequence[str]) -> Tensor:
+    """The values of M metrics for logits [N, C] and labels [N]: [M] float32 on the logits' device."""
+    labels = labels.to(logits.device)
+    with torch.inference_mode(), _without_warnings():
+        probabilities = logits.float().softmax(1)
+        found = [metric.compute(probabilities, labels, classes).float().reshape(()) for metric in chosen]
+    return torch.stack(found) if found else logits.new_empty(0)
+
+
+def of_all_classes(metric: NamedMetric, probabilities: Tensor, labels: Tensor, classes: Sequence[str]) -> Tensor:
+    """One number for all classes; see `NamedMetric`."""
+    # Only imported where it is used, here and below, because it also imports scipy: about a second.
+    from torchmetrics.functional import classification
+
+    function = getattr(classification, metric.function)
+    count = len(classes)
+    if not metric.by_class:
+        value: Tensor = function(probabilities, labels, num_classes=count, validate_args=False, **metric.settings)
+        return value
+    each: Tensor = function(
+        probabilities, labels, num_classes=count, average="none", validate_args=False, **metric.settings
+    )
+    images = torch.bincount(labels, minlength=count)
+    return each[(images > 0) & (images < len(labels))].mean()  # NaN if there is only one class
+
+
+def recall_at_precision(
+    metric: RecallAtPrecision, probabilities: Tensor, labels: Tensor, classes: Sequence[str]
+) -> Tensor:
+    """The highest recall of the class at the precision; 0 if no threshold reaches it, NaN without its images."""
+    from torchmetrics.functional.classification import binary_recall_at_fixed_precision
+
+    metric.check_classes(classes)
+    index = list(classes).index(metric.of)
+    wanted = (labels == index).long()
+    if not bool(wanted.any()):
+        return probabilities.new_tensor(float("nan"))
+    recall: Tensor = binary_recall_at_fixed_precision(
+        probabilities[:, index], wanted, metric.precision, validate_args=False
+    )[0]
+    return recall
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Without warnings of classes without images, which are handled."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield

@@ -1,13 +1,12 @@
 """Declarations of trials: an image classifier to fine-tune, or a user's function. Imports no torch."""
 
 from tuner.errors import StudyError, shown
-from tuner.trial.base import Trial
+from tuner.trial.base import MemoryEstimate, Trial
 from tuner.trial.classifier import ImageClassifier
 from tuner.trial.external import External
 from tuner.trial.function import FunctionTrial
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.hyperparameters import HYPERPARAMETERS
-from tuner.trial.memory import MemoryEstimate
 from tuner.trial.metrics import RecallAtPrecision
 from tuner.trial.splitting import Folds
 from tuner.trial.strategies import STRATEGIES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -219,3 +220,20 @@ class Trial(ABC):
     def resolved(self, folder: Path | None = None) -> Self:
         """The same trial with absolute paths (relative to `folder`, or the working directory), for other processes."""
         return self
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Memory of a trial on one device, without what the libraries take for themselves.
+
+    Attributes:
+        peak_bytes: the most that it holds at once as configured; None if that isn't known
+        least_bytes: the least that it needs, one image at a time; None if that isn't known
+        alike: a key that configurations share if they need the same memory, and the same time per image
+        unknown: why the memory isn't known, as a part of a sentence; empty if it is known
+    """
+
+    peak_bytes: int | None = None
+    least_bytes: int | None = None
+    alike: str = ""
+    unknown: str = ""

@@ -97,7 +97,7 @@ class NamedMetric(ChosenMetric):
     settings: Mapping[str, Any] = field(default_factory=dict)
     by_class: bool = False
     rises_when_resampled: bool = False
-    computed_by: ClassVar[str] = "tuner.train.chosen_metrics:of_all_classes"
+    computed_by: ClassVar[str] = "tuner.train.evaluation:of_all_classes"
 
     @property
     def declared(self) -> str:
@@ -120,7 +120,7 @@ class RecallAtPrecision(ChosenMetric):
     precision: float
     of: str
     direction: ClassVar[Mode] = "max"  # type: ignore[misc]
-    computed_by: ClassVar[str] = "tuner.train.chosen_metrics:recall_at_precision"
+    computed_by: ClassVar[str] = "tuner.train.evaluation:recall_at_precision"
 
     def __post_init__(self) -> None:
         """Raise StudyError for an impossible precision, or a class without a name."""

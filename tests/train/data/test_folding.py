@@ -9,7 +9,7 @@ from PIL import Image
 from tuner import Folds, ImageClassifier, StudyError
 from tuner.errors import DataError
 from tuner.train.data import load_splits
-from tuner.train.data.folding import spread
+from tuner.train.data.cutting import spread
 from tuner.trial import Trial
 
 

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from tests.train.data.test_augmentation import as_stored, augmented, random_images
 from tests.train.pretend import pretending
-from tuner.train.data.augmentation import Augmentation
+from tuner.train.data.augmentation import Augmentation, random_boxes, resized_crops
 from tuner.train.data.operations import NAMES, operate
 from tuner.train.data.policies import SIGNED, STRENGTHS, Policy
-from tuner.train.data.resized_crops import random_boxes, resized_crops
 from tuner.train.randomness import seeded
 from tuner.train.without_compiler import compiler_not_needed
 

@@ -33,7 +33,6 @@ from tuner.service.web.routes import (
     searches,
     sessions,
     studies,
-    tokens,
     trials,
     users,
     webhooks,
@@ -48,7 +47,7 @@ from tuner.storage.locations import open_folder
 API = "/api/v1"
 ROUTERS = (
     *(studies.router, searches.router, trials.router, asking.router, files.router, events.router),
-    *(queue.router, users.router, tokens.router, webhooks.router),
+    *(queue.router, users.router, users.of_tokens, webhooks.router),
 )
 _ERROR = {"description": "Problem JSON: rule, got and fix", "content": {MEDIA_TYPE: {"schema": dict(SCHEMA)}}}
 

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, Literal, TypeVar
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
 from fastapi import Depends, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, TypeAdapter
+from pydantic import (
+    Base64Encoder,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    EncodedBytes,
+    Field,
+    StringConstraints,
+    Tag,
+    TypeAdapter,
+)
+from pydantic_core import PydanticCustomError
 
+from tuner.errors import shown
 from tuner.mode import Mode
+from tuner.service.errors import Code, ServiceError
 from tuner.service.model import Limits, Role, SubmittedStudy
 from tuner.service.rights import HIGHEST, LOWEST
-from tuner.service.web.encoding import Base64Content
 
 T = TypeVar("T")
 LARGEST_ID = 2**53
@@ -22,6 +37,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Password = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 Priority = Annotated[int, Field(json_schema_extra={"minimum": LOWEST, "maximum": HIGHEST})]  # `Service` says so
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+_SPACE = b" \t\r\n"  # `base64` breaks lines
 
 
 def _size(
@@ -32,6 +48,21 @@ def _size(
 
 
 Size = Annotated[int, Depends(_size)]
+
+
+class _Base64(Base64Encoder):
+    """Pydantic's own decoder ignores what isn't base64, so that `****` would be an empty file."""
+
+    @classmethod
+    def decode(cls, data: bytes) -> bytes:
+        """The content. Raises PydanticCustomError."""
+        try:
+            return base64.b64decode(data.translate(None, _SPACE), validate=True)
+        except binascii.Error as error:
+            raise PydanticCustomError("base64_decode", "a file is written in base64") from error
+
+
+Base64Content = Annotated[bytes, EncodedBytes(encoder=_Base64)]
 
 
 class Body(BaseModel):
@@ -258,7 +289,13 @@ class Listed(BaseModel, Generic[T]):
     cursor: str | None = None
 
 
-class UserView(BaseModel):
+class View(BaseModel):
+    """An answer about an object of the service, with those of its values that others may see."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class UserView(View):
     """A user."""
 
     name: str
@@ -268,7 +305,7 @@ class UserView(BaseModel):
     disabled: bool
 
 
-class TokenView(BaseModel):
+class TokenView(View):
     """A token without its secret."""
 
     id: int
@@ -286,7 +323,7 @@ class NewToken(TokenView):
     secret: str
 
 
-class WebhookView(BaseModel):
+class WebhookView(View):
     """A webhook without its secret."""
 
     id: int
@@ -303,7 +340,7 @@ class NewWebhook(WebhookView):
     secret: str
 
 
-class DeliveryView(BaseModel):
+class DeliveryView(View):
     """One message to a webhook, and what became of it; times in seconds since 1970."""
 
     id: int
@@ -367,3 +404,28 @@ class Health(BaseModel):
     """Whether the server is well."""
 
     status: Literal["ok"] = "ok"
+
+
+class Numbered(Protocol):
+    """What has a number by which its list is in order."""
+
+    @property
+    def id(self) -> int: ...
+
+
+S = TypeVar("S", bound=Numbered)
+
+
+def number_of(cursor: str | None) -> int:
+    """The number after which a page begins. Raises ServiceError for what is no cursor."""
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 16):
+        raise ServiceError(Code.REFUSED, "a cursor is what the page before gave", shown(cursor), "leave it out")
+    return int(cursor)
+
+
+def page_of(found: Sequence[S], limit: int, view: Callable[[S], T]) -> Listed[T]:
+    """The first `limit` of what was found, and a cursor where there is more."""
+    more = len(found) > limit
+    return Listed(items=[view(one) for one in found[:limit]], cursor=str(found[limit - 1].id) if more else None)

@@ -20,7 +20,7 @@ def log_in(body: LoginBody, request: Request, response: Response, web: Shown) ->
     check_origin_if_any(request)
     user, secret, expires = web.access.log_in(body.name, body.password, address_of(request))
     set_cookie(response, web, secret, expires)
-    return UserView.model_validate(user, from_attributes=True)
+    return UserView.model_validate(user)
 
 
 @router.post("/logout", status_code=204)
@@ -37,7 +37,7 @@ def accept(body: AcceptBody, request: Request, response: Response, web: Shown) -
     """Set one's password by a link that works once; the first makes the first admin."""
     check_origin_if_any(request)
     user = web.access.accept(body.secret, body.password, body.name, address_of(request))
-    return UserView.model_validate(user, from_attributes=True)
+    return UserView.model_validate(user)
 
 
 @router.put("/users/me/password", status_code=204)
@@ -56,7 +56,7 @@ def enter(body: LinkBody, request: Request, response: Response, web: Shown) -> U
         raise ServiceError(Code.NOT_FOUND, "links open the page of one run", "another server", "log in")
     user, secret, expires = web.guests.enter(body.secret)
     set_cookie(response, web, secret, expires)
-    return UserView.model_validate(user, from_attributes=True)
+    return UserView.model_validate(user)
 
 
 def check_origin_if_any(request: Request) -> None:

@@ -19,8 +19,7 @@ from tuner.results.trial_told import epochs_told, ranks_of, told, why_stopped
 from tuner.service.errors import Code, ServiceError
 from tuner.service.web.context import Shown, Submitter, Viewer
 from tuner.service.web.files import is_odd
-from tuner.service.web.routes.bodies import Answered, Cursor, Id, Listed, Size, TryBody
-from tuner.service.web.routes.cursors import number_of
+from tuner.service.web.routes.bodies import Answered, Cursor, Id, Listed, Size, TryBody, number_of
 from tuner.service.web.runs import trial_of
 from tuner.service.web.summary import metric_names
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from tuner.service.database.webhooks import EVENTS, Delivery, Webhook
+from tuner.service.database.webhooks import EVENTS, Delivery
 from tuner.service.web.context import Shown, Submitter
 from tuner.service.web.routes.bodies import (
     Cursor,
@@ -18,8 +17,9 @@ from tuner.service.web.routes.bodies import (
     Size,
     WebhookBody,
     WebhookView,
+    number_of,
+    page_of,
 )
-from tuner.service.web.routes.cursors import number_of, page_of
 
 router = APIRouter(tags=["webhooks"])
 
@@ -34,20 +34,20 @@ def list_webhooks(
 ) -> Listed[WebhookView]:
     """Your own webhooks, without their secrets."""
     found = web.webhooks.all(user, everybodys=everybodys, after=number_of(cursor), limit=limit + 1)
-    return page_of(found, limit, _view)
+    return page_of(found, limit, WebhookView.model_validate)
 
 
 @router.post("/webhooks", status_code=201)
 def add_webhook(body: WebhookBody, web: Shown, user: Submitter) -> NewWebhook:
     """A new webhook of your own; its secret is shown this once."""
     hook, secret = web.webhooks.add(user, body.url, body.events or EVENTS, everybodys=body.everybodys)
-    return NewWebhook(**_view(hook).__dict__, secret=secret)
+    return NewWebhook(**vars(WebhookView.model_validate(hook)), secret=secret)
 
 
 @router.get("/webhooks/{webhook}")
 def show_webhook(webhook: Id, web: Shown, user: Submitter) -> WebhookView:
     """A webhook of your own; of anybody for admins."""
-    return _view(web.webhooks.get(user, webhook))
+    return WebhookView.model_validate(web.webhooks.get(user, webhook))
 
 
 @router.delete("/webhooks/{webhook}", status_code=204)
@@ -71,13 +71,6 @@ def list_deliveries(
     return page_of(web.webhooks.deliveries(user, webhook, before=before, limit=limit + 1), limit, _delivery)
 
 
-def _view(hook: Webhook) -> WebhookView:
-    told = asdict(hook)
-    del told["user_id"]
-    return WebhookView(**told)
-
-
 def _delivery(found: Delivery) -> DeliveryView:
-    told = asdict(found)
-    del told["body"]
-    return DeliveryView(**{**told, "next_try": found.next_try if found.state == "waiting" else None})
+    view = DeliveryView.model_validate(found)
+    return view if found.state == "waiting" else view.model_copy(update={"next_try": None})
