@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tuner.train.cross_validation import corrected_error, told_error
-from tuner.train.data.folding import spread
+from tuner.train.data.cutting import spread
 
 CLASSES, FEATURES, STEPS, LR, DECAY = 3, 10, 150, 0.5, 1e-3
 AT_ONCE = 50  # data sets

@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "mode": (set(), set()),
     "quoting": (set(), set()),
     "one_thread": (set(), {"threadpoolctl"}),
-    "orphans": (set(), set()),
+    "child_process": ({"errors"}, set()),
     "foreign_text": (set(), set()),
     "space": ({"errors"}, set()),
     "search": ({"one_thread", "mode", "space", "errors"}, {"hyperopt", "optuna", "scipy"}),
@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "train": (
         {
             *("trial", "storage", "machine", "nvml", "cache_folder", "techniques", "errors", "temporary"),
-            "orphans",
+            "child_process",
         },
         {"torch", "torchvision"},
     ),
@@ -86,7 +86,7 @@ MAY_IMPORT = {
     "replay": (
         {
             *("worker", "results", "history", "storage", "study", "study_file", "trial", "session", "machine"),
-            *("errors", "temporary", "space"),
+            *("errors", "temporary", "space", "child_process"),
         },
         set(),
     ),
@@ -138,7 +138,7 @@ MAY_IMPORT = {
             "device_errors",
             "machine",
             "nvml",
-            "orphans",
+            "child_process",
             "temporary",
         },
         {"ray", "torch"},
@@ -170,11 +170,15 @@ MAY_IMPORT = {
             "schedule",
             "temporary",
             "notify",
+            "child_process",
         },
         {"ray"},
     ),
     "doctor": (
-        {"driver", "train", "trial", "machine", "nvml", "cache_folder", "techniques", "errors", "device_errors"},
+        {
+            *("driver", "train", "trial", "machine", "nvml", "cache_folder", "techniques", "errors", "device_errors"),
+            "child_process",
+        },
         {"torch", "torchvision"},
     ),
     "first_study": (
@@ -209,7 +213,7 @@ MAY_IMPORT = {
         {
             *("results", "history", "orders", "storage", "study", "study_file", "budget", "resources", "trial"),
             *("machine", "nvml", "errors", "foreign_text", "quoting", "html_report", "plots", "space", "study_json"),
-            *("orphans", "mode"),
+            *("child_process", "mode"),
         },
         {"fastapi", "uvicorn", "argon2", "prometheus_client"},
     ),

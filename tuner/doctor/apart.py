@@ -11,7 +11,8 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tuner.errors import describe_error, one_line
+from tuner.child_process import ending, last_line
+from tuner.errors import describe_error
 
 
 class CrashedError(Exception):
@@ -34,19 +35,12 @@ def call_apart(function: Callable[[], Any], seconds: float) -> Any:
             kind, answer = receiver.recv() if answered else ("crash", f"it gave no answer within {seconds:.0f} s")
         except EOFError:
             process.join()
-            kind, answer = "crash", f"its process {ending(process.exitcode)}{_last_line(said)}"
+            kind, answer = "crash", f"its process {ending(process.exitcode)}{last_line(said)}"
         finally:
             _end(process)
     if kind == "crash":
         raise CrashedError(answer)
     return answer
-
-
-def ending(code: int | None) -> str:
-    """How a process ended, from its exit code."""
-    if code is not None and code < 0:
-        return f"was ended by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}"
 
 
 def _answer(function: Callable[[], Any], sender: Connection, said: int) -> None:
@@ -65,9 +59,3 @@ def _end(process: Any) -> None:
         os.killpg(process.pid, signal.SIGKILL)  # what the function started and left running
     process.kill()
     process.join()
-
-
-def _last_line(said: Any) -> str:
-    said.seek(0)
-    lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
-    return f": {one_line(lines[-1])}" if lines else ""

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tuner.doctor.apart import ending
+from tuner.child_process import ending
 from tuner.doctor.checks import CHECKS, HOST, ON_CPU, ON_GPU, REINSTALL, SOFTWARE, Subject
 from tuner.doctor.findings import Finding, none_here
 from tuner.doctor.gpu import judge_memory

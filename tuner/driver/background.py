@@ -8,9 +8,6 @@ process gets it.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -18,9 +15,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 from tuner import errors
+from tuner.child_process import ending, last_line, started
 from tuner.errors import StudyError, TunerError, describe_error
 from tuner.lifecycle.interruption import GRACE_SECONDS
 from tuner.machine import python_environment
@@ -82,17 +80,13 @@ class BackgroundSearch(Steerable):
         self._error: tuple[str, str] | None = None
         self._begun, self._ended = threading.Event(), threading.Event()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 -- as long as the process runs
-        reader, writer = os.pipe()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tuner.driver.in_background", str(writer)],
+        self._process, reader = started(
+            "tuner.driver.in_background",
             env=python_environment(),
-            stdin=subprocess.PIPE,
             stdout=self._said,
             stderr=self._said,
-            pass_fds=(writer,),
             start_new_session=True,
         )
-        os.close(writer)
         _LIVE.add(self)
         threading.Thread(target=self._listen, args=(reader,), name="tuner-background", daemon=True).start()
         assert self._process.stdin is not None
@@ -187,7 +181,7 @@ class BackgroundSearch(Steerable):
                 self._take(json.loads(line))
         code = self._process.wait()
         if code != 0 and self._error is None:
-            self._error = ("TunerError", f"the search's process {_ending(code)}{_last_line(self._said)}")
+            self._error = ("TunerError", f"the search's process {ending(code)}{last_line(self._said)}")
         if self._process.stdin is not None:
             with suppress(OSError):
                 self._process.stdin.close()
@@ -209,15 +203,3 @@ class BackgroundSearch(Steerable):
             kind = getattr(errors, name, None)
             known = isinstance(kind, type) and issubclass(kind, StudyError)
             raise kind(text) if known and kind is not None else TunerError(text)
-
-
-def _ending(code: int) -> str:
-    if code < 0:
-        return f"was ended by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}"
-
-
-def _last_line(said: IO[bytes]) -> str:
-    said.seek(0)
-    lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
-    return f": {errors.one_line(lines[-1])}" if lines else ""

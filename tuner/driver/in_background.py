@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
-import threading
+from functools import partial
 from typing import Any
 
+from tuner.child_process import answering, end_with_the_input
 from tuner.errors import StudyError, asked_from_python, describe_error
 
 
@@ -17,14 +17,9 @@ def main(descriptor: int) -> None:
     from ray import cloudpickle
 
     task = cloudpickle.load(sys.stdin.buffer)
-    threading.Thread(target=_end_with_the_input, daemon=True).start()
+    end_with_the_input(partial(os.kill, os.getpid(), signal.SIGTERM))  # which acts as a batch system's
     sys.path.extend(folder for folder in task["path"] if folder not in sys.path)
-    with open(descriptor, "w", encoding="utf-8") as answers:
-
-        def tell(**message: Any) -> None:
-            answers.write(json.dumps(message) + "\n")
-            answers.flush()
-
+    with answering(descriptor) as tell:
         try:
             _search(task, lambda path: tell(run=path))
         except StudyError as error:
@@ -41,12 +36,6 @@ def _search(task: dict[str, Any], begun: Any) -> None:
     study = cloudpickle.loads(task["study"])
     with asked_from_python():
         run(study, task["changes"], Driving(**task["driving"], begun=begun), storage=task["storage"])
-
-
-def _end_with_the_input() -> None:
-    """Reads without Python's buffer, which is locked meanwhile; the signal has the same effect as a batch system's."""
-    if not os.read(sys.stdin.fileno(), 1):
-        os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

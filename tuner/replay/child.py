@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
-import subprocess
 import sys
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.child_process import started
 from tuner.errors import TunerError
 from tuner.machine import python_environment
 from tuner.replay.stays import Stay
@@ -38,18 +37,12 @@ def trained_apart(trial: Trial, stays: Sequence[Stay], folder: str) -> Generator
     from tuner.worker.pickling import with_code_of_studies
 
     task = Task(with_code_of_studies((trial, tuple(stays))), tuple(sys.path), folder)
-    reader, writer = os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tuner.replay", str(writer)],
-        env=_environment(stays),
-        stdin=subprocess.PIPE,
-        stdout=2,
-        pass_fds=(writer,),
-    )
-    os.close(writer)
+    process, reader = started("tuner.replay.training", env=_environment(stays), stdout=2)
     try:
         with open(reader, encoding="utf-8") as told:  # noqa: PTH123 -- a descriptor
-            _hand_over(process, task)
+            assert process.stdin is not None
+            pickle.dump(task, process.stdin)
+            process.stdin.flush()
             for line in told:
                 yield json.loads(line)
         if process.wait() != 0:
@@ -61,13 +54,6 @@ def trained_apart(trial: Trial, stays: Sequence[Stay], folder: str) -> Generator
         process.wait()
         if process.stdin is not None:
             process.stdin.close()
-
-
-def _hand_over(process: subprocess.Popen[bytes], task: Task) -> None:
-    """Write the task and keep the pipe open: when it closes, the process knows that nobody waits any more."""
-    assert process.stdin is not None
-    pickle.dump(task, process.stdin)
-    process.stdin.flush()
 
 
 def _environment(stays: Sequence[Stay]) -> dict[str, str]:

@@ -1,14 +1,19 @@
-"""The training of a replay, with the functions that a worker calls, but without Ray."""
+"""The process that trains for a replay, with the functions that a worker calls, but without Ray."""
 
 from __future__ import annotations
 
 import json
+import pickle
+import signal
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tuner import session
+from tuner.child_process import answering, end_with_the_input
 from tuner.errors import describe_failure
+from tuner.replay.child import Task
 from tuner.replay.stays import Stay
 from tuner.trial import Trial
 from tuner.worker.clean_process import clean_process
@@ -19,6 +24,17 @@ from tuner.worker.sending import Message
 
 SECONDS_FOR_WRITING = 600.0
 Tell = Callable[[dict[str, Any]], None]
+
+
+def main(descriptor: int) -> None:
+    """Train what standard input says, and write a line of JSON per report; the waiting process handles Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    task: Task = pickle.load(sys.stdin.buffer)
+    end_with_the_input()
+    sys.path.extend(folder for folder in task.import_path if folder not in sys.path)
+    with answering(descriptor) as tell:
+        trial, stays = pickle.loads(task.pickled)
+        train(trial, stays, task.folder, lambda message: tell(**message))
 
 
 class StayOver(SystemExit):
@@ -73,3 +89,7 @@ def _train_one(trial: Trial, stay: Stay, tell: Tell) -> None:
             worker.watch.stop()
             WRITER.flush(SECONDS_FOR_WRITING)
             worker.close()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

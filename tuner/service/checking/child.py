@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tuner.orphans import end_with_the_input
+from tuner.child_process import end_with_the_input
 
 if TYPE_CHECKING:
     from tuner.study import Study

@@ -6,13 +6,13 @@ import json
 import os
 import selectors
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.child_process import started
 from tuner.errors import StudyError
 from tuner.foreign_text import in_utf8, printable
 from tuner.history.event_lines import DEEPEST, nested_deeper
@@ -93,21 +93,15 @@ def _of_its_kind(facts: Facts, *, external: bool) -> Facts:
 
 def _answer(task: Mapping[str, Any], limits: Limits, folder: Path | None) -> dict[str, Any]:
     """The answer of the process; raises ServiceError if there is none."""
-    reading, writing = os.pipe()
+    child, reading = started(
+        "tuner.service.checking.child",
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=clean_environment(_ONE_THREAD),
+        cwd=folder,
+        start_new_session=True,
+    )
     with os.fdopen(reading, "rb", buffering=0) as pipe:
-        try:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "tuner.service.checking.child", str(writing)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=clean_environment(_ONE_THREAD),
-                cwd=folder,
-                pass_fds=(writing,),
-                start_new_session=True,
-            )
-        finally:
-            os.close(writing)
         try:
             content = _watched(child, pipe.fileno(), task, limits)
         finally:
@@ -131,7 +125,7 @@ def _watched(child: subprocess.Popen[bytes], pipe: int, task: Mapping[str, Any],
     until = time.monotonic() + limits.check_seconds
     if child.stdin is not None:
         child.stdin.write(json.dumps(task).encode() + b"\n")
-        child.stdin.flush()  # it stays open: when it closes, the child knows that nobody waits any more
+        child.stdin.flush()
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         while True:

@@ -6,7 +6,7 @@ import sys
 
 def test_it_ends_when_nobody_waits_for_its_answer_and_not_before() -> None:
     program = (
-        "import time; from tuner.orphans import end_with_the_input; end_with_the_input(); print('asked', flush=True); "
+        "import time; from tuner.child_process import end_with_the_input; end_with_the_input(); print('asked', flush=True); "
         "time.sleep(0.2); print('works', flush=True); time.sleep(60)"
     )
     with subprocess.Popen(
