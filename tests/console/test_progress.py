@@ -13,7 +13,7 @@ from tuner import ASHA, Budget, ImageClassifier, NoEarlyStopping, Random, load_r
 from tuner.console.progress import Lines, LiveTable, Plan, Progress, Silence, display
 from tuner.history.events import Event
 from tuner.history.records import RunRecord
-from tuner.results import reckoning
+from tuner.results import time_left as forecast
 from tuner.results.run import write_info
 from tuner.results.text import best_so_far, duration, settings, short
 from tuner.results.time_left import Ahead, TimeLeft, time_left
@@ -259,7 +259,7 @@ def test_of_a_hundred_trials_a_second_the_time_left_is_not_reckoned_for_each(mon
         reckoned.append(now)
         return time_left(record, ahead, now)
 
-    monkeypatch.setattr(reckoning, "time_left", counted)
+    monkeypatch.setattr(forecast, "time_left", counted)
     now = time.time()
     progress = followed(event("study_started", now - 60), plan=Plan("digits", "accuracy", "max", 400, 10))
     for number in range(100):
@@ -290,7 +290,7 @@ def test_a_first_reckoning_that_took_long_is_not_kept_for_longer_than_a_tenth_of
             pass
         return TimeLeft(10.0, 20.0, 30.0)
 
-    monkeypatch.setattr(reckoning, "time_left", cold)
+    monkeypatch.setattr(forecast, "time_left", cold)
     now = time.time()
     progress = followed(event("study_started", now - 60), started(0, now - 59), plan=PLAN)
     for second in range(5):

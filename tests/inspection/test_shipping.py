@@ -22,8 +22,7 @@ from tuner.inspection import LoadedModel, load_model
 from tuner.inspection.shipping import FORMS, forms, ship
 from tuner.inspection.shipping.card import model_card
 from tuner.inspection.shipping.examples import examples
-from tuner.inspection.shipping.forms import SHIPPED
-from tuner.inspection.shipping.whole import facts_of
+from tuner.inspection.shipping.forms import SHIPPED, facts_of
 from tuner.inspection.shipping.writing import MOST_APART, predict_script
 from tuner.results import Run
 from tuner.results.text import wilson

@@ -13,7 +13,7 @@ from tests.inspection.test_shipping import answers_here
 from tuner.inspection import LoadedModel, load_model, score, write_best
 from tuner.inspection.saliency import saliency
 from tuner.inspection.shipping import forms
-from tuner.inspection.shipping.whole import facts_of
+from tuner.inspection.shipping.forms import facts_of
 from tuner.inspection.shipping.writing import MOST_APART, predict_script
 from tuner.train import Trainer
 from tuner.train.models import Ensemble, empty_model, networks_of

@@ -7,7 +7,7 @@ import pytest
 
 from tests.results.simulated import simulated
 from tuner import load_run
-from tuner.plots import calibration, classes, mistakes
+from tuner.plots import classes, mistakes
 from tuner.results import Run
 
 COUNTS = [[5, 0, 1], [3, 4, 0], [0, 0, 9]]
@@ -116,7 +116,7 @@ def test_a_damaged_file_of_mistakes_is_left_out(tmp_path: Path) -> None:
 
 
 def test_the_reliability_diagram_says_how_sure_and_what_a_temperature_mends(tmp_path: Path) -> None:
-    found = calibration.reliability(scored(tmp_path, calibration=CALIBRATION))
+    found = classes.reliability(scored(tmp_path, calibration=CALIBRATION))
     assert found is not None
     assert found.figure.layout.title.text.replace("<br>", " ") == (
         "The winner is surer than it is right: calibration error 20.0%, 3.0% at temperature 2.5"
@@ -139,13 +139,13 @@ def test_the_reliability_diagram_says_how_sure_and_what_a_temperature_mends(tmp_
 )
 def test_a_calibration_that_none_can_be_is_left_out_and_said(tmp_path: Path, change: dict[str, Any]) -> None:
     run = scored(tmp_path, calibration=CALIBRATION | change)
-    assert calibration.reliability(run) is None
+    assert classes.reliability(run) is None
     assert run.damages == ["best/calibration.json does not describe a winner; it is left out"]
 
 
 def test_runs_of_older_versions_have_no_such_files_and_say_so(tmp_path: Path) -> None:
     run = scored(tmp_path)
-    assert calibration.reliability(run) is mistakes.least_sure(run) is None
+    assert classes.reliability(run) is mistakes.least_sure(run) is None
     for name in ("calibration", "least_sure"):
         assert getattr(run.plot, name)().layout.title.text.startswith("The run has no such score of its winner")
     assert run.damages == []

@@ -28,7 +28,7 @@ from tuner.service.model import Progress, Role, State
 from tuner.service.web.settings import WebSettings
 from tuner.service.webhooks import Reach, Sender, Webhooks
 from tuner.service.webhooks.addresses import RefusedAddressError, target_of
-from tuner.service.webhooks.posting import post
+from tuner.service.webhooks.sender import post
 
 LOOPBACK = ("127.0.0.0/8", "::1")
 

@@ -6,19 +6,22 @@ A request has `do` and `worker`, USER/NAME; all except `ask` have `trial`. The r
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from tuner.ask_tell.checking import CAUSES, checked_cause, checked_epoch, checked_metrics
-from tuner.ask_tell.elsewhere import as_folder, checked_place, place_of
 from tuner.ask_tell.leases import Lease, Leases
 from tuner.ask_tell.search import Search
 from tuner.ask_tell.trial import Answer, AskedTrial
-from tuner.errors import ReportError, describe_error
+from tuner.errors import ReportError, describe_error, shown
 from tuner.space.values import recorded
+from tuner.temporary import OwnedFolder
 
 Request = Mapping[str, Any]
 Reply = dict[str, Any]
@@ -26,6 +29,8 @@ LOST = "lost"  # a cause that a worker may name in addition to those of failures
 LOOK_SECONDS = 0.05  # between checks whether the search has ended, while a request is handled
 WAIT_SECONDS = 2.0  # until a worker should ask again if there is nothing for it now
 PAUSED_SECONDS = 10.0  # until it should ask again if the search is interrupted
+CHECKPOINT_FILE = "elsewhere.json"
+LONGEST_PLACE = 1_000  # characters
 
 
 class Desk:
@@ -240,3 +245,37 @@ def _view(trial: AskedTrial) -> dict[str, Any]:
 
 def _refusal(code: str, message: str, *, field: str | None = None, retry_after: float | None = None) -> Reply:
     return {"refused": {"code": code, "message": message, "field": field, "retry_after": retry_after}}
+
+
+def checked_place(place: object) -> str:
+    """The place of a checkpoint in the worker's words: a path, an address, a key. Raises ReportError."""
+    if not isinstance(place, str) or not place.isprintable() or not 0 < len(place) <= LONGEST_PLACE:
+        raise ReportError(
+            f"a checkpoint elsewhere is named by its path or address, a text of 1 to {LONGEST_PLACE:,} "
+            f"printable characters, got {shown(place)}; name its path or address"
+        )
+    return place
+
+
+@contextmanager
+def as_folder(place: str) -> Iterator[Path]:
+    """For the length of the block, a checkpoint's folder that only says where its files are: they stay there.
+
+    So pausing, going on after a loss, and deleting work in the same way as for checkpoints in the run folder.
+    """
+    with OwnedFolder("elsewhere") as temporary:
+        folder = temporary / "checkpoint"
+        folder.mkdir()
+        (folder / CHECKPOINT_FILE).write_text(json.dumps({"checkpoint": place}), encoding="utf-8")
+        yield folder
+
+
+def place_of(checkpoint: Path | None) -> str | None:
+    """The place of a checkpoint's files; None if there is no checkpoint, or its own folder has the files."""
+    if checkpoint is None:
+        return None
+    try:
+        place = json.loads((checkpoint / CHECKPOINT_FILE).read_text(encoding="utf-8"))["checkpoint"]
+        return checked_place(place)
+    except (OSError, ValueError, KeyError, TypeError, ReportError):
+        return None

@@ -42,8 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def perform(options: argparse.Namespace) -> int:
     """Run the verb; returns its exit code."""
-    from tuner.console.data import print_data
-    from tuner.console.first_study import print_cost
+    from tuner.console.first_study import print_cost, print_data
     from tuner.console.studies import print_earlier, print_study
     from tuner.loop.earlier import lessons
     from tuner.space.values import recorded

@@ -38,7 +38,7 @@ def _row(study: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _reason(study: dict[str, Any]) -> str | None:
-    from tuner.service.wording import outcome
+    from tuner.service.model import outcome
 
     return outcome(study["state"], study["progress"]) or study["reason"]
 

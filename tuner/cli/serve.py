@@ -88,7 +88,7 @@ def perform(options: argparse.Namespace) -> int:
         return _back_up(options, Path(options.backup))
     check_serves()
     from tuner.service.devices import devices_here, devices_of_cluster
-    from tuner.service.limiting import limits_of
+    from tuner.service.model import limits_of
     from tuner.service.service import Service
     from tuner.service.web.server import serve
     from tuner.service.web.settings import WebSettings

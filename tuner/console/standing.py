@@ -14,9 +14,8 @@ from rich.table import Table
 from tuner.console.charts import sparkline
 from tuner.history.events import Event, finite
 from tuner.history.records import RunRecord, TrialRecord, full_length, saved_share
-from tuner.results.reckoning import Reckoning
 from tuner.results.text import duration, plural, short, trials_and_repeats, with_error
-from tuner.results.time_left import Ahead, TimeLeft, ahead_of, told_of
+from tuner.results.time_left import Ahead, Reckoning, TimeLeft, ahead_of, told_of
 
 if TYPE_CHECKING:
     from tuner.results import Run

@@ -1,4 +1,4 @@
-"""The parts of pages: tables, figures, and the templates for them."""
+"""The parts of pages: tables, figures, scripts and packed data, and the templates for them."""
 
 from __future__ import annotations
 

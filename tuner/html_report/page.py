@@ -1,4 +1,4 @@
-"""The page: the content of its sections, put into `run.html` with its style, its script and plotly's."""
+"""The pages of a run and of a comparison: the content of their sections, put into `run.html` or `comparison.html`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.history.records import flat_config, saved_epochs, saved_share
 from tuner.html_report.elements import Table, cell, figures_of, packed, render, table_of
 from tuner.html_report.first_screen import copies, history
 from tuner.html_report.trial_data import metric_names, trial_data
-from tuner.plots import calibration, classes, curves, mistakes, progress, space
+from tuner.plots import classes, curves, mistakes, progress, space
 from tuner.quoting import command
 from tuner.results import findings
 from tuner.results.courses import Against
@@ -47,7 +47,7 @@ MOST_TRIALS = 1000  # in the table of trials
 LATER_AXES: tuple[Against, ...] = ("epochs", "time")
 SPENT = (progress.timeline, progress.savings, progress.costs)
 GOING = (progress.optimisation_history, curves.learning_curves, progress.distribution, curves.winner_curves)
-OF_THE_WINNER = (mistakes.confusion_matrix, classes.class_scores, calibration.reliability)
+OF_THE_WINNER = (mistakes.confusion_matrix, classes.class_scores, classes.reliability)
 ALONE = (space.slices,)  # what is shown if there is only one hyperparameter, without others to compare with
 LEARNED = (space.importances, space.parallel_coordinates, space.slices, space.contour, space.ranks)
 COSTS: tuple[Against, ...] = ("epochs", "time", "trials")

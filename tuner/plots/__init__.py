@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tuner.plots import calibration, classes, curves, mistakes, progress, space
+from tuner.plots import classes, curves, mistakes, progress, space
 from tuner.plots.base import Plot, nothing
 from tuner.results.courses import Against
 from tuner.results.importance import headline
@@ -97,7 +97,7 @@ class Plots:
 
     def calibration(self) -> go.Figure:
         """How often the winner is right at each confidence: a reliability diagram of the test split."""
-        return self._shown(calibration.reliability(self._run), NO_SCORE_OF_IT)
+        return self._shown(classes.reliability(self._run), NO_SCORE_OF_IT)
 
     def winner_curves(self) -> go.Figure:
         """The winner's training and validation metrics after each epoch."""

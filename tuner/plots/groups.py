@@ -1,4 +1,4 @@
-"""Groups of runs in one plot: the mean over seeds, and its standard error as a band."""
+"""Several runs in one plot; of groups of runs the mean over seeds, and its standard error as a band."""
 
 from __future__ import annotations
 

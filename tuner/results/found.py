@@ -1,4 +1,4 @@
-"""Runs in folders: one by its path, or all below a storage folder."""
+"""Runs in folders: one by its path, or all below a storage folder; and what a trial of one prints while it runs."""
 
 from __future__ import annotations
 

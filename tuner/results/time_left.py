@@ -1,8 +1,9 @@
-"""How long a search still takes, with an 80 % interval, from its record alone."""
+"""How long a search still takes, with an 80 % interval, from its record alone; for displays it is computed rarely."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from tuner.results.text import duration
 if TYPE_CHECKING:
     from tuner.results.run import Run
 
+
 Floats = npt.NDArray[np.float64]
 DRAWS = 400  # possible futures
 LOW, HIGH = 0.1, 0.9  # quantiles of the futures
@@ -31,6 +33,9 @@ SHORTEST = 0.01  # seconds, so that a logarithm can be taken
 REPORT_SECONDS, REPORT_STARTS = 0.8, 0.5  # tables, winner, report: seconds; times a worker's start
 SCORING_STARTS, SCORING_EPOCHS = 1.5, 0.3  # the same if the winner is scored on a test split, and times an epoch
 CONCLUSION_SPREAD = 0.5  # standard deviation of the logarithm of both
+SECONDS = 1.0  # the least between two computations
+SHARE = 0.02  # the most of the time spent on them: a search may end a hundred trials a second
+AGED = 0.1  # of the time left: a result older than that is replaced, also where the first one, still cold, took long
 
 
 @dataclass(frozen=True)
@@ -203,3 +208,46 @@ def _span(low: float, high: float) -> str:
     first, second = rounded(low), rounded(high)
     same = first.split(" ", 1)[1:] == second.split(" ", 1)[1:]
     return f"{first.split(' ')[0]} to {second}" if same and first.count(" ") == 1 else f"{first} to {second}"
+
+
+@dataclass(frozen=True)
+class _Reckoned:
+    """A result, its time in seconds since 1970, and for how many seconds it is good enough."""
+
+    left: TimeLeft
+    at: float
+    holds: float
+
+
+class Reckoning:
+    """The time left of one search; between computations the last result counts down with the clock."""
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+        self._last: _Reckoned | None = None
+        self._still: tuple[float, dict[str, float]] = (0.0, {})  # when it was looked for, and what was found
+
+    def forget(self) -> None:
+        """Forget the last result: the limits have changed."""
+        self._last = None
+
+    def left(self, record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
+        """How long the search still takes from `now` on (seconds since 1970); None if that can't be known."""
+        last = self._last
+        if record.active_since is not None and last is not None and 0 <= now - last.at < last.holds:
+            return last.left.after(now - last.at)
+        begun = time.thread_time()
+        left = time_left(record, ahead, now)
+        spent = time.thread_time() - begun
+        self._last = None if left is None else _Reckoned(left, now, self._holds(left, spent))
+        return left
+
+    def still(self, record: RunRecord, now: float) -> dict[str, float]:
+        """What `still_trials` finds, which is looked for as seldom."""
+        if not 0 <= now - self._still[0] < self._seconds:
+            self._still = now, still_trials(record, now)
+        return self._still[1]
+
+    def _holds(self, left: TimeLeft, spent: float) -> float:
+        """How long a result that took so many seconds of computing is kept."""
+        return max(self._seconds, min(spent / SHARE, AGED * left.middle))

@@ -11,8 +11,7 @@ from dataclasses import replace
 from tuner.history.events import Event, EventFollower
 from tuner.history.records import RunRecord
 from tuner.results import load_run
-from tuner.results.reckoning import Reckoning
-from tuner.results.time_left import TimeLeft, ahead_of, told_of
+from tuner.results.time_left import Reckoning, TimeLeft, ahead_of, told_of
 from tuner.service.model import Progress
 from tuner.service.records import Records
 

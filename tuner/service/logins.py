@@ -1,4 +1,4 @@
-"""Tokens of the services that this user has logged in to: one file that nobody else can read."""
+"""Logging in to a service from a terminal: a password becomes a token, kept in a file that nobody else can read."""
 
 from __future__ import annotations
 

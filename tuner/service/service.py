@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import tempfile
 import threading
@@ -17,7 +18,7 @@ from tuner.errors import RunFolderError, shown
 from tuner.orders.inbox import put
 from tuner.orders.sending import Answer
 from tuner.results import Run, load_run
-from tuner.service import bundles, ordering, rights, steering, submitting
+from tuner.service import bundles, rights, steering, submitting
 from tuner.service.checking import check, demand_of
 from tuner.service.checking.facts import refuse_missing
 from tuner.service.checking.queue import Checks
@@ -45,15 +46,16 @@ from tuner.service.model import (
     User,
     of_study,
 )
-from tuner.service.ordering import ordered
 from tuner.service.records import Records
+from tuner.service.steering import ordered
 from tuner.service.supervisor import Supervisor
-from tuner.service.telling import Listener, Listeners
 from tuner.storage.locations import open_folder
 
 CHECKS_AT_ONCE = 4  # that users wait for
 LOG_BYTES = 1_000_000  # of a log that are read at once
 Kind = Literal["state", "progress", "priority", "deleted"]
+Listener = Callable[[Change], None]
+_log = logging.getLogger(__name__)
 
 
 class Service:
@@ -282,7 +284,7 @@ class Service:
         given = {name: value for name, value in (limits or {}).items() if value is not None}
         if priority is None and not given and concurrency is None:
             raise ServiceError(Code.REFUSED, "a change needs a priority, limits or concurrency", "none", "name one")
-        ordering.check_limits(given, concurrency)
+        steering.check_limits(given, concurrency)
         with self.database.changing() as connection:
             found = studies.get(connection, study)
             rights.require_own(by, found, "changing a study")
@@ -344,13 +346,13 @@ class Service:
             raise ServiceError(
                 Code.CONFLICT, "limits need a study that goes on", f"one that is {study.state}", "submit it again"
             )
-        ordering.check_above(study, limits)
+        steering.check_above(study, limits)
         if study.devices and study.run is not None:
             self._order(study, "set", told, by)
         elif limits:
             studies.update(connection, study.id, limits={**study.limits, **limits})
         if concurrency is not None:
-            ordering.set_concurrency(connection, study, concurrency, self._devices)
+            steering.set_concurrency(connection, study, concurrency, self._devices)
         if study.state is State.FINISHED and limits:
             studies.change(connection, study.id, study.state, State.QUEUED, time.time(), ended=None, reason=None)
         foretold.forget(connection, study.id)
@@ -390,3 +392,32 @@ class Service:
         """Handle what the supervisor tells."""
         with suppress(ServiceError):
             self._listeners.tell(Change(study, kind, self.study(study).state))
+
+
+class Listeners:
+    """Functions that are called with each change; may be used from any thread."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+        self._changing = threading.Lock()
+
+    def add(self, listener: Listener) -> Callable[[], None]:
+        """Call this one, too; returns a function that removes it."""
+        with self._changing:
+            self._listeners.append(listener)
+
+        def leave() -> None:
+            with self._changing, suppress(ValueError):
+                self._listeners.remove(listener)
+
+        return leave
+
+    def tell(self, change: Change) -> None:
+        """Call each of them; an error of one doesn't affect the others."""
+        with self._changing:
+            listeners = list(self._listeners)
+        for listener in listeners:
+            try:
+                listener(change)
+            except Exception:
+                _log.exception("a listener failed")

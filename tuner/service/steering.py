@@ -1,15 +1,24 @@
-"""What users may do with a submitted study, and to which state each verb leads from each state."""
+"""What users may do with a submitted study: to which state each verb leads, orders to its search, and its limits."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from tuner.budget import check_names
+from tuner.errors import RunFolderError, StudyError
+from tuner.orders.sending import Answer, send
+from tuner.results import Run
+from tuner.service.checking.facts import Facts, demand_of
 from tuner.service.database import audit, studies
 from tuner.service.errors import Code, ServiceError
-from tuner.service.model import OVER, State, SubmittedStudy, User
+from tuner.service.model import OVER, Device, State, SubmittedStudy, User
+
+_NO_MORE = (State.CANCELLED, State.REFUSED)
+_ENDED_TRIALS = ("stop",)  # orders about trials that have no meaning for a search that starts again
+GOING_ON = ("running", "paused", "interrupted")  # trials that can
 
 
 @dataclass(frozen=True)
@@ -88,3 +97,81 @@ def _changes(verb: Verb, becomes: State, study: SubmittedStudy, by: User, now: f
     if becomes is State.QUEUED:
         return {"reason": WILL_FINISH if verb is FINISH else None, "deaths": 0, "not_before": 0.0, "ended": None}
     return {"reason": f"finished by {by.name}"}
+
+
+def ordered(study: SubmittedStudy, run: Run | None, verb: str, arguments: Mapping[str, Any], by: User) -> Answer:
+    """The immediate answer to an order: "sent", or "waiting" if no search runs. Raises ServiceError."""
+    if run is None:
+        raise ServiceError(
+            Code.CONFLICT, f"{verb!r} needs a study that has begun", f"one that is {study.state}", "wait for that"
+        )
+    if not study.devices and (study.state in _NO_MORE or verb in _ENDED_TRIALS):
+        got = f"study {study.id}, which is {study.state}"
+        raise ServiceError(Code.CONFLICT, f"{verb!r} needs a study that runs", got, _going_on(study))
+    try:
+        answer = send(run, verb, arguments, by=by.name).answer(wait=False)
+    except RunFolderError as error:
+        raise ServiceError(Code.CONFLICT, str(error)) from error
+    except StudyError as error:
+        raise ServiceError(Code.REFUSED, str(error)) from error
+    if answer.outcome != "waiting":
+        return answer
+    if study.devices:  # its driver is starting or ending just now
+        return replace(
+            answer,
+            message=f"study {study.id} is {study.state}: the order waits, and is carried out once its search runs",
+        )
+    told = f"study {study.id} is {study.state}: the order waits, and is carried out first once its search goes on"
+    return replace(answer, message=f"{told}; {_going_on(study)}")
+
+
+def _going_on(study: SubmittedStudy) -> str:
+    if study.state in _NO_MORE:
+        return "submit it again"
+    if study.state is State.FINISHED:
+        return f"`tuner set @{study.id} --trials N` goes on with it"
+    return "wait for its devices" if study.state is State.QUEUED else f"`tuner resume @{study.id}` goes on with it"
+
+
+def set_concurrency(
+    connection: sqlite3.Connection, study: SubmittedStudy, concurrency: int, devices: Sequence[Device]
+) -> None:
+    """Set the number for the study's next driver, with the devices it needs; before the check, the check sets these."""
+    columns: dict[str, object] = {"options": {**study.options, "concurrency": concurrency}}
+    if study.facts and not study.external:
+        wanted = studies.wanted_devices(connection, study.id)
+        columns["demand"] = demand_of(Facts.read(study.facts), devices, wanted, concurrency)
+    studies.update(connection, study.id, **columns)
+
+
+def check_above(study: SubmittedStudy, limits: Mapping[str, float]) -> None:
+    """Raise ServiceError for a limit that the study's run has reached already: its next driver would refuse it.
+
+    As long as a trial can go on, the limit leaves something to do.
+    """
+    counts: Mapping[str, int] = study.progress.get("trials") or {}
+    if study.run is None or study.devices or any(counts.get(status) for status in GOING_ON):
+        return
+    reached = {"trials": sum(counts.values()), "total_epochs": int(study.progress.get("epochs") or 0)}
+    for name, limit in limits.items():
+        if limit <= reached.get(name, -1):
+            raise ServiceError(
+                Code.REFUSED,
+                f"{name} counts the whole run and must be above the {reached[name]} that it has",
+                f"{limit:g}",
+                f"use {reached[name] + 1} or more",
+                field=f"limits.{name}",
+            )
+
+
+def check_limits(limits: Mapping[str, float], concurrency: int | None) -> None:
+    """Raise ServiceError for impossible limits of a budget or numbers of trials at once."""
+    told = dict(limits) if concurrency is None else {**limits, "concurrency": concurrency}
+    try:
+        check_names(limits)
+        if told:
+            from tuner.orders.order import checked
+
+            checked("set", told)
+    except StudyError as error:
+        raise ServiceError(Code.REFUSED, str(error)) from error

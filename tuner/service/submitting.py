@@ -1,4 +1,7 @@
-"""A submission becomes a row of the queue and a folder with its files, both or neither."""
+"""A submission becomes a row of the queue and a folder with its files, both or neither.
+
+One that is sent again with the same key is known: a client that got no answer may repeat a request.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tuner.budget import NAMES
 from tuner.errors import did_you_mean, shown
 from tuner.service import bundles, rights
 from tuner.service.data_folder import DataFolder
-from tuner.service.database import Database, audit, keys, studies
+from tuner.service.database import Database, audit, studies
 from tuner.service.database.connection import disk_full
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import OF_DRIVERS, OF_SEARCHES, Limits, Role, State, Submission, User
@@ -24,6 +27,7 @@ LARGEST_OPTIONS = 100_000  # characters, as JSON
 LONGEST_KEY = 200
 WAITING = (State.CHECKING, State.QUEUED)
 _DEAD_ENDS = (State.REFUSED, State.FAILED, State.CANCELLED)
+KEY_SECONDS = 2 * 24 * 3600.0
 
 
 def accept(
@@ -41,7 +45,7 @@ def accept(
     digest = bundles.digest_of(submission)
     if key is not None:
         with database.reading() as connection:
-            known = keys.known(connection, by.id, key, digest)
+            known = known_submission(connection, by.id, key, digest)
         if known is not None:
             return known
     _check_room(folder, submission, limits)
@@ -54,11 +58,11 @@ def accept(
     placed = new
     try:
         with database.changing() as connection:
-            if key is not None and (known := keys.known(connection, by.id, key, digest)) is not None:
+            if key is not None and (known := known_submission(connection, by.id, key, digest)) is not None:
                 return known  # sent twice at the same time
             study = _inserted(connection, submission, by, limits, now)
             if key is not None:
-                keys.remember(connection, by.id, key, digest, study, now)
+                remember_submission(connection, by.id, key, digest, study, now)
             placed = folder.bundle(study)
             bundles.lay_out(new, placed)
     except BaseException:
@@ -178,3 +182,27 @@ def _check_key(key: str | None) -> None:
 def _check_room(folder: DataFolder, submission: Submission, limits: Limits) -> None:
     if folder.free_bytes < limits.free_bytes + sum(map(len, submission.files.values())):
         raise disk_full(str(folder.path))
+
+
+def known_submission(connection: sqlite3.Connection, user_id: int, key: str, digest: str) -> int | None:
+    """The study that was submitted with the key; None for a new one. Raises ServiceError for another submission."""
+    query = "SELECT study, digest FROM idempotency_keys WHERE user_id = ? AND key = ?"
+    row = connection.execute(query, (user_id, key)).fetchone()
+    if row is None:
+        return None
+    if row["digest"] != digest:
+        raise ServiceError(
+            Code.CONFLICT,
+            "a key belongs to one submission",
+            f"another one with the key of study {row['study']}",
+            "use a new key",
+        )
+    return int(row["study"])
+
+
+def remember_submission(
+    connection: sqlite3.Connection, user_id: int, key: str, digest: str, study: int, now: float
+) -> None:
+    """Store the key for two days."""
+    connection.execute("DELETE FROM idempotency_keys WHERE time < ?", (now - KEY_SECONDS,))
+    connection.execute("INSERT INTO idempotency_keys VALUES (?, ?, ?, ?, ?)", (user_id, key, digest, study, now))

@@ -16,9 +16,8 @@ from tuner.errors import SpaceError, describe_error, did_you_mean, shown
 from tuner.space.choices import Choice, GridSearch
 from tuner.space.completing import Sampler
 from tuner.space.conditions import ConditionGraph
-from tuner.space.counting import FiniteSpace
+from tuner.space.dimensions import Dimensions
 from tuner.space.domain import Conditions, Domain, contains_domain
-from tuner.space.encoding import UnitCube
 from tuner.space.foreign import check_no_sweep
 from tuner.space.functions import SampleFrom
 from tuner.space.nesting import entries_of, nest
@@ -63,7 +62,7 @@ class Space:
             domain.validate(name)
         self._conditions = ConditionGraph(entries)
         self.dimensions: dict[str, Domain] = {name: declared[name] for name in self._conditions.order}
-        self._cube = UnitCube(self.dimensions, self._conditions, self.constants)
+        self._together = Dimensions(self.dimensions, self._conditions, self.constants)
         if constraint is not None and not callable(constraint):
             raise SpaceError(
                 f"constraint needs a function of a configuration, got {shown(constraint)}; write "
@@ -118,7 +117,7 @@ class Space:
         """
         if any(math.isinf(domain.size) for domain in self.dimensions.values()):
             return math.inf
-        size = self._all.count()
+        size = self._together.count()
         return size if self.constraint is None or size > LARGEST_LISTED else sum(1 for _ in self.grid())
 
     # Drawing and checking
@@ -260,21 +259,21 @@ class Space:
 
     def encode(self, config: Config) -> npt.NDArray[np.float64]:
         """The configuration in the unit cube, [len(dimensions)] float; nan where inactive or not encodable."""
-        return self._cube.encode(self.flatten(config))
+        return self._together.encode(self.flatten(config))
 
     def decode(self, unit: Sequence[float] | npt.NDArray[np.float64]) -> Config:
         """The configuration at a point [len(dimensions)] of the unit cube; inactive columns do not matter.
 
         A name is left out where its column is nan.
         """
-        return self.unflatten(self._cube.decode(unit))
+        return self.unflatten(self._together.decode(unit))
 
     def snap(self, units: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Points [n, len(dimensions)] of the unit cube, each as the encoding of the configuration that it decodes to.
 
         The same as `encode(decode(unit))` row by row, and much faster for continuous dimensions.
         """
-        return self._cube.snap(units)
+        return self._together.snap(units)
 
     # All of it
 
@@ -289,7 +288,7 @@ class Space:
                     f"a grid needs a finite set of values, got {domain.describe()} for {name!r}; "
                     "use grid_search([...]), choice([...]) or a q… domain"
                 )
-        configs = map(self.unflatten, self._all.combinations())
+        configs = map(self.unflatten, self._together.combinations())
         yield from filter(self.allows, configs)
 
     def key(self, config: Config) -> str:
@@ -314,10 +313,6 @@ class Space:
     def _listed(self) -> dict[str, Any]:
         """Constants, and options of choices."""
         return self.constants | {n: list(d.options) for n, d in self.dimensions.items() if isinstance(d, Choice)}
-
-    @property
-    def _all(self) -> FiniteSpace:
-        return FiniteSpace(self.dimensions, self._conditions, self.constants)
 
     def _flatten(self, config: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
         for name, value in config.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -9,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tuner.errors import TrialDiverged, TrialError
 from tuner.train.capture import RememberedSeconds, remembered_steps
-from tuner.train.checks import check_images, check_outputs
 from tuner.train.data import Splits, load_splits
 from tuner.train.epoch_result import Notes
 from tuner.train.evaluation import Evaluator
 from tuner.train.feed import Feed, Feeds
 from tuner.train.fine_tuning import LP_FT, FineTuning, probe_epochs
-from tuner.train.memory.errors import memory_errors
+from tuner.train.memory.errors import SMALLER_MODEL, memory_errors
 from tuner.train.memory.watch import MemoryWatch
 from tuner.train.models import Network, build_network
 from tuner.train.optimisation import (
@@ -28,7 +29,7 @@ from tuner.train.optimisation import (
     build_optimizer,
     parameter_groups,
 )
-from tuner.train.parallel.strategy import Strategy
+from tuner.train.parallel.strategy import LEAST_BATCH, Strategy
 from tuner.train.randomness import INITIAL_WEIGHTS, derive_seed
 from tuner.train.step import TrainingStep
 from tuner.train.stepping import Stepping
@@ -193,3 +194,34 @@ def _whole_network_runs(finetune: str, layers: Iterable[str]) -> str:
         f"finetune='{finetune}' also trains {' and '.join(layers)}, which has no pretrained weights, so the whole "
         "network runs in every epoch; with stem='sum' the backbone stays frozen and its features are computed once"
     )
+
+
+def check_outputs(module: nn.Module, trial: ImageClassifier, splits: Splits) -> None:
+    """Raise TrialError unless a model from a user's function has an output for every class."""
+    if isinstance(trial.model, str):
+        return
+    example = splits.normalisation(splits.train.images(torch.arange(2)))
+    with torch.inference_mode(), memory_errors("two images", SMALLER_MODEL):
+        logits = module.eval()(example)
+    if logits.ndim != 2 or logits.shape[1] < len(splits.classes):
+        raise TrialError(
+            f"a model must return logits [N, {len(splits.classes)}], got {list(logits.shape)} for 2 images "
+            f"from {trial.model_name}; give it an output for every class"
+        )
+
+
+def check_images(images: int, least: int) -> None:
+    """Raise TrialError if there are fewer training images than the `least` that several devices need."""
+    if images < least > LEAST_BATCH:
+        raise TrialError(
+            f"devices that share each batch need {LEAST_BATCH} training images each, {least} in total, "
+            f"got {images}; use fewer devices, or give more images"
+        )
+
+
+def check_loss(loss: float, kind: str, *, epoch: int, lr: float) -> None:
+    """Raise TrialDiverged unless the loss of this kind is finite."""
+    if not math.isfinite(loss):
+        raise TrialDiverged(
+            f"the loss must stay finite, got a {kind} loss of {loss} in epoch {epoch} with lr={lr:g}; lower lr"
+        )

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import TrialError, WeightsError
-from tuner.train.assembly import assemble
+from tuner.train.assembly import assemble, check_loss
 from tuner.train.capture import GRAPH
 from tuner.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from tuner.train.checks import check_loss
 from tuner.train.data import Split, Splits
 from tuner.train.epoch_result import EpochResult
 from tuner.train.evaluation import Metrics, metrics_of

@@ -14,8 +14,7 @@ from tests.docs.blocks import ROOT
 from tests.service.submissions import STUDY, furnace
 from tests.service.web.serving import PATIENT, Served, serving
 from tuner.errors import StudyError
-from tuner.service.limiting import NAMES, limits_of
-from tuner.service.model import Limits
+from tuner.service.model import LIMIT_NAMES, Limits, limits_of
 
 STUDIES = "/api/v1/studies"
 SIZE = len(STUDY.encode())
@@ -172,7 +171,7 @@ def test_a_page_has_so_many_entries(tight: Served, patient: Served) -> None:
 
 def test_the_documents_have_every_limit_and_its_default() -> None:
     text = (ROOT / "docs/how-to/service.md").read_text()
-    for name in NAMES:
+    for name in LIMIT_NAMES:
         default = getattr(Limits, name)
         assert f"| `{name}` | {default:,.0f} |" in text
 
@@ -202,5 +201,5 @@ def test_a_limit_that_is_none_is_refused(told: str, message: str) -> None:
 
 
 def test_the_patient_server_has_all_other_defaults() -> None:
-    changed = {name for name in NAMES if getattr(PATIENT, name) != getattr(Limits, name)}
+    changed = {name for name in LIMIT_NAMES if getattr(PATIENT, name) != getattr(Limits, name)}
     assert changed == {"requests_per_second", "burst"}

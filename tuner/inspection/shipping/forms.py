@@ -7,7 +7,8 @@ import json
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -16,12 +17,13 @@ import torch
 import torchvision
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 from tuner.errors import RunFolderError, describe_error
 from tuner.inspection.best import LoadedModel
-from tuner.inspection.shipping.whole import WholeModel, facts_of
+from tuner.train.data.normalisation import LEVELS
 from tuner.train.models.mirrored import answer_for_both_views
+from tuner.trial.pixels import NO_DEEP
 
 Form = Literal["onnx", "torch-export", "safetensors"]
 FORMS: tuple[str, ...] = get_args(Form)
@@ -273,3 +275,39 @@ SHIPPED: Mapping[str, Shipped] = {
         SAFETENSORS_SCRIPT,
     ),
 }
+
+
+class WholeModel(nn.Module):
+    """Images [N, channels, size, size] uint8 to probabilities [N, classes] float32."""
+
+    def __init__(self, loaded: LoadedModel, *, half: bool = False) -> None:
+        """Take the network, in float16 if `half`; normalisation and softmax stay in float32."""
+        super().__init__()
+        normalisation = loaded.card.inputs.normalisation
+        self.network = deepcopy(loaded.module).half() if half else loaded.module
+        self.half_precision = half
+        self.register_buffer("mean", torch.tensor(normalisation.mean).mul(LEVELS).view(-1, 1, 1))
+        self.register_buffer("sd", torch.tensor(normalisation.sd).mul(LEVELS).view(-1, 1, 1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """See the class."""
+        values = (images.float() - self.get_buffer("mean")) / self.get_buffer("sd")
+        logits: Tensor = self.network(values.half() if self.half_precision else values)
+        return logits.float().softmax(1)
+
+
+def facts_of(loaded: LoadedModel) -> dict[str, Any]:
+    """The facts that a program needs to use the model, as plain data."""
+    card = loaded.card
+    return {
+        "labels": list(card.classes),
+        "channels": card.inputs.channels,
+        "image_size": card.inputs.image_size,
+        "resize": card.inputs.resize,
+        "interpolation": card.inputs.interpolation,
+        "scale": asdict(card.inputs.scale or NO_DEEP),
+        "mean": list(card.inputs.normalisation.mean),
+        "sd": list(card.inputs.normalisation.sd),
+        "model": card.model,
+        "test_time_flip": card.test_time_flip,
+    }

@@ -19,8 +19,7 @@ from tuner.inspection.best import LoadedModel, load_winner
 from tuner.inspection.shipping import forms
 from tuner.inspection.shipping.card import model_card
 from tuner.inspection.shipping.examples import Examples, examples
-from tuner.inspection.shipping.forms import SHIPPED, Form
-from tuner.inspection.shipping.whole import facts_of
+from tuner.inspection.shipping.forms import SHIPPED, Form, facts_of
 from tuner.results.run import Run
 from tuner.trial import pixels
 

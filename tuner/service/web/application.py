@@ -24,7 +24,6 @@ from tuner.service.web.guards import Guards
 from tuner.service.web.lines import Lines
 from tuner.service.web.problems import MEDIA_TYPE, SCHEMA, add_handlers
 from tuner.service.web.routes import (
-    asking,
     events,
     files,
     health,
@@ -46,7 +45,7 @@ from tuner.storage.locations import open_folder
 
 API = "/api/v1"
 ROUTERS = (
-    *(studies.router, searches.router, trials.router, asking.router, files.router, events.router),
+    *(studies.router, searches.router, trials.router, trials.of_workers, files.router, events.router),
     *(queue.router, users.router, users.of_tokens, webhooks.router),
 )
 _ERROR = {"description": "Problem JSON: rule, got and fix", "content": {MEDIA_TYPE: {"schema": dict(SCHEMA)}}}

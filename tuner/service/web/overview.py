@@ -9,10 +9,9 @@ from dataclasses import asdict, dataclass
 from tuner.foreign_text import printable
 from tuner.service.database import foretold
 from tuner.service.database.foretold import LeftRecord
-from tuner.service.model import OVER, DeviceUse, Position, Progress, Role, State, SubmittedStudy, User
+from tuner.service.model import OVER, DeviceUse, Position, Progress, Role, State, SubmittedStudy, User, outcome
 from tuner.service.rights import has
 from tuner.service.service import Service
-from tuner.service.wording import outcome
 
 ALIVE = tuple(state for state in State if state not in OVER)
 _ORDER = (State.ENDING, State.RUNNING, State.PAUSING, State.STARTING, State.QUEUED, State.CHECKING, State.PAUSED)

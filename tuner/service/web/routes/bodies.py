@@ -1,4 +1,4 @@
-"""The bodies of requests, and of answers that aren't the service's own dataclasses."""
+"""The bodies of requests, and of answers that aren't the service's own dataclasses; pages of lists."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""Trials of a study's run."""
+"""Trials of a study's run; those of external studies are asked for and reported by workers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import BaseModel, TypeAdapter
 
 from tuner.foreign_text import in_utf8
@@ -17,11 +18,26 @@ from tuner.results.text import settings
 from tuner.results.trial_rows import Column, Row, trial_rows
 from tuner.results.trial_told import epochs_told, ranks_of, told, why_stopped
 from tuner.service.errors import Code, ServiceError
-from tuner.service.web.context import Shown, Submitter, Viewer
+from tuner.service.web.context import Shown, Submitter, Viewer, Worker
 from tuner.service.web.files import is_odd
-from tuner.service.web.routes.bodies import Answered, Cursor, Id, Listed, Size, TryBody, number_of
+from tuner.service.web.routes.bodies import (
+    Answered,
+    AskBody,
+    Asked,
+    CompleteBody,
+    Cursor,
+    FailBody,
+    Id,
+    Listed,
+    ReportBody,
+    Size,
+    ToldWorker,
+    TryBody,
+    number_of,
+)
 from tuner.service.web.runs import trial_of
 from tuner.service.web.summary import metric_names
+from tuner.service.web.workers import check_metrics
 
 router = APIRouter(tags=["trials"])
 FIRST_PAGE = 50  # trials that a study's page asks for first
@@ -29,6 +45,7 @@ Order = Annotated[Literal["started", "best"], Query(description="best: without a
 Statuses = Annotated[list[Status] | None, Query(max_length=10, description="only these")]
 Text = Annotated[str, Query(max_length=200, description="words in id, configuration or failure")]
 TrialId = Annotated[str, Path(max_length=64, pattern="^[A-Za-z0-9_.-]+$", description="leading zeros may be left out")]
+of_workers = APIRouter(tags=["workers"])
 
 
 @dataclass(frozen=True)
@@ -58,11 +75,11 @@ def _part(
     return Part(limit, order, tuple(status or ()), text, number_of(cursor))
 
 
-Asked = Annotated[Part, Depends(_part)]
+AskedPart = Annotated[Part, Depends(_part)]
 
 
 @router.get("/studies/{study}/trials")
-def list_trials(study: Id, web: Shown, user: Viewer, part: Asked) -> Listed[dict[str, Any]]:
+def list_trials(study: Id, web: Shown, user: Viewer, part: AskedPart) -> Listed[dict[str, Any]]:
     """Trials without their epochs; while a search runs, the order of the best may change between two pages."""
     with web.runs.looking(study) as run:
         trials, cursor = part.of(run)
@@ -81,7 +98,7 @@ _SHOWN = TypeAdapter(ShownTrials)
 
 
 @router.get("/studies/{study}/table")
-def show_table(study: Id, web: Shown, user: Viewer, part: Asked) -> ShownTrials:
+def show_table(study: Id, web: Shown, user: Viewer, part: AskedPart) -> ShownTrials:
     """The same trials as a table of text, as pages, reports and notebooks show them."""
 
     def work() -> ShownTrials:
@@ -169,3 +186,43 @@ def _plain(value: dict[str, Any]) -> dict[str, Any]:
     """As JSON has it; lone surrogates as their escapes."""
     found: dict[str, Any] = in_utf8(value)
     return found
+
+
+@of_workers.post("/studies/{study}:ask")
+async def ask(study: Id, body: AskBody, response: Response, web: Shown, user: Worker) -> Asked:
+    """A trial to run now; a worker that asks again gets the same one. If there is none now, Retry-After says when to
+    ask again.
+    """
+    found = Asked(**await web.workers.tell(study, user, body.worker, "ask"))
+    if found.retry_after is not None:
+        response.headers["retry-after"] = str(math.ceil(found.retry_after))
+    return found
+
+
+@of_workers.post("/studies/{study}/trials/{trial}:report")
+async def report_epoch(study: Id, trial: TrialId, body: ReportBody, web: Shown, user: Worker) -> ToldWorker:
+    """Record an epoch; the same one again gets the same answer."""
+    check_metrics(body.metrics)
+    told = {"trial": trial, "epoch": body.epoch, "metrics": body.metrics, "checkpoint": body.checkpoint}
+    return ToldWorker(**await web.workers.tell(study, user, body.worker, "report", **told))
+
+
+@of_workers.post("/studies/{study}/trials/{trial}:heartbeat")
+async def heartbeat(study: Id, trial: TrialId, body: AskBody, web: Shown, user: Worker) -> ToldWorker:
+    """Keep a trial whose epochs take long."""
+    return ToldWorker(**await web.workers.tell(study, user, body.worker, "heartbeat", trial=trial))
+
+
+@of_workers.post("/studies/{study}/trials/{trial}:complete")
+async def complete_trial(study: Id, trial: TrialId, body: CompleteBody, web: Shown, user: Worker) -> ToldWorker:
+    """Say that a trial has come to its end by itself; nothing happens where it is over already."""
+    check_metrics(body.metrics)
+    told = {"trial": trial, "metrics": body.metrics}
+    return ToldWorker(**await web.workers.tell(study, user, body.worker, "complete", **told))
+
+
+@of_workers.post("/studies/{study}/trials/{trial}:fail")
+async def fail_trial(study: Id, trial: TrialId, body: FailBody, web: Shown, user: Worker) -> ToldWorker:
+    """Say that a trial has failed; it is handed out again if the study's failures allow that."""
+    told = {"trial": trial, "error": body.error, "cause": body.cause}
+    return ToldWorker(**await web.workers.tell(study, user, body.worker, "fail", **told))

@@ -1,4 +1,4 @@
-"""How many configurations a finite space has, and all of them one by one."""
+"""The dimensions of a space together: their configurations counted and listed, and as points of the unit cube."""
 
 from __future__ import annotations
 
@@ -6,27 +6,70 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tuner.space.conditions import ConditionGraph
-from tuner.space.domain import Domain
+import numpy as np
+import numpy.typing as npt
+
+from tuner.space.conditions import ConditionGraph, is_among
+from tuner.space.domain import Domain, Units
 from tuner.space.values import canonical
 
 _ANOTHER = object()  # stands for any value that no condition names
 
 
-class FiniteSpace:
-    """Dimensions that are all finite, with their conditions; and constants."""
+class Dimensions:
+    """The dimensions of a space with their conditions, and its constants; configurations are by dotted names.
+
+    The unit cube has a column for each dimension; it is nan where a dimension is inactive or can't be encoded.
+    """
 
     def __init__(
         self, dimensions: Mapping[str, Domain], conditions: ConditionGraph, constants: Mapping[str, Any]
     ) -> None:
         self._dimensions, self._conditions, self._constants = dimensions, conditions, constants
 
+    def encode(self, flat: Mapping[str, Any]) -> Units:
+        """The point [dimensions] of a configuration given by dotted names."""
+        active = self._conditions.active(flat)
+        columns = [
+            domain.encode(flat[name]) if name in flat and name in active else math.nan
+            for name, domain in self._dimensions.items()
+        ]
+        return np.array(columns, dtype=float)
+
+    def decode(self, unit: Sequence[float] | Units) -> dict[str, Any]:
+        """The configuration at a point [dimensions], by dotted names; names whose column is nan are left out."""
+        flat = dict(self._constants)
+        for (name, domain), column in zip(self._dimensions.items(), unit, strict=True):
+            if domain.encodable and not math.isnan(column) and self._conditions.is_active(name, flat):
+                flat[name] = domain.decode(float(column))
+        return flat
+
+    def snap(self, units: Units) -> Units:
+        """Points [n, dimensions], each as `encode(decode(unit))` would have it, many at once."""
+        snapped: Units = np.clip(np.array(units, dtype=float), 0.0, 1.0)
+        values: dict[str, list[Any]] = {}
+        active: dict[str, npt.NDArray[np.bool_]] = {}
+        asked = {other for conditions in self._conditions.of.values() for other, _ in conditions}
+        for column, (name, domain) in enumerate(self._dimensions.items()):
+            active[name] = np.full(len(snapped), domain.encodable)
+            for other, allowed in self._conditions.of[name]:
+                if other in self._constants:
+                    active[name] &= is_among(self._constants[other], allowed)
+                else:
+                    active[name] &= active[other] & np.array([is_among(v, allowed) for v in values[other]], dtype=bool)
+            if domain.encodable:
+                snapped[:, column] = domain.snap(snapped[:, column])
+            if name in asked:
+                values[name] = [domain.decode(unit) for unit in snapped[:, column].tolist()]
+            snapped[~active[name], column] = math.nan
+        return snapped
+
     def count(self) -> int:
-        """Distinct configurations."""
+        """Distinct configurations of dimensions that are all finite."""
         return math.prod(self._count(group, self._constants) for group in self._linked_groups())
 
     def combinations(self) -> Iterator[dict[str, Any]]:
-        """All of them by dotted names, inactive dimensions left out."""
+        """All of these, inactive dimensions left out."""
         return self._combinations(list(self._dimensions), dict(self._constants))
 
     def _combinations(self, names: list[str], flat: dict[str, Any]) -> Iterator[dict[str, Any]]:
