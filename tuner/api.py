@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from tuner.driver.background import BackgroundSearch
     from tuner.inspection import LoadedModel
     from tuner.inspection.shipping import Form
-
-Given = tuple[int | None, str | None, str | None, int | None, float | None]  # the first fields of `driver.Driving`
 
 
 def run(
@@ -65,12 +64,13 @@ def run(
         StudyError: the study can't work; nothing was started or written.
         SearchFailed: no trial succeeded; its `run` says why they failed.
     """
-    driver, given = _driver(), (concurrency, address, wandb, nice, grace)
+    driver = _driver()
+    driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners], listed(notify))
     from tuner.console.progress import Plan
 
     declared = study if isinstance(study, Study) else load_study(study)
-    with _driving(Plan.of(declared.with_options(**changes)), given, listeners, notify, progress=progress) as driving:
-        found = driver.run(declared, changes, driving, storage=storage)
+    with _shown(Plan.of(declared.with_options(**changes)), driving, progress=progress) as shown:
+        found = driver.run(declared, changes, shown, storage=storage)
     return _succeeded(found) if raise_on_failure else found
 
 
@@ -115,9 +115,10 @@ def resume(
         StudyError: the study can't work.
         SearchFailed: no trial of the run succeeded.
     """
-    driver, given = _driver(), (concurrency, address, wandb, nice, grace)
-    with _going_on(path, limits, given, listeners, notify, progress=progress) as driving:
-        found = driver.resume(path, limits, driving, study=study, take_over=take_over, retry=_named(retry))
+    driver = _driver()
+    driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners], listed(notify))
+    with _going_on(path, limits, driving, progress=progress) as shown:
+        found = driver.resume(path, limits, shown, study=study, take_over=take_over, retry=_named(retry))
     return _succeeded(found) if raise_on_failure else found
 
 
@@ -163,9 +164,10 @@ def confirm(
         StudyError: the study can't work.
     """
     path = run.path if isinstance(run, Run) else run
-    driver, given = _driver(), (concurrency, address, wandb, nice, grace)
-    with _going_on(path, {}, given, listeners, notify, progress=progress) as driving:
-        found: Run = driver.resume(path, {}, driving, study=study, take_over=take_over, confirm=(top, seeds))
+    driver = _driver()
+    driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners], listed(notify))
+    with _going_on(path, {}, driving, progress=progress) as shown:
+        found: Run = driver.resume(path, {}, shown, study=study, take_over=take_over, confirm=(top, seeds))
     return found
 
 
@@ -206,10 +208,11 @@ def refit(
         StudyError: the trials aren't an `ImageClassifier`, or the study can't work.
     """
     path = run.path if isinstance(run, Run) else run
-    driver, given = _driver(), (None, address, wandb, nice, grace)
-    with _going_on(path, {}, given, listeners, notify, progress=progress) as driving:
+    driver = _driver()
+    driving = driver.Driving(None, address, wandb, nice, grace, [*listeners], listed(notify))
+    with _going_on(path, {}, driving, progress=progress) as shown:
         asked = {"take_over": take_over, "refit": not undo, "undo_refit": undo}
-        found: Run = driver.resume(path, {}, driving, study=study, **asked)
+        found: Run = driver.resume(path, {}, shown, study=study, **asked)
     return found
 
 
@@ -288,38 +291,23 @@ def _driver() -> ModuleType:
 
 @contextmanager
 def _going_on(
-    path: str | Path,
-    limits: Mapping[str, float | None],
-    given: Given,
-    listeners: Iterable[Listener],
-    notify: Iterable[str],
-    *,
-    progress: bool,
+    path: str | Path, limits: Mapping[str, float | None], driving: Driving, *, progress: bool
 ) -> Iterator[Driving]:
-    """`_driving` for an existing run, with these limits; raises RunFolderError if there is none."""
+    """`_shown` for an existing run, with these limits; raises RunFolderError if there is none."""
     from tuner.console.progress import Plan
 
     earlier = load_run(path)
-    plan = Plan.of_run(earlier, limits)
-    with _driving(plan, given, listeners, notify, progress=progress, earlier=earlier.events) as driving:
-        yield driving
+    with _shown(Plan.of_run(earlier, limits), driving, progress=progress, earlier=earlier.events) as shown:
+        yield shown
 
 
 @contextmanager
-def _driving(
-    plan: Plan,
-    given: Given,
-    listeners: Iterable[Listener],
-    notify: Iterable[str],
-    *,
-    progress: bool,
-    earlier: Sequence[Event] = (),
-) -> Iterator[Driving]:
-    """How a search is driven, from what was `given`; within the block its progress is shown."""
+def _shown(plan: Plan, driving: Driving, *, progress: bool, earlier: Sequence[Event] = ()) -> Iterator[Driving]:
+    """How a search is driven whose progress is shown within the block."""
     from tuner.console.notebook import shown_here
 
     with asked_from_python(), shown_here(plan, quiet=not progress, earlier=earlier) as shown:
-        yield _driver().Driving(*given, [*listeners, shown], listed(notify))
+        yield replace(driving, listeners=[*driving.listeners, shown])
 
 
 @contextmanager

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from tests.fake_nvml import GIB, Card, FakeNvml
+from tuner.child_process import call_apart
 from tuner.doctor import examination
 from tuner.doctor import gpu as gpu_checks
-from tuner.doctor.apart import call_apart
 from tuner.doctor.checks import Subject
 from tuner.doctor.gpu import compiled, device_assert, graph, judge_memory, judge_sharing, sharing
 from tuner.doctor.wheels import TorchBuild, install, installed_torch, judge_unmanaged, judge_wheel, supports

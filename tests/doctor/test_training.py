@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from tuner.child_process import call_apart
 from tuner.doctor import training
-from tuner.doctor.apart import call_apart
 from tuner.doctor.checks import Subject
 from tuner.doctor.findings import Finding
 from tuner.train import Trainer

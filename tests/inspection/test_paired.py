@@ -8,8 +8,7 @@ import torch
 
 from tests.train.conftest import small_model, write_colours
 from tuner import Folds
-from tuner.inspection.paired import beside_own, paired_gain
-from tuner.inspection.scoring import score
+from tuner.inspection.scoring import beside_own, paired_gain, score
 from tuner.train import trainer_of
 from tuner.trial import ImageClassifier
 

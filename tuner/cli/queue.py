@@ -1,13 +1,24 @@
-"""The verbs about a service's studies and devices: `queue`, `priority`, `cancel`, `devices` and `usage`."""
+"""The verbs about a service's studies and devices: `queue`, `logs`, `priority`, `cancel`, `devices`, `usage`."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
+from tuner.cli.outcome import SUCCESS
 from tuner.cli.remote import STUDY, add_server, client_of, moment, name_of, show, show_study, table
+from tuner.errors import StudyError
+from tuner.foreign_text import printable
+
+if TYPE_CHECKING:
+    from tuner.service.client import RemoteStudy
 
 ALIVE = ("checking", "queued", "starting", "running", "pausing", "paused", "ending")
+LOOK_SECONDS = 1.0
 
 
 def add_queue(parser: argparse.ArgumentParser) -> None:
@@ -109,10 +120,63 @@ def usage(options: argparse.Namespace) -> int:
     return show(options, found, table(("user", "study", "name", "kind", "hours held", "state"), rows))
 
 
+def add_logs(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `logs`."""
+    parser.add_argument("study", metavar="ID", help=STUDY)
+    parser.add_argument("--trial", metavar="N", help="the output of this trial (default: the driver's log)")
+    parser.add_argument("-f", "--follow", action="store_true", help="print new lines until the study is over")
+    add_server(parser)
+
+
+def logs(options: argparse.Namespace) -> int:
+    """Print what a study's driver, or one of its trials, printed; returns the exit code."""
+    if options.follow and options.json:
+        raise StudyError("--follow shows text as it comes, got it with --json; leave one of them out")
+    study = client_of(options).study(options.study)
+    parts = _parts(study, options.trial, follow=options.follow)
+    if options.json:
+        print(json.dumps({"study": study.id, "trial": options.trial, "log": "".join(parts)}))
+        return SUCCESS
+    empty = True
+    for part in parts:
+        empty = False
+        sys.stdout.write(printable(part))
+        sys.stdout.flush()
+    if empty:
+        print(f"study @{study.id}: {_why_no_log(study, options.trial)}", file=sys.stderr)
+    return SUCCESS
+
+
+def _why_no_log(study: RemoteStudy, trial: str | None) -> str:
+    if trial is None:
+        return "its driver printed nothing"
+    if study.record["external"]:
+        return f"trial {trial} runs outside the service, where its worker has the output; `tuner show` names the worker"
+    return f"trial {trial} printed nothing"
+
+
+def _parts(study: RemoteStudy, trial: str | None, *, follow: bool) -> Iterator[str]:
+    from tuner.service.client import OVER
+
+    start = 0
+    while True:
+        over = study.state in OVER or not follow  # checked before the last part is read
+        text, end = study.log(trial, start)
+        if text:
+            yield text
+        elif over:
+            return
+        else:
+            time.sleep(LOOK_SECONDS)
+            study.refresh()
+        start = end
+
+
 TABLE = {
     "queue": (add_queue, queue),
     "priority": (add_priority, prioritize),
     "cancel": (add_cancel, cancel),
     "devices": (add_server, devices),
     "usage": (add_usage, usage),
+    "logs": (add_logs, logs),
 }

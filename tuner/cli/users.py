@@ -1,10 +1,16 @@
-"""The verbs about who uses a service, and who is told: `user`, `token` and `webhook`."""
+"""The verbs about who uses a service, and who is told: `login`, `user`, `token` and `webhook`."""
 
 from __future__ import annotations
 
 import argparse
+import getpass
+import json
+import platform
+import sys
 
+from tuner.cli.outcome import SUCCESS
 from tuner.cli.remote import add_server, client_of, moment, show, table
+from tuner.errors import StudyError
 
 ROLES = ("viewer", "worker", "submitter", "admin")
 EVENTS = ("finished", "failed", "new_best", "paused")
@@ -24,7 +30,6 @@ def add_user(parser: argparse.ArgumentParser) -> None:
 
 def user(options: argparse.Namespace) -> int:
     """Change who may use a service; returns the exit code."""
-    from tuner.errors import StudyError
     from tuner.service.connection import path_of
 
     if options.action != "list" and options.name is None:
@@ -61,8 +66,6 @@ def add_token(parser: argparse.ArgumentParser) -> None:
 
 def token(options: argparse.Namespace) -> int:
     """Create, list or revoke tokens with which programs identify themselves at a service; returns the exit code."""
-    from tuner.errors import StudyError
-
     client = client_of(options)
     if options.action == "create":
         body = {"name": options.name or "", "role": options.role, "days": options.days}
@@ -95,8 +98,6 @@ def add_webhook(parser: argparse.ArgumentParser) -> None:
 
 def webhook(options: argparse.Namespace) -> int:
     """Change the addresses to which a service sends messages about studies; returns the exit code."""
-    from tuner.errors import StudyError
-
     client = client_of(options)
     if options.action == "list":
         found = list(client.pages("/webhooks", {"everybodys": "true"} if options.everybodys else None))
@@ -133,4 +134,65 @@ def webhook(options: argparse.Namespace) -> int:
     return show(options, {"removed": number}, f"webhook {number} gets no more messages")
 
 
-TABLE = {"user": (add_user, user), "token": (add_token, token), "webhook": (add_webhook, webhook)}
+def add_login(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `login`."""
+    parser.add_argument("url", metavar="URL", help="the service's address")
+    parser.add_argument(
+        "--link", action="store_true", help="set the password with a link that works once; asks for the link"
+    )
+    parser.add_argument("--user", metavar="NAME", help="the user's name (default: asks for it)")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--days", type=float, metavar="N", help="days that the login is valid (default: 30)")
+
+
+def login(options: argparse.Namespace) -> int:
+    """Store a token for a service, which the other verbs use; returns the exit code."""
+    from tuner.service.logins import accept, log_in
+
+    if "#" in options.url:
+        url = options.url.partition("#")[0].removesuffix("/welcome")
+        raise StudyError(
+            "a login link must not be in a command, which others on this machine can see, got one there; "
+            f"use `tuner login {url} --link`, which asks for it"
+        )
+    secret = _secret() if options.link else None
+    name = options.user or _asked("user: ")
+    password = _password("new password: " if secret else "password: ")
+    if secret:
+        if sys.stdin.isatty() and _password("the same again: ") != password:
+            raise StudyError("a new password is written twice, got two different ones; try again")
+        name = accept(options.url, secret, name, password)
+    made = log_in(options.url, name, password, platform.node(), options.days)
+    if options.json:
+        print(json.dumps({"server": made.url, "user": made.user, "role": made.role, "file": str(made.file)}))
+        return SUCCESS
+    print(f"logged in to {made.url} as {made.user}, {made.role}; the token is in {made.file}", file=sys.stderr)
+    return SUCCESS
+
+
+def _secret() -> str:
+    """The secret of a link: the part after its `#`."""
+    return _password("link: ", "a link").rpartition("#")[2].strip()
+
+
+def _asked(question: str) -> str:
+    if not sys.stdin.isatty():
+        raise StudyError("login needs a user's name, got none; give --user NAME")
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip()
+
+
+def _password(question: str, what: str = "a password") -> str:
+    """The password, from the terminal without showing it, or the next line of a pipe."""
+    found = getpass.getpass(question) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    if not found:
+        raise StudyError(f"login needs {what}, got none; type it, or send it as a line on stdin")
+    return found
+
+
+TABLE = {
+    "login": (add_login, login),
+    "user": (add_user, user),
+    "token": (add_token, token),
+    "webhook": (add_webhook, webhook),
+}

@@ -53,8 +53,8 @@ MODULES = {
     **dict.fromkeys(("pause", "stop", "set", "try", "note"), "orders"),
     **dict.fromkeys(("resume", "retry", "confirm", "refit"), "resume"),
     **dict.fromkeys(("runs", "rename"), "runs"),
-    **dict.fromkeys(("cancel", "devices", "priority", "queue", "usage"), "queue"),
-    **dict.fromkeys(("user", "token", "webhook"), "users"),
+    **dict.fromkeys(("queue", "logs", "priority", "cancel", "devices", "usage"), "queue"),
+    **dict.fromkeys(("login", "user", "token", "webhook"), "users"),
 }  # which have several verbs; every other verb has the module of its name
 CLOSE = 0.8  # similarity from 0 to 1: a less similar option may do something else
 

@@ -16,7 +16,7 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import Any, TextIO
 
-from tuner.doctor.apart import CrashedError, call_apart
+from tuner.child_process import CrashedError, call_apart
 from tuner.doctor.checks import CHECKS, Check, Subject
 from tuner.doctor.findings import Finding
 

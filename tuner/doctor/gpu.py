@@ -9,7 +9,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tuner.doctor.apart import call_apart
+from tuner.child_process import call_apart
 from tuner.doctor.checks import DRIVER, OFF, Subject
 from tuner.doctor.findings import Finding, failed, none_here, notice, ok
 from tuner.doctor.wheels import installed_torch, judge_unmanaged, judge_wheel

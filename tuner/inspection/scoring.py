@@ -1,4 +1,7 @@
-"""The winner on the test split, once: accuracy, confusions, calibration, surest mistakes, least sure answers."""
+"""The winner on the test split, once: accuracy, confusions, calibration, surest mistakes, least sure answers.
+
+A refitted winner is compared with the network that the search trained, on the same images.
+"""
 
 from __future__ import annotations
 
@@ -258,3 +261,50 @@ def png_base64(image: Tensor) -> str:
     buffer = io.BytesIO()
     Image.fromarray(pixels.contiguous().numpy()).save(buffer, "PNG")
     return base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def beside_own(
+    trial: ImageClassifier,
+    config: dict[str, Any],
+    *,
+    refitted: Path,
+    own: Path,
+    split_seed: int,
+    device: torch.device | str = "cpu",
+) -> dict[str, float]:
+    """Test metrics of the winner's own network, and what the refitted one gains on them.
+
+    Args:
+        trial: data and model as the study declares them
+        config: the winner's hyperparameters
+        refitted: checkpoint of the network that was trained on training and validation images together
+        own: checkpoint of the winner
+        split_seed: of the study
+        device: where to compute
+
+    Returns:
+        "test_loss", "test_accuracy" and so on of the winner's own network; "gain", by how much the share of right
+        answers is higher with the refitted one; "error", the standard error of that over the test images, paired;
+        "validation_images", on how many the winner was validated.
+    """
+    answers, splits = _answers(trial, config, own, split_seed, device)
+    again, _ = _answers(trial.refitted(), config, refitted, split_seed, device)
+    labels = splits.test.labels
+    gain, error = paired_gain(answers.argmax(1) == labels, again.argmax(1) == labels)
+    told = metrics_of(answers, labels, trial.chosen_metrics, splits.classes).by_name("test")
+    return {**told, "gain": gain, "error": error, "validation_images": len(splits.validation)}
+
+
+def paired_gain(before: Tensor, after: Tensor) -> tuple[float, float]:
+    """Mean of after - before and its standard error; both [N] bool say which answers were right."""
+    difference = after.double() - before.double()
+    return float(difference.mean()), float(difference.std(unbiased=False)) / len(difference) ** 0.5
+
+
+def _answers(
+    trial: ImageClassifier, config: dict[str, Any], checkpoint: Path, seed: int, device: torch.device | str
+) -> tuple[Tensor, Splits]:
+    """Logits [N, classes] for the test images, on the CPU, and the data."""
+    splits = trial_splits(trial, config, split_seed=seed)
+    module = trained_module(trial, config, splits, checkpoint).to(device)
+    return Evaluator(device).logits(module, splits.test, splits.normalisation).cpu(), splits

@@ -30,7 +30,6 @@ class State(StrEnum):
 
 
 OVER = frozenset({State.REFUSED, State.FINISHED, State.FAILED, State.CANCELLED})
-HOLDS_DEVICES = frozenset({State.STARTING, State.RUNNING, State.PAUSING, State.ENDING})
 
 # A change of state names the state it leaves; any other is refused.
 MAY_BECOME: Mapping[State, frozenset[State]] = {

@@ -151,7 +151,7 @@ class Classification(Implementation[ImageClassifier]):
         self, trial: ImageClassifier, config: dict[str, Any], *, refitted: Path, own: Path, split_seed: int, device: str
     ) -> dict[str, float]:
         """See `Implementation.beside_own`."""
-        from tuner.inspection.paired import beside_own
+        from tuner.inspection.scoring import beside_own
 
         return beside_own(trial, config, refitted=refitted, own=own, split_seed=split_seed, device=device)
 

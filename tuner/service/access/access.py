@@ -20,6 +20,7 @@ from tuner.service.rights import has, require
 
 NOTED_EVERY = 60.0  # seconds between two notes of a token's use
 _SECONDS_A_DAY = 86_400.0
+GUEST = "viewer"
 
 
 @dataclass(frozen=True)
@@ -281,3 +282,35 @@ def _forget(connection: sqlite3.Connection, user_id: int) -> None:
     sessions.end_all(connection, user_id)
     tokens.revoke_all(connection, user_id)
     invitations.withdraw(connection, user_id)
+
+
+class Guests:
+    """The viewers of one run; `used` is called with the secret of the next link when one was used."""
+
+    def __init__(self, database: Database, used: Callable[[str], None]) -> None:
+        self._database, self._used = database, used
+        with database.changing() as connection:
+            self._user = accounts.add(connection, GUEST, Role.VIEWER, time.time())
+
+    def secret(self) -> str:
+        """The secret of a link, which replaces that of the previous link."""
+        secret = new_secret()
+        with self._database.changing() as connection:
+            invitations.add(connection, self._user.id, secret, time.time())
+        return secret
+
+    def enter(self, secret: str) -> tuple[User, str, float]:
+        """Use a link, which works once; returns the viewer, and a new session's secret and end. Raises ServiceError."""
+        session, now = new_secret(), time.time()
+        with self._database.changing() as connection:
+            if invitations.used(connection, secret, now) != self._user.id:
+                raise ServiceError(
+                    Code.UNAUTHENTICATED,
+                    "this page needs a link that works once",
+                    "one that was used",
+                    "open the newest link that `tuner show --web` has printed",
+                )
+            expires = sessions.add(connection, self._user.id, session, now)
+            audit.write(connection, now, self._user, "open a link")
+        self._used(self.secret())
+        return self._user, session, expires

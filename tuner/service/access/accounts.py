@@ -14,7 +14,7 @@ from tuner.service.model import Role, User
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _COLUMNS = "id, name, role, weight, created, disabled"
-SHORTEST, LONGEST = 12, 1024  # characters
+SHORTEST, LONGEST = 12, 1024  # characters of a password
 # The second of OWASP's equal choices for argon2id, so that a login takes 19 MiB: the server's memory is small.
 _HASHER = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
 _ONE_AT_A_TIME = threading.Lock()  # a hundred logins at once must not take 2 GB
