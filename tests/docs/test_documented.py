@@ -20,8 +20,7 @@ from tests.test_architecture import MAY_IMPORT, PACKAGE
 from tuner import errors
 from tuner.budget import LIMITS
 from tuner.cli.main import parser
-from tuner.doctor.checks import CHECKS
-from tuner.doctor.findings import Status
+from tuner.doctor.checks import CHECKS, Status
 from tuner.driver import gpus
 from tuner.history import event_lines, events, stacks
 from tuner.history.records import STATUSES

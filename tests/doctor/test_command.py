@@ -16,8 +16,7 @@ from tests.commands import Finished, environment, start, tuner
 from tests.mounts import needs_mounts, run_on_tmpfs
 from tests.searches import wait_for
 from tuner.console.tables import finding_line, findings_summary
-from tuner.doctor.checks import CHECKS, HOST, ON_CPU, ON_GPU, SOFTWARE
-from tuner.doctor.findings import Finding
+from tuner.doctor.checks import CHECKS, HOST, ON_CPU, ON_GPU, SOFTWARE, Finding
 
 NOWHERE = "http://127.0.0.1:9"  # a proxy that refuses
 

@@ -10,9 +10,8 @@ import pynvml
 import pytest
 
 from tests.fake_nvml import Card, FakeNvml
-from tuner.doctor.checks import Subject
+from tuner.doctor.checks import Finding, Subject
 from tuner.doctor.examination import Examination, at_once, examinations, examine_machine, perform
-from tuner.doctor.findings import Finding
 from tuner.doctor.readiness import Readiness, examine_gpus, readiness
 from tuner.errors import StudyError
 from tuner.nvml import read_gpus

@@ -9,8 +9,7 @@ import torch
 
 from tuner.child_process import call_apart
 from tuner.doctor import training
-from tuner.doctor.checks import Subject
-from tuner.doctor.findings import Finding
+from tuner.doctor.checks import Finding, Subject
 from tuner.train import Trainer
 from tuner.train.checkpoint import Checkpoint
 

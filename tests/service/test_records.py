@@ -16,9 +16,9 @@ from tuner.history.events import EventLog
 from tuner.history.records import RunRecord
 from tuner.history.run_info import read_info, write_info
 from tuner.results import Run
-from tuner.service import records
+from tuner.service import kept as module
+from tuner.service.kept import Records
 from tuner.service.model import State
-from tuner.service.records import Records
 from tuner.service.service import Service
 from tuner.service.web.runs import Runs
 from tuner.storage.folder import LocalFolder
@@ -26,7 +26,7 @@ from tuner.storage.folder import LocalFolder
 
 @pytest.fixture(autouse=True)
 def short_runs_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "FEWEST_EPOCHS", 1)
+    monkeypatch.setattr(module, "FEWEST_EPOCHS", 1)
 
 
 @pytest.fixture
@@ -208,10 +208,10 @@ def test_a_record_that_changed_while_it_was_written_is_not_kept(tmp_path: Path) 
 
 def test_short_runs_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record, follower = folded(tmp_path / "run", trials=3)
-    monkeypatch.setattr(records, "FEWEST_EPOCHS", 4)
+    monkeypatch.setattr(module, "FEWEST_EPOCHS", 4)
     Records(tmp_path / "records").keep(record, follower.digest, lambda: True)
     assert not (tmp_path / "records").exists()
-    monkeypatch.setattr(records, "FEWEST_EPOCHS", 3)
+    monkeypatch.setattr(module, "FEWEST_EPOCHS", 3)
     Records(tmp_path / "records").keep(record, follower.digest, lambda: True)
     assert len(list((tmp_path / "records").iterdir())) == 1
 
@@ -223,7 +223,7 @@ def test_where_the_disk_is_nearly_full_none_is_kept(tmp_path: Path) -> None:
 
 
 def test_those_used_last_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MOST_RECORDS", 2)
+    monkeypatch.setattr(module, "MOST_RECORDS", 2)
     found, digests = Records(tmp_path / "records"), []
     for number in range(3):
         record, follower = folded(tmp_path / f"run {number}", trials=number + 1)

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from tuner.cli.at_service import STUDY, add_server, client_of, moment, name_of, show, show_study, table
 from tuner.cli.outcome import SUCCESS
-from tuner.cli.remote import STUDY, add_server, client_of, moment, name_of, show, show_study, table
 from tuner.errors import StudyError
 from tuner.foreign_text import printable
 

@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from tuner.cli.at_service import add_server, client_of, show_study
 from tuner.cli.outcome import NO_WINNER, SUCCESS
 from tuner.cli.parsing import add_study_options, count, study_options
-from tuner.cli.remote import add_server, client_of, show_study
 from tuner.errors import StudyError
 from tuner.foreign_text import printable
 

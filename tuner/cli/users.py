@@ -8,8 +8,8 @@ import json
 import platform
 import sys
 
+from tuner.cli.at_service import add_server, client_of, moment, show, table
 from tuner.cli.outcome import SUCCESS
-from tuner.cli.remote import add_server, client_of, moment, show, table
 from tuner.errors import StudyError
 
 ROLES = ("viewer", "worker", "submitter", "admin")

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tuner.first_study.looking import FirstLook
     from tuner.trial.folder_headers import FolderHeaders
 
-
 GB, MB = 1e9, 1e6
 SHOWN_CLASSES = 20
 SHOWN_LEFT_OUT = 10

@@ -39,10 +39,9 @@ from tuner.results.trial_rows import Cells
 from tuner.results.trial_told import ended_how, epochs_told, why_stopped
 
 if TYPE_CHECKING:
-    from tuner.doctor.findings import Finding
+    from tuner.doctor.checks import Finding
     from tuner.inspection import Prediction
     from tuner.results import Comparison, Run
-
 
 SHOWN_DAMAGES = 3
 SHOWN_FAILURES = 4  # kinds of failures that are shown in addition to the most frequent

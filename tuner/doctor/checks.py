@@ -1,14 +1,14 @@
-"""All checks: their names, the functions that make them, and what to do if they crash."""
+"""All checks: their names, the functions that make them, what they find, and what to do if they crash."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from tuner.doctor.findings import Status
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 DRIVER = "update the GPU's driver, or run on the CPU with --gpus-per-trial 0"
 OFF = "none is needed: training works without it"
 REINSTALL = "reinstall torch and torchvision together, as https://pytorch.org/get-started/locally says"
+Status = Literal["ok", "notice", "failed", "none here", "skipped"]
 
 
 @dataclass(frozen=True)
@@ -80,3 +80,46 @@ SOFTWARE = ("torch", "cache")
 ON_CPU = ("fp32", "bf16", "fp16", "resume", "memory", "two processes")
 ON_GPU = ("wheel", "sharing", "fp32", "bf16", "fp16", "resume", "memory", "graph", "assert")
 BEFORE_A_SEARCH = ("compiler", "wheel", "fp32", "bf16", "fp16", "resume", "graph")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of `tuner doctor`.
+
+    Attributes:
+        status: a search works with "notice", less well; it doesn't with "failed"
+        said: what was found
+        fix: what to do; empty if nothing
+        check: name of the check; set later, like the next
+        where: "this machine", "CPU", "GPU 0"
+    """
+
+    status: Status
+    said: str
+    fix: str = ""
+    check: str = ""
+    where: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def ok(said: str) -> Finding:
+    """All is well."""
+    return Finding("ok", said)
+
+
+def notice(said: str, fix: str) -> Finding:
+    """A search works, less well than it could."""
+    return Finding("notice", said, fix)
+
+
+def failed(said: str, fix: str) -> Finding:
+    """A search won't work."""
+    return Finding("failed", said, fix)
+
+
+def none_here(said: str = "none here") -> Finding:
+    """There is nothing to check on this machine."""
+    return Finding("none here", said)

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.child_process import ending
-from tuner.doctor.checks import CHECKS, HOST, ON_CPU, ON_GPU, REINSTALL, SOFTWARE, Subject
-from tuner.doctor.findings import Finding, none_here
+from tuner.doctor.checks import CHECKS, HOST, ON_CPU, ON_GPU, REINSTALL, SOFTWARE, Finding, Subject, none_here
 from tuner.doctor.gpu import judge_memory
 from tuner.machine import mps_runs, python_environment, this_machine
 from tuner.nvml import Gpu, read_gpus

@@ -17,8 +17,7 @@ from pkgutil import resolve_name
 from typing import Any, TextIO
 
 from tuner.child_process import CrashedError, call_apart
-from tuner.doctor.checks import CHECKS, Check, Subject
-from tuner.doctor.findings import Finding
+from tuner.doctor.checks import CHECKS, Check, Finding, Subject
 
 
 def main(request: dict[str, Any], answers: TextIO) -> None:

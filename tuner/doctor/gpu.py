@@ -10,8 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tuner.child_process import call_apart
-from tuner.doctor.checks import DRIVER, OFF, Subject
-from tuner.doctor.findings import Finding, failed, none_here, notice, ok
+from tuner.doctor.checks import DRIVER, OFF, Finding, Subject, failed, none_here, notice, ok
 from tuner.doctor.wheels import installed_torch, judge_unmanaged, judge_wheel
 from tuner.machine import mps_runs
 from tuner.nvml import Gpu, read_gpus

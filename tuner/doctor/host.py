@@ -13,8 +13,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from tuner.doctor.checks import Subject
-from tuner.doctor.findings import Finding, failed, none_here, notice, ok
+from tuner.doctor.checks import Finding, Subject, failed, none_here, notice, ok
 from tuner.machine import gpu_source, this_machine
 
 LEAST_PYTHON = (3, 11)

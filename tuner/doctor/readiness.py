@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.cache_folder import default_folder
-from tuner.doctor.checks import BEFORE_A_SEARCH, CHECKS, Subject
+from tuner.doctor.checks import BEFORE_A_SEARCH, CHECKS, Finding, Subject
 from tuner.doctor.examination import Examination, at_once, on_gpu, perform, show_alone, show_alone_amd
-from tuner.doctor.findings import Finding
 from tuner.doctor.host import compiler
 from tuner.errors import StudyError
 from tuner.nvml import Gpu, read_gpus

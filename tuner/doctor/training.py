@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.doctor.checks import DRIVER, Subject
-from tuner.doctor.findings import Finding, failed, none_here, notice, ok
+from tuner.doctor.checks import DRIVER, Finding, Subject, failed, none_here, notice, ok
 from tuner.errors import TrialDiverged
 
 if TYPE_CHECKING:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from jinja2 import Environment, Template
 
-
 MOST_ROWS = 200  # of a figure's table; complete tables are history.csv and trials.csv
 STILL = ("learning curves",)  # figures that are also drawn without a script; the history is on the first screen
 NARROW_HEIGHT = 40  # pixels of a figure's own title, which is above the figure here

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from tuner.results.comparison import Comparison
     from tuner.results.run import Run
 
-
 SHOWN_DAMAGES = 3
 MOST_TRIALS = 1000  # in the table of trials
 LATER_AXES: tuple[Against, ...] = ("epochs", "time")

@@ -22,7 +22,6 @@ from tuner.storage.lease import holder
 if TYPE_CHECKING:
     from tuner.results.run import Run
 
-
 Outcome = Literal["obeyed", "refused", "waiting", "sent"]
 MORE_TRIALS = 10  # by which a message suggests to extend a search whose trials have all run
 # `tuner retry` and `tuner confirm` of a run that isn't running are searches of their own

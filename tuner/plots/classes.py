@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from tuner.results.run import Run
 
-
 MOST_CLASSES = 30  # of which are drawn, the worst ones; the table has all
 SCORES = ("precision", "recall", "F1")
 SYMBOLS = ("triangle-up", "square", "circle")

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from tuner.results.comparison import Comparison
 
-
 BAND = 0.2  # opacity of a colour
 DASHES = ("solid", "dash", "dot", "dashdot")  # so that runs don't differ only in colour
 

@@ -20,7 +20,6 @@ from tuner.results.text import duration
 if TYPE_CHECKING:
     from tuner.results.run import Run
 
-
 Floats = npt.NDArray[np.float64]
 DRAWS = 400  # possible futures
 LOW, HIGH = 0.1, 0.9  # quantiles of the futures

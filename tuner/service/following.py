@@ -12,8 +12,8 @@ from tuner.history.events import Event, EventFollower
 from tuner.history.records import RunRecord
 from tuner.results import load_run
 from tuner.results.time_left import Reckoning, TimeLeft, ahead_of, told_of
+from tuner.service.kept import Records
 from tuner.service.model import Progress
-from tuner.service.records import Records
 
 RECKON_SECONDS = 5.0  # the least number of seconds between two computations of the time left
 

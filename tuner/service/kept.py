@@ -1,4 +1,4 @@
-"""Files that a server keeps for the next one: a cache, of which any may be deleted at any time.
+"""Files that a server keeps for the next one, such as records of long runs: any may be deleted at any time.
 
 They are in the service's own folder. Anybody who can write there could change what a page shows, so a file that users
 other than the server's may write to is ignored, as is a damaged one.
@@ -16,8 +16,14 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from tuner import __version__
+from tuner.history.records import RunRecord
+from tuner.history.stored_record import FORMAT, NoRecordError, lines_of, record_of
+
 _SUM_BYTES = 9  # of the last line, a CRC-32
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+FEWEST_EPOCHS = 4_000  # of a run whose record is stored: fewer are read quickly
+MOST_RECORDS = 32  # the last used ones
 
 
 class Kept:
@@ -106,3 +112,41 @@ def _read(path: Path) -> bytes:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise PermissionError(f"no regular file: {path}")
         return file.read()
+
+
+class Records:
+    """Records in a folder; several threads and processes may use it. If the disk is nearly full none is stored.
+
+    Reading 200,000 events takes seconds, a record a fraction of one. A record is found by the digest of the log from
+    which it was computed, which is read each time; so one of another log, metric or version is never used. The files
+    hold JSON: a bad one can't be executed.
+    """
+
+    def __init__(self, folder: Path, free_bytes: int = 0) -> None:
+        self._kept = Kept(folder, free_bytes, MOST_RECORDS)
+
+    def find(self, digest: str, metric: str, mode: str) -> RunRecord | None:
+        """The record of the log with this digest; None if none is kept that can be used."""
+        key = _key(digest, metric, mode)
+        content = self._kept.find(key)
+        if content is None:
+            return None
+        try:
+            return record_of(content.splitlines())
+        except NoRecordError:
+            self._kept.forget(key)
+            return None
+
+    def keep(self, record: RunRecord, digest: str, still: Callable[[], bool]) -> None:
+        """Store the record of a log if the log is long; it is only valid if it is `still` that log's record
+        afterwards.
+        """
+        key = _key(digest, record.metric, record.mode)
+        if record.epochs() < FEWEST_EPOCHS or self._kept.has(key):
+            return
+        with suppress(ValueError, RuntimeError):  # a number that JSON lacks; the record has changed meanwhile
+            self._kept.keep(key, lines_of(record), still)
+
+
+def _key(digest: str, metric: str, mode: str) -> str:
+    return "\0".join((str(FORMAT), __version__, metric, mode, digest))

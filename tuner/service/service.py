@@ -30,6 +30,7 @@ from tuner.service.executors import Executor, LocalProcesses
 from tuner.service.executors.local import OF_SEARCHES
 from tuner.service.executors.told import log_part
 from tuner.service.following import Followed
+from tuner.service.kept import Records
 from tuner.service.model import (
     OVER,
     Change,
@@ -46,7 +47,6 @@ from tuner.service.model import (
     User,
     of_study,
 )
-from tuner.service.records import Records
 from tuner.service.steering import ordered
 from tuner.service.supervisor import Supervisor
 from tuner.storage.locations import open_folder

@@ -23,9 +23,9 @@ from tuner.service.database import Database, audit, foretold, studies, usage, we
 from tuner.service.executors import Executor, Look, Task
 from tuner.service.executors.told import note_end
 from tuner.service.following import Followed
+from tuner.service.kept import Records
 from tuner.service.model import Device, Progress, State, SubmittedStudy, of_driver, of_study
 from tuner.service.outcomes import Next, RunEnd, after, unreadable
-from tuner.service.records import Records
 from tuner.service.scheduling import Foresight, Plan, Share, Start, plan
 from tuner.service.thread import ServerThread
 from tuner.service.troubles import Tell, Troubles

@@ -15,7 +15,7 @@ from tuner.storage.copies import Copy
 from tuner.trial import hyperparameters, splitting
 from tuner.trial.base import Trial
 from tuner.trial.bringing import ReadsFiles
-from tuner.trial.checking import check_functions, check_settings, check_space
+from tuner.trial.checking import check_functions, check_settings, check_space, notices
 from tuner.trial.framing import Framing
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.hyperparameters import HYPERPARAMETERS
@@ -29,7 +29,6 @@ from tuner.trial.metrics import (
     how_to_report,
 )
 from tuner.trial.models import IMAGENET, ModelFacts, PublishedWeights, find_model, looks_published
-from tuner.trial.notices import notices
 from tuner.trial.sources import function_name
 from tuner.trial.splitting import Folds, Joined, Validation
 from tuner.trial.stored import Copies

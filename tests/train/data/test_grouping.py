@@ -7,7 +7,7 @@ from tests.unclean import noisy
 from tuner.errors import DataError
 from tuner.train.data import load_splits
 from tuner.train.data.cutting import Cut, cut
-from tuner.train.data.grouping import hold_out_groups, joined, name_groups
+from tuner.train.data.holding_out import hold_out_groups, joined, name_groups
 from tuner.train.data.loading import load_pool
 from tuner.train.data.pool import PARTS
 from tuner.trial import ImageClassifier

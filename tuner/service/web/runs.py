@@ -18,8 +18,8 @@ from tuner.results import Run
 from tuner.results.run import RUN_FILE
 from tuner.results.text import REPORT
 from tuner.service.errors import Code, ServiceError
+from tuner.service.kept import Records
 from tuner.service.model import State, SubmittedStudy
-from tuner.service.records import Records
 from tuner.service.service import Service
 from tuner.service.web.event_reader import EventReader
 from tuner.service.web.summary import WANDB_STATE

@@ -8,8 +8,17 @@ from typing import Any
 import numpy as np
 
 from tuner.errors import DataError
-from tuner.train.data.grouping import Groups, hold_out_groups, joined, name_groups
-from tuner.train.data.holding_out import SHARE, Keys, Labels, hold_out, quotas
+from tuner.train.data.holding_out import (
+    SHARE,
+    Groups,
+    Keys,
+    Labels,
+    hold_out,
+    hold_out_groups,
+    joined,
+    name_groups,
+    quotas,
+)
 from tuner.train.data.pool import PARTS, Pool
 from tuner.trial.splitting import Folds, Joined, Validation, check_given
 

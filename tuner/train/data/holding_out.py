@@ -1,13 +1,23 @@
-"""Holding images out for validation and test: stratified, seeded, identical images never in two splits."""
+"""Holding images out for validation and test: stratified, seeded, identical images never in two splits.
+
+Also whole groups of images that belong together, such as those of one patient or one burst of a camera.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
+
+from tuner.errors import DataError
 
 SHARE = 0.1  # of a class's images, for validation and for test each, unless the study says otherwise
 
 Labels = np.ndarray[tuple[int], np.dtype[np.int64]]
 Keys = np.ndarray[tuple[int], np.dtype[np.uint64]]
+Groups = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def quotas(labels: Labels, at_least: int, share: float = SHARE) -> dict[int, int]:
@@ -58,3 +68,121 @@ def _fill(candidates: np.ndarray, sizes: np.ndarray, room: int) -> list[int]:
             chosen.append(int(candidate))
             room -= int(sizes[candidate])
     return chosen
+
+
+def group_of(name: str, pattern: str) -> str | None:
+    """The part of a file's name that its group shares: the pattern's first group, else its match; None if neither."""
+    match = re.search(pattern, name)
+    if match is None:
+        return None
+    return match[1] if match.re.groups and match[1] is not None else match[0]
+
+
+def name_groups(files: Sequence[Path], pattern: str) -> Groups:
+    """A number for each file, shared within its group; a file whose name doesn't match is its own group.
+
+    Raises:
+        DataError: no file's name matches, or all are one group.
+    """
+    names = [group_of(path.name, pattern) for path in files]
+    if not any(name is not None for name in names):
+        raise DataError(
+            f"group needs a pattern that fits names of files, got {pattern!r}, which fits none, such as "
+            f"'{files[0].name}'; correct it, as in group=r'^([^_]+)_'"
+        )
+    numbers: dict[str, int] = {}
+    found = [
+        len(numbers) + index + len(files) if name is None else numbers.setdefault(name, len(numbers))
+        for index, name in enumerate(names)
+    ]
+    if len(set(found)) == 1:
+        raise DataError(
+            f"group needs a pattern that tells files apart, got {pattern!r}, for which all are one group, "
+            f"'{names[0]}'; correct it, as in group=r'^([^_]+)_'"
+        )
+    return np.array(found, dtype=np.int64)
+
+
+def joined(groups: Groups, keys: Keys) -> Groups:
+    """Groups that also keep identical images together: two groups that share a key become one.
+
+    Args:
+        groups: [N] int64
+        keys: [N] uint64, equal for identical images
+
+    Returns:
+        [N] int64, numbers from 0
+    """
+    parents = np.arange(2 * len(groups))  # first of images' groups, then of their keys
+    _, by_group = np.unique(groups, return_inverse=True)
+    _, by_key = np.unique(keys, return_inverse=True)
+
+    def root(node: int) -> int:
+        while parents[node] != node:
+            parents[node] = parents[parents[node]]
+            node = int(parents[node])
+        return node
+
+    for group, key in zip(by_group.tolist(), by_key.tolist(), strict=True):
+        parents[root(len(groups) + key)] = root(group)
+    roots = np.array([root(group) for group in by_group.tolist()], dtype=np.int64)
+    return np.asarray(np.unique(roots, return_inverse=True)[1], dtype=np.int64)
+
+
+def hold_out_groups(
+    labels: Labels, keys: Keys, groups: Groups, quota: dict[int, int], generator: np.random.Generator
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which images to hold out, whole groups at a time, so that the classes' numbers come close to the quota.
+
+    A group with the same image under two labels isn't held out. If all groups of a class are larger than its quota, the
+    best fitting one is held out, unless it is the class's only one.
+
+    Args:
+        labels: [N] int64
+        keys: [N] uint64, equal for identical images
+        groups: [N] int64, equal for images that belong together
+        quota: class -> number of images
+        generator: decides which ones
+
+    Returns:
+        [N] bool
+    """
+    together = joined(groups, keys)
+    wanted = np.array([quota.get(label, 0) for label in range(int(labels.max(initial=0)) + 1)])
+    counts = np.zeros((int(together.max(initial=-1)) + 1, len(wanted)), dtype=np.int64)  # [groups, classes]
+    np.add.at(counts, (together, labels), 1)
+    free = ~np.isin(np.arange(len(counts)), together[_in_two_classes(labels, keys)])
+    order = generator.permutation(np.flatnonzero(free))
+    taken = np.zeros(len(counts), dtype=np.bool_)
+    room = wanted.copy()
+    for group in order:
+        if _far(room - counts[group]) < _far(room) and _leaves_some(counts, taken, group):
+            taken[group] = True
+            room -= counts[group]
+    for label in np.flatnonzero(wanted):
+        if room[label] < wanted[label]:
+            continue  # some images of the class are held out already
+        fitting = [g for g in order if counts[g, label] and not taken[g] and _leaves_some(counts, taken, g)]
+        if fitting:
+            best = min(fitting, key=lambda group: _far(room - counts[group]))
+            taken[best] = True
+            room -= counts[best]
+    return np.asarray(taken[together])
+
+
+def _far(room: np.ndarray) -> int:
+    """How far the classes' numbers are from the quota: one that is far off counts more than several that are near."""
+    return int((room**2).sum())
+
+
+def _in_two_classes(labels: Labels, keys: Keys) -> np.ndarray:
+    """Which images [N] bool have an identical one under another label."""
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    differs = labels != labels[first][inverse]
+    return np.isin(inverse, inverse[differs])
+
+
+def _leaves_some(counts: np.ndarray, taken: np.ndarray, group: int) -> bool:
+    """Whether every class of the group has images outside of it that aren't held out."""
+    left = counts[~taken].sum(0) - counts[group]
+    return bool((left[counts[group] > 0] > 0).all())
