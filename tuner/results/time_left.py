@@ -32,8 +32,8 @@ SHORTEST = 0.01  # seconds, so that a logarithm can be taken
 REPORT_SECONDS, REPORT_STARTS = 0.8, 0.5  # tables, winner, report: seconds; times a worker's start
 SCORING_STARTS, SCORING_EPOCHS = 1.5, 0.3  # the same if the winner is scored on a test split, and times an epoch
 CONCLUSION_SPREAD = 0.5  # standard deviation of the logarithm of both
-SECONDS = 1.0  # the least between two computations
-SHARE = 0.02  # the most of the time spent on them: a search may end a hundred trials a second
+RECKONING_SECONDS = 1.0  # the least between two computations
+RECKONING_SHARE = 0.02  # the most of the time spent on them: a search may end a hundred trials a second
 AGED = 0.1  # of the time left: a result older than that is replaced, also where the first one, still cold, took long
 
 
@@ -221,7 +221,7 @@ class _Reckoned:
 class Reckoning:
     """The time left of one search; between computations the last result counts down with the clock."""
 
-    def __init__(self, seconds: float = SECONDS) -> None:
+    def __init__(self, seconds: float = RECKONING_SECONDS) -> None:
         self._seconds = seconds
         self._last: _Reckoned | None = None
         self._still: tuple[float, dict[str, float]] = (0.0, {})  # when it was looked for, and what was found
@@ -249,4 +249,4 @@ class Reckoning:
 
     def _holds(self, left: TimeLeft, spent: float) -> float:
         """How long a result that took so many seconds of computing is kept."""
-        return max(self._seconds, min(spent / SHARE, AGED * left.middle))
+        return max(self._seconds, min(spent / RECKONING_SHARE, AGED * left.middle))
