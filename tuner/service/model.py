@@ -1,4 +1,4 @@
-"""The service's data model: studies and their states, users and their roles, devices."""
+"""The service's data model: studies and their states, users and their roles, devices, limits."""
 
 from __future__ import annotations
 
