@@ -8,6 +8,7 @@ import pytest
 
 from tests.commands import ROOT, Finished, run_main, start, study_file, tuner, without_network
 from tests.searches import CURVE, RESUMABLE, epochs_reported, processes_of, sessions_of, study, wait_for
+from tuner.history.logs import log_text
 from tuner.results import load_run
 
 pytestmark = pytest.mark.ray
@@ -61,6 +62,23 @@ def test_trials_that_raise_diverge_or_call_exit_or_ray_fail_with_their_cause_and
     (raised,) = (trial for trial in trials if trial.config["x"] == 0.5)
     assert 'raise RuntimeError("the third layer fell off")' in (raised.traceback or "")
     assert sum(finished.json["failures"].values()) == finished.json["trials"]["failed"]
+
+
+LONG_MESSAGE = """
+def train(config):
+    raise ValueError("a" * 2_000_000 + " the end")
+"""
+
+
+def test_a_message_of_two_megabytes_costs_no_time_and_the_trials_log_has_all_of_it(tmp_path: Path) -> None:
+    space = study_file(tmp_path, study(LONG_MESSAGE, trials=5))
+    finished = tuner("run", space, "--storage", "out", "--json", folder=tmp_path)
+    assert finished.code == 1, finished.err
+    run = load_run(tmp_path / "out")
+    for trial in run.record.trials.values():
+        assert (trial.message or "").endswith(" the end")
+        assert len(trial.message or "") < 4_000
+        assert "a" * 2_000_000 + " the end\n" in log_text(run.folder, trial.trial)
 
 
 def test_a_search_without_a_winner_exits_1_and_names_the_most_frequent_cause(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from typing import Any
 from tuner.device_errors import advice, context_is_dead, is_device_fault
 
 LONGEST_SHOWN = 300  # characters of a value in a message
+LONGEST_MESSAGE, LONGEST_TRACEBACK = 4_000, 100_000  # characters that a run keeps of them
 _from_python: ContextVar[bool] = ContextVar("from_python", default=False)  # who reads a message has called a function
 NO_REPORT = "it returned without reporting anything; call tuner.report(...) once per epoch"
 
@@ -140,6 +141,14 @@ def describe_error(error: BaseException) -> str:
 def one_line(text: str) -> str:
     """The text without line breaks, and without characters that can't be encoded."""
     return " ".join(part.strip() for part in text.splitlines()).encode(errors="backslashreplace").decode()
+
+
+def shortened(text: str, most: int = LONGEST_MESSAGE) -> str:
+    """A text of any length as a run keeps it: its beginning and its end, and between them how much is left out."""
+    if len(text) <= most:
+        return text
+    kept = most // 2 - 50  # the words between are shorter than 100
+    return f"{text[:kept]} … {len(text) - 2 * kept:,} characters are left out, see the trial's log … {text[-kept:]}"
 
 
 def _cut(text: str) -> str:

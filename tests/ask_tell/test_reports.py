@@ -14,6 +14,7 @@ from tests.loop.simulation import events_of
 from tuner import Budget, Failures, ReportError, Search
 from tuner.ask_tell import AskedTrial
 from tuner.errors import TrialOutOfMemory
+from tuner.history.logs import log_text
 
 
 @pytest.fixture
@@ -144,6 +145,17 @@ def test_an_exception_says_the_cause(search: Search, trial: AskedTrial) -> None:
     search.tell(trial, error=TrialOutOfMemory("too much"))
     record = search.run.record.trials[trial.id]
     assert (record.status, record.cause, record.message) == ("failed", "out_of_memory", "too much")
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_is_cut_from_a_long_message_is_in_the_trials_log(search: Search, trial: AskedTrial, lost: bool) -> None:
+    message = "a" * 2_000_000 + " the end"
+    if lost:
+        search.lost(trial, message)
+    else:
+        search.tell(trial, error=message)
+    assert f"tuner | {message}\n" in log_text(search.run.folder, trial.id)
+    assert len(search.run.record.trials[trial.id].attempts.last.message) < 4_000
 
 
 def test_a_lost_trial_goes_on_from_its_checkpoint_and_who_had_it_is_told_to_leave_it(

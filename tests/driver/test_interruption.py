@@ -150,6 +150,29 @@ def test_the_watchdog_breaks_into_what_does_not_end_in_half_the_grace_period() -
             time.sleep(300)
 
 
+STUCK = """
+import re
+from tuner.lifecycle.interruption import interruptions
+
+with interruptions(grace_seconds=0.5):
+    print("begun", flush=True)
+    re.fullmatch("(a+)+", "a" * 60 + "b")  # for years, and no other thread runs meanwhile
+"""
+
+
+def test_sigterm_ends_a_driver_that_does_nothing_but_one_call() -> None:
+    with subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as driver:
+        assert driver.stdout is not None
+        driver.stdout.readline()
+        driver.terminate()
+        try:
+            _, said = driver.communicate(timeout=30)
+        finally:
+            driver.kill()
+    assert driver.returncode == 1
+    assert b"fullmatch" in said
+
+
 def test_an_exception_that_the_end_of_ray_leads_to_is_no_failure_of_the_search() -> None:
     with interruptions() as interruption, Watchdog(interruption, lambda: True):
         with pytest.raises(SearchLeft), interruption.breakable():

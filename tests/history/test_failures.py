@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -87,6 +88,32 @@ def test_different_exceptions_of_one_cause_are_told_apart_by_what_they_say_and_w
         ("diverged: loss = nan", [5]),
     ]
     assert [group.name for group in failure_groups(record)][2:] == ["error: KeyError: 'lr' (study.py:30)", "diverged"]
+
+
+@pytest.mark.parametrize("part", ["a", "a.", "1a", "a1_", "a/ ", "1,", "-", "~/a ", "0x", "C:", " ", "\n", "\\"])
+def test_the_cause_of_a_message_of_a_megabyte_is_found_at_once(part: str) -> None:
+    record = RunRecord("loss", "min")
+    message = f"ValueError: {part * (1_000_000 // len(part))}"
+    record.trials["00000"] = trial(0, message=message, traceback=f"{raised()}{message}")
+    begun = time.process_time()
+    assert failure_groups(record)[0].place == "study.py:12"
+    assert time.process_time() - begun < 3
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("no 2026-11-01/a/b.png", "no 2025-01-30/a/c.png"),
+        ("in C:\\data\\1.png", "in D:\\other\\2.png"),
+        ("at 0x7f00aa, 1.5e-3 of +2", "at 0x12, 7 of -3.25"),
+        ("block3.conv1", "block12.conv2"),
+        ("x=/tmp/a/b", "x=../other/c"),
+    ],
+)
+def test_numbers_addresses_and_paths_make_no_other_failure(said: tuple[str, str]) -> None:
+    record = RunRecord("loss", "min")
+    record.trials = {f"{number:05d}": trial(number, message=message) for number, message in enumerate(said)}
+    assert len(failure_groups(record)) == 1
 
 
 # Whether all will fail

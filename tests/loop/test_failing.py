@@ -36,6 +36,34 @@ def test_an_exception_that_comes_once_costs_the_epochs_since_the_last_checkpoint
     assert (retried["cause"], retried["traceback"]) == ("error", "traceback of epoch 3")
 
 
+@pytest.mark.parametrize("cause", ["error", "lost"])
+def test_a_run_keeps_beginning_and_end_of_a_message_of_any_length(tmp_path: Path, cause: str) -> None:
+    loop = build(failures(lost=0), tmp_path)
+    start = loop.next_action()
+    assert start is not None
+    message, traceback = "ValueError: " + "a" * 2_000_000 + " the end", "Traceback" + "b" * 2_000_000 + " the end"
+    {"error": loop.failed, "lost": loop.lost}[cause](start.trial, cause, message, traceback)
+    trial = loop.record.trials[start.trial]
+    middle = " … 1,996,120 characters are left out, see the trial's log … "
+    assert trial.message == message[:1950] + middle + message[-1950:]
+    assert trial.traceback is not None
+    assert (len(trial.traceback) < 100_000, trial.traceback[:9], trial.traceback[-8:]) == (
+        True,
+        "Traceback",
+        " the end",
+    )
+    assert all(len(str(event)) < 110_000 for event in events_of(tmp_path))
+
+
+def test_a_message_of_the_usual_length_is_kept_as_it_is(tmp_path: Path) -> None:
+    loop = build(failures(), tmp_path)
+    start = loop.next_action()
+    assert start is not None
+    loop.failed(start.trial, "error", "é" * 4000, "t" * 100_000)
+    trial = loop.record.trials[start.trial]
+    assert (trial.message, trial.traceback) == ("é" * 4000, "t" * 100_000)
+
+
 @pytest.mark.parametrize(("settings", "cause", "tries"), [({"error": 2}, "error", 3), ({"lost": 2}, "lost", 3)])
 def test_a_trial_that_fails_each_time_is_tried_as_often_as_the_study_says(
     tmp_path: Path, settings: dict[str, int], cause: str, tries: int

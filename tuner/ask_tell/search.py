@@ -15,8 +15,9 @@ from tuner.ask_tell.checking import checked_cause, checked_epoch, checked_metric
 from tuner.ask_tell.driver import LOOK_SECONDS, AskDriver
 from tuner.ask_tell.out import Out
 from tuner.ask_tell.trial import Answer, AskedTrial
-from tuner.errors import ReportError, asked_from_python, describe_error, describe_failure, shown
+from tuner.errors import LONGEST_MESSAGE, ReportError, asked_from_python, describe_error, describe_failure, shown
 from tuner.history.events import Listener
+from tuner.history.logs import add_to_log
 from tuner.loop.queue import Start
 from tuner.notify import listed
 from tuner.results.run import Run
@@ -244,10 +245,7 @@ class Search:
         Raises:
             ReportError: there is no such trial.
         """
-        with self._driver.working():
-            record = known_trial(self._loop.record, trial)
-            if self._out.is_with(trial, record):
-                self._loop.lost(record.trial, "lost", str(message))
+        self._fail(trial, str(message), "lost")
 
     def hand(self, trial: AskedTrial, worker: str, *, keeps: bool = False) -> None:
         """Record who works on a trial, for people who look at the run.
@@ -357,6 +355,8 @@ class Search:
             record = known_trial(self._loop.record, trial)
             if not self._out.is_with(trial, record):
                 return
+            if len(message) > LONGEST_MESSAGE:
+                add_to_log(self._driver.folder, record.trial, traceback or message)
             if cause == "lost":
                 self._loop.lost(record.trial, cause, message)
             else:

@@ -14,10 +14,10 @@ ERROR = "error"
 COINCIDENCE = 1e-5  # accepted probability that a row of failures is chance
 Signature = tuple[str, str]  # the message without varying parts, and the place
 _FRAME = re.compile(r'^ +File "(?P<file>[^"\n]*)", line (?P<line>\d+)', re.MULTILINE)
-_VARYING = re.compile(
-    r"0x[0-9a-fA-F]+"  # addresses
+_VARYING = re.compile(  # a path is looked for where a word begins: within it that would take quadratic time
+    r"(?<![\w.~-])(?:[A-Za-z]:)?(?:[\w.~-]*[/\\]){2,}[\w.~-]*"  # paths
+    r"|0x[0-9a-fA-F]+"  # addresses
     r"|[+-]?\d+(?:[.,_]\d+)*(?:e[+-]?\d+)?"  # numbers
-    r"|(?:[A-Za-z]:)?(?:[\w.~-]*[/\\]){2,}[\w.~-]*"  # paths
 )
 _INSTALLED = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python3[.\d]*)[/\\]|^<frozen ")
 _WORKER = re.compile(r"[/\\]worker[/\\]trainable\.py$")  # the first frame of a trial's traceback

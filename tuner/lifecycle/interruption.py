@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import math
 import signal
 import threading
@@ -13,6 +14,7 @@ from types import FrameType
 RAY_IS_GONE = "Ray is gone"
 GRACE_SECONDS = 25.0  # batch systems send SIGKILL 30 s after SIGTERM
 _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
+STDERR = 2
 NOTICE_SECONDS = 5.0  # after an exception, for its cause to become a request to end
 _SAME_PRESS_SECONDS = 0.3  # a terminal's Ctrl-C arrives twice if a parent passes it on
 
@@ -105,6 +107,8 @@ class Interruption:
             return
         asked_before = self.is_set()
         self.ask(_NAMES[signal.Signals(number)])
+        if not asked_before:  # a thread in C, which also ends a process whose Python code doesn't come to run
+            faulthandler.dump_traceback_later(2 * self.grace_seconds, exit=True, file=STDERR)
         if number == signal.SIGINT:
             self._pressed(again=asked_before)
         if self._raises_at_once:
@@ -146,5 +150,6 @@ def interruptions(grace_seconds: float = GRACE_SECONDS) -> Iterator[Interruption
     try:
         yield interruption
     finally:
+        faulthandler.cancel_dump_traceback_later()
         for number, handler in before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]

@@ -8,13 +8,14 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
 
-from tuner.errors import RunFolderError, TrialError
+from tuner.errors import LONGEST_MESSAGE, RunFolderError, TrialError
 from tuner.history.checkpoints import CheckpointStore, Fill
 from tuner.history.events import plain
 from tuner.storage.locations import no_space, open_folder
@@ -151,6 +152,9 @@ class WorkerSession:
 
     def fail(self, cause: str, message: str, trace: str | None = None) -> None:
         """Tell the driver that the trial has failed, after its output was written to the log."""
+        if len(message) > LONGEST_MESSAGE:  # the run keeps only a part of it
+            with suppress(Exception):  # the trial may have closed it
+                print(trace or message, file=sys.stderr)
         self.output.flush()
         self._sender.send(_text({"failure": {"cause": cause, "message": message, "traceback": trace}}))
 
