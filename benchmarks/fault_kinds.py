@@ -235,6 +235,22 @@ def two_drivers(attempt: Attempt) -> None:
     attempt.wait(process, "run")
 
 
+def pipes_as_files(attempt: Attempt) -> None:
+    """Pipes lie where files of the run and of an older one should be: no command waits for them, and a driver goes on."""
+    older = attempt.storage / "older" / "1"
+    older.mkdir(parents=True)
+    os.mkfifo(older / "run.json")
+    driver_killed(attempt)
+    runs = [path.parent for path in attempt.storage.glob("*/*/run.json") if path.is_file()]
+    attempt.hit = attempt.hit and bool(runs)
+    for name in ("title.txt", "best/metrics.json", "inbox/pipe.json") if runs else ():
+        (runs[0] / name).parent.mkdir(exist_ok=True)
+        os.mkfifo(runs[0] / name)
+    for verb in ("show", "report", "runs"):
+        place = ["--storage", str(attempt.storage)] if verb == "runs" else [str(runs[0])] if runs else []
+        attempt.wait(attempt.start(verb, *place), f"{verb} of a run with pipes", 120)
+
+
 KINDS: dict[str, Callable[[Attempt], None]] = {
     "driver killed": driver_killed,
     "driver killed early": driver_killed_early,
@@ -265,5 +281,6 @@ KINDS: dict[str, Callable[[Attempt], None]] = {
     "read-only storage": read_only,
     "checkpoint damaged": damaged_checkpoint,
     "two drivers": two_drivers,
+    "FIFO": pipes_as_files,
 }
 FINISHED_INSIDE = tuple(kind for kind in KINDS if "disk" in kind or "read-only" in kind)

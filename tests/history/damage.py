@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import socket
 from collections.abc import Callable, Iterator
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ def whole(folder: Path) -> None:
     run = simulated(folder, budget=Budget(trials=8, max_epochs=9))
     write_tables(LocalFolder(folder), run.record)
     (folder / "study.py").write_text(STUDY)
+    (folder / "title.txt").write_text("the first")
     for name, content in BEST.items():
         LocalFolder(folder).write(f"best/{name}", json.dumps(content).encode())
     more = {
@@ -59,7 +62,7 @@ def whole(folder: Path) -> None:
 
 # Damage to any file
 
-FILES = ("run.json", "events/000001.jsonl", "study.py", "trials.csv", *(f"best/{name}" for name in BEST))
+FILES = ("run.json", "events/000001.jsonl", "study.py", "title.txt", "trials.csv", *(f"best/{name}" for name in BEST))
 
 
 def _of_files() -> Iterator[tuple[str, Damage]]:
@@ -70,6 +73,9 @@ def _of_files() -> Iterator[tuple[str, Damage]]:
         yield f"{name} binary", _file(name, lambda content: bytes(range(256)) * 4)
         yield f"{name} removed", lambda folder, name=name: (folder / name).unlink()  # type: ignore[misc]
         yield f"{name} a folder", lambda folder, name=name: _to_folder(folder / name)  # type: ignore[misc]
+        yield f"{name} a pipe", lambda folder, name=name: _to_pipe(folder / name)  # type: ignore[misc]
+        yield f"{name} a socket", lambda folder, name=name: _to_socket(folder / name)  # type: ignore[misc]
+        yield f"{name} huge", lambda folder, name=name: os.truncate(folder / name, 2**40)  # type: ignore[misc]
         yield f"{name} a loop", lambda folder, name=name: _to_loop(folder / name)  # type: ignore[misc]
         yield f"{name} a pipe's end", lambda folder, name=name: _to_dangling(folder / name)  # type: ignore[misc]
     for name in FILES:
@@ -110,6 +116,17 @@ def _to_loop(path: Path) -> None:
 def _to_dangling(path: Path) -> None:
     _removed(path)
     path.symlink_to("nowhere")
+
+
+def _to_pipe(path: Path) -> None:
+    _removed(path)
+    os.mkfifo(path)
+
+
+def _to_socket(path: Path) -> None:
+    _removed(path)
+    with chdir(path.parent), socket.socket(socket.AF_UNIX) as opened:  # an address has at most 107 bytes
+        opened.bind(path.name)
 
 
 def _to_file(path: Path) -> None:

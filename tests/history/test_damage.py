@@ -1,11 +1,12 @@
 """Every verb that reads a run, on run folders damaged in many ways: an exit code and a sentence, never a traceback."""
 
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.history.damage import KINDS, Damage, fields_of, whole
+from tests.history.damage import FILES, KINDS, Damage, fields_of, whole
 from tests.history.test_run_info import AnyCurve
 from tests.loop.simulation import study
 from tests.results.simulated import SPACE
@@ -92,6 +93,20 @@ def perform(storage: Path, verbs: dict[str, list[str]], capsys: pytest.CaptureFi
         assert code != 2 or "tuner: " in told.err, (kind, verb)
         assert "Traceback" not in told.out + told.err, (kind, verb)
         assert not any(sign in told.out + told.err for sign in "\x1b\x07\r"), (kind, verb)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_no_file_keeps_no_verb_waiting(
+    pattern: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    signal.alarm(120)  # a pipe in place of a file would keep its reader for ever
+    for odd in ("a pipe", "a socket", "a folder", "huge"):
+        storage = damaged(pattern, tmp_path / "storage", KINDS[f"{name} {odd}"])
+        few = {verb: QUICK[verb] for verb in ("show", "runs", "compare")}
+        perform(storage, few | {"report": SLOW["report"]} | STARTING, capsys, f"{name} {odd}")
+        declared = study(space=SPACE, trial=AnyCurve(), scheduler=ASHA(), budget=Budget(trials=8, max_epochs=9))
+        assert f"simulated/{NEIGHBOUR}" in learned(declared, storage).studies
+    signal.alarm(0)
 
 
 @pytest.mark.slow

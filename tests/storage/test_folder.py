@@ -17,7 +17,7 @@ from tests.storage.folders import KINDS, fill, whole
 from tests.storage.stores import works_for_everything
 from tuner.errors import RunFolderError
 from tuner.storage.folder import Folder, LocalFolder
-from tuner.storage.locations import check_writable, open_folder
+from tuner.storage.locations import check_writable, fetched_file, open_folder
 from tuner.storage.object_folder import ObjectFolder
 
 
@@ -364,3 +364,43 @@ def test_an_endpoint_of_the_environment_without_tls_has_conditional_writes(monke
         folder = open_folder("s3://bucket/by the environment")
         assert [folder.create("one", b"1"), folder.create("one", b"2")] == [True, False]
         assert folder.read("one") == b"1"
+
+
+@pytest.mark.parametrize("odd", ["pipe", "folder", "link to a pipe"])
+@pytest.mark.parametrize("verb", ["read", "read_from", "read_at_most", "modified", "append_to", "fetched_file"])
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path, odd: str, verb: str) -> None:
+    folder, path = LocalFolder(tmp_path), tmp_path / "odd"
+    if odd == "folder":
+        path.mkdir()
+    elif odd == "pipe":
+        os.mkfifo(path)
+    else:
+        os.mkfifo(tmp_path / "pipe")
+        path.symlink_to("pipe")
+    verbs: dict[str, Callable[[], object]] = {
+        "read": lambda: folder.read("odd"),
+        "read_from": lambda: folder.read_from("odd", 0),
+        "read_at_most": lambda: folder.read_at_most("odd", 10),
+        "modified": lambda: folder.modified("odd"),
+        "append_to": lambda: folder.append_to("odd"),
+        "fetched_file": lambda: fetched_file(folder, "odd", tmp_path),
+    }
+    with pytest.raises((OSError, RunFolderError)):
+        verbs[verb]()
+
+
+def test_a_folder_with_a_pipe_in_it_is_not_fetched(tmp_path: Path) -> None:
+    (tmp_path / "best").mkdir()
+    os.mkfifo(tmp_path / "best" / "pipe")
+    with pytest.raises(RunFolderError, match=r"^a run has files and folders only, got '.*/best/pipe'; remove it$"):
+        LocalFolder(tmp_path).fetch("best", tmp_path / "copy")
+
+
+def test_a_file_that_no_memory_holds_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "huge").write_bytes(b"the beginning")
+    os.truncate(tmp_path / "huge", 2**40)
+    folder = LocalFolder(tmp_path)
+    with pytest.raises(OSError, match="File too large"):
+        folder.read("huge")
+    assert folder.read_from("huge", 2**40 - 5) == bytes(5)
+    assert folder.read_at_most("huge", 13) == b"the beginning"

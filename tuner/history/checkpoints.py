@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import TrialError
+from tuner.errors import RunFolderError, TrialError
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.temporary import OwnedFolder
 
@@ -99,7 +99,7 @@ class CheckpointStore:
             files = json.loads(self._folder.read(f"{name}/{MANIFEST}"))["files"]
             folder = self._folder.fetch(f"{name}/{FILES}", target)
             whole = _marks(folder) == files
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RunFolderError) as error:
             raise TrialError(f"a checkpoint must be complete, got {name}, which can't be read ({error})") from error
         if not whole:
             raise TrialError(f"a checkpoint must be complete, got {name}, which was cut off or changed")

@@ -20,6 +20,7 @@ from tuner.inspection.scoring import Mistake, Score
 from tuner.results.found import load_run
 from tuner.results.run import BEST, Run
 from tuner.space.values import recorded, value_of
+from tuner.storage.folder import LocalFolder
 from tuner.train.checkpoint import MODEL, read_model
 from tuner.train.data import Split
 from tuner.train.data.images import read_image, resize
@@ -261,7 +262,7 @@ def _declared(card: ModelCard) -> ImageClassifier:
 
 
 def _module(best: Path, card: ModelCard, trial: ImageClassifier, restore: Restore) -> nn.Module:
-    plain = json.loads((best / CONFIG).read_text(encoding="utf-8"))
+    plain = json.loads(LocalFolder(best).read(CONFIG).decode())
     if not isinstance(plain, dict):
         raise TypeError(f"{CONFIG} holds a {type(plain).__name__}, not hyperparameters")
     state = read_state(best / MODEL)

@@ -12,6 +12,7 @@ from typing import Any, cast, get_args
 
 from tuner.errors import RunFolderError
 from tuner.inspection.scoring import Inputs
+from tuner.storage.folder import LocalFolder
 from tuner.train.checkpoint import MODEL
 from tuner.train.data import Normalisation
 from tuner.trial.framing import Interpolation
@@ -93,7 +94,7 @@ def read_card(best: Path) -> ModelCard:
         RunFolderError: it has no complete card, or files of another winner, or changed ones.
     """
     try:
-        plain = json.loads((best / CARD).read_text(encoding="utf-8"))
+        plain = json.loads(LocalFolder(best).read(CARD).decode())
         files = plain.get(FILES, {}).items()
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise _without_card(best) from error

@@ -15,6 +15,7 @@ from tuner.errors import RunFolderError
 from tuner.storage.durable import linked, make, set_aside, sync, sync_all, written_beside
 from tuner.storage.sizes import Disk, disk_of, path_bytes
 
+LARGEST_BYTES = 2**30  # of a file that is read as a whole
 MARK = "run.json"  # a folder with this file is a run's: nothing in it may lead outside
 
 
@@ -22,7 +23,8 @@ class Folder(ABC):
     """A folder of named files; names are relative, with forward slashes.
 
     Every method raises RunFolderError for a name that leads out of the folder: `..`, an absolute path, or on a disk a
-    symbolic link in the path.
+    symbolic link in the path. Anybody may have put anything there: reading raises OSError for what is no regular file,
+    such as a pipe, which would block the reader, and for more than LARGEST_BYTES.
     """
 
     uri: str
@@ -46,7 +48,7 @@ class Folder(ABC):
 
     @abstractmethod
     def read_at_most(self, name: str, most: int) -> bytes:
-        """The first `most` bytes of a file that anybody may have written; raises OSError if it isn't a regular file."""
+        """The first `most` bytes of a file; raises OSError also for a symbolic link."""
 
     @abstractmethod
     def write(self, name: str, content: bytes) -> None:
@@ -108,7 +110,10 @@ class Folder(ABC):
 
     @abstractmethod
     def fetch(self, name: str, target: Path) -> Path:
-        """A local folder with the content of the folder `name`: itself if it is local, else a copy under `target`."""
+        """A local folder with the content of the folder `name`: itself if it is local, else a copy under `target`.
+
+        Raises RunFolderError if there is anything else in it than regular files and folders.
+        """
 
     def exists(self, name: str) -> bool:
         """Whether there is a file of that name."""
@@ -143,10 +148,12 @@ class LocalFolder(Folder):
         return LocalFolder(self.inside(name) if closed else self.path / inner_name(name, self.uri), closed=closed)
 
     def read(self, name: str) -> bytes:
-        return self.inside(name).read_bytes()
+        return self.read_from(name, 0)
 
     def read_from(self, name: str, start: int) -> bytes:
-        with self.inside(name).open("rb") as file:
+        with regular_file(self.inside(name)) as file:
+            if os.fstat(file.fileno()).st_size - start > LARGEST_BYTES:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), file.name)
             file.seek(start)
             return file.read()
 
@@ -154,10 +161,7 @@ class LocalFolder(Folder):
         path = self.path / inner_name(name, self.uri)
         if path.parent.is_symlink():
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path.parent))
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-        with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise OSError(errno.EINVAL, "not a regular file", str(path))
+        with regular_file(path, getattr(os, "O_NOFOLLOW", 0)) as file:
             return file.read(most)
 
     def write(self, name: str, content: bytes) -> None:
@@ -177,14 +181,14 @@ class LocalFolder(Folder):
         os.utime(self.inside(name))  # without a given time the file server's clock counts
 
     def modified(self, name: str) -> float:
-        with self.inside(name).open("rb") as file:  # NFS asks its server when a file is opened
+        with regular_file(self.inside(name)) as file:  # NFS asks its server when a file is opened
             return os.fstat(file.fileno()).st_mtime
 
     def append_to(self, name: str) -> IO[bytes]:
         """The file, opened for appending."""
         target = self.inside(name)
         make(target.parent)
-        return target.open("ab")
+        return regular_file(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def files(self, prefix: str = "") -> list[str]:
         folder = self.inside(prefix) if prefix else self.path
@@ -228,7 +232,18 @@ class LocalFolder(Folder):
         for entry in source.rglob("*"):
             if not _stays_in(entry, self.path):
                 raise _outside(entry.relative_to(self.path).as_posix(), self.uri)
+            if not entry.is_file() and not entry.is_dir():
+                raise RunFolderError(f"a run has files and folders only, got {str(entry)!r}; remove it")
         return source
+
+
+def regular_file(path: Path, flags: int = os.O_RDONLY) -> IO[bytes]:
+    """The file, opened without waiting; raises OSError if it isn't a regular one. `flags` are those of `os.open`."""
+    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0), 0o666)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return open(handle, "ab" if flags & os.O_APPEND else "rb")  # noqa: PTH123 -- a descriptor
 
 
 def inner_name(name: str, uri: str) -> str:

@@ -79,13 +79,15 @@ def fetched_file(folder: Folder, name: str, target: Path) -> Path:
 
     Raises RunFolderError if it can't be read.
     """
-    if isinstance(folder, LocalFolder):
-        return folder.inside(name)
     copy = target / name
     try:
-        copy.write_bytes(folder.read(name))
+        content = folder.read(name)
+        if isinstance(folder, LocalFolder):
+            return folder.inside(name)
+        copy.write_bytes(content)
     except OSError as error:
-        raise RunFolderError(f"a run needs its {name}, got none in {folder.uri!r} ({error}); restore it") from error
+        reason = error.strerror or error
+        raise RunFolderError(f"a run needs its {name}, got none in {folder.uri!r} ({reason}); restore it") from error
     return copy
 
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 
 from tuner.errors import RunFolderError
 from tuner.storage.azure import SCHEMES, AzurePlace
-from tuner.storage.folder import Folder, inner_name
+from tuner.storage.folder import LARGEST_BYTES, Folder, inner_name
 from tuner.storage.outages import waits_for_the_store
 
 if TYPE_CHECKING:
@@ -82,7 +82,10 @@ class ObjectFolder(Folder):
     @waits_for_the_store
     def _content(self, key: str) -> bytes:
         with self._filesystem.open_input_stream(key) as stream:
-            return bytes(stream.read())
+            content = bytes(stream.read(LARGEST_BYTES + 1))
+        if len(content) > LARGEST_BYTES:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), key)
+        return content
 
     @waits_for_the_store
     def _size(self, key: str) -> int | None:

@@ -90,7 +90,8 @@ class HangWatch:
             with suppress(OSError):
                 path = self._folder.inside(stacks_name(self._trial))
                 path.parent.mkdir(exist_ok=True)
-                return path.open("wb", buffering=0)
+                path.unlink(missing_ok=True)
+                return path.open("xb", buffering=0)
         return tempfile.TemporaryFile(buffering=0)
 
     def _kill(self) -> None:

@@ -201,7 +201,7 @@ class Log:
 
 def _opened(path: str) -> int:
     """The file for appending, at the start of a line; its folder is created, but no folder above that."""
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # it may be a pipe
     try:
         return os.open(path, flags, 0o666)
     except FileNotFoundError:

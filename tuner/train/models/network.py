@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from torchvision.ops import StochasticDepth
 
 from tuner.errors import TrialError, WeightsError
+from tuner.storage.folder import regular_file
 from tuner.train.download import fetch_stored_weights, fetch_weights
 from tuner.train.models.by_name import named_module
 from tuner.train.randomness import seeded
@@ -202,6 +203,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
         WeightsError: the file is missing, damaged, or holds anything else.
     """
     try:
+        regular_file(path).close()
         if path.suffix == ".safetensors":
             return load_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
