@@ -236,7 +236,7 @@ def two_drivers(attempt: Attempt) -> None:
 
 
 def pipes_as_files(attempt: Attempt) -> None:
-    """Pipes lie where files of the run and of an older one should be: no command waits for them, and a driver goes on."""
+    """Pipes lie where files of the run and of an older one should be: no command waits, and the search goes on."""
     older = attempt.storage / "older" / "1"
     older.mkdir(parents=True)
     os.mkfifo(older / "run.json")

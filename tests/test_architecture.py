@@ -52,7 +52,7 @@ MAY_IMPORT = {
         },
         {"torch", "torchvision"},
     ),
-    "storage": ({"cache_folder", "errors"}, {"obstore"}),
+    "storage": ({"cache_folder", "quoting", "errors"}, {"obstore"}),
     "history": ({"storage", "study", "space", "budget", "errors", "foreign_text", "temporary"}, set()),
     "orders": ({"results", "history", "storage", "space", "budget", "errors", "quoting"}, set()),
     "results": (

@@ -122,6 +122,47 @@ def test_a_lease_is_lost_with_its_folder_which_stays_away(tmp_path: Path) -> Non
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("where", ["renamed", "deleted"])
+def test_a_folder_that_is_gone_was_taken_over_by_nobody(tmp_path: Path, where: str) -> None:
+    run = LocalFolder(tmp_path / "run")
+    with held(run) as lease:
+        lease.look()
+        lease.check()
+        (tmp_path / "run").rename(tmp_path / "elsewhere")
+        if where == "deleted":
+            shutil.rmtree(tmp_path / "elsewhere")
+        lease.check()  # nothing has looked yet
+        lease.look()
+        with pytest.raises(RunFolderError) as refused:
+            lease.check()
+        assert str(refused.value) == (
+            f"a run's folder must stay where it is while the search runs, got '{tmp_path}/run', which was renamed or "
+            "deleted; if you find it elsewhere, go on with: python -m tuner resume FOLDER"
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_who_took_a_run_over_is_followed(tmp_path: Path) -> None:
+    run = LocalFolder(tmp_path)
+    with held(run) as lease:
+        lease_of(run, somebody())
+        (tmp_path / "lease" / "000001.json").rename(tmp_path / "lease" / "000002.json")
+        lease.look()
+        with pytest.raises(RunFolderError, match=r"^another process has taken over the run .* tuner show .* --watch$"):
+            lease.check()
+
+
+@pytest.mark.parametrize("number", ["9" * 18, "9" * 40])
+def test_a_lease_of_any_number_is_followed_by_the_next(tmp_path: Path, number: str) -> None:
+    run = LocalFolder(tmp_path)
+    lease_of(run, somebody(pid=2**22 + 1))
+    (tmp_path / "lease" / "000001.json").rename(tmp_path / "lease" / f"{number}.json")
+    with held(run) as lease:
+        assert run.files("lease") == [f"{int(number) + 1}.json"]
+        lease.look()
+        assert not lease.lost
+
+
 def test_a_number_that_came_free_long_ago_is_of_no_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two found the same dead holder; one was slow, and when it acts the other was followed by a third."""
     folder = LocalFolder(tmp_path)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from tuner.errors import ReportError, RunFolderError
+from tuner.errors import ReportError
 from tuner.history.events import Event, Listener
 from tuner.history.records import Status
 from tuner.history.stacks import HUNG
@@ -22,7 +22,6 @@ from tuner.lifecycle.report_loading import ReportLoading
 from tuner.lifecycle.writing_best import write_as_saved
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
-from tuner.quoting import command
 from tuner.resources import Resources
 from tuner.results.run import write_info
 from tuner.search import Learned
@@ -84,7 +83,7 @@ class AskDriver:
                 Obedience(self._info, self._interrupted, lambda: write_info(folder, self._info)),
             ],
             opening=opening,
-            before_writing=self._check_lease,
+            before_writing=self._lease.check,
             pause=self._interrupted.ask,
             share_devices=False,
         )
@@ -160,7 +159,7 @@ class AskDriver:
         """Do what is due: users' orders, trials that hang, limits that were passed long ago, an interruption."""
         if self.over:
             return
-        self._check_lease()
+        self._lease.check()
         self._orders.obey(self.loop)
         self._lose_hung_trials()
         if time.monotonic() - self._looked >= ROOM_SECONDS:
@@ -190,6 +189,7 @@ class AskDriver:
         self._cut_off_by = None if finished else outcome.interrupted_by
         self.over = True
         try:
+            self._lease.look()
             if not self._lease.lost:
                 self._orders.obey_the_last(self.loop, interrupted=not finished)
                 write = self._write_winner
@@ -240,13 +240,6 @@ class AskDriver:
             except Exception as error:
                 _log.warning("%s: the search has ended: %s", self.folder.uri, error)
                 return
-
-    def _check_lease(self) -> None:
-        if self._lease.lost:
-            raise RunFolderError(
-                f"another process has taken over the run {self.folder.uri!r}, so this one stops; "
-                f"follow the search with: {command('show', self.folder.uri, '--watch')}"
-            )
 
 
 def devices_of(resources: Resources) -> float:

@@ -13,7 +13,6 @@ from tuner.driver import packing
 from tuner.driver.cluster import Connected
 from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.winner import write_winner
-from tuner.errors import RunFolderError
 from tuner.history.events import Event, Listener
 from tuner.history.records import Status
 from tuner.history.stacks import STACKS
@@ -24,7 +23,6 @@ from tuner.lifecycle.obedience import Obedience, Orders
 from tuner.lifecycle.report_loading import ReportLoading
 from tuner.lifecycle.telling import CONCLUDING, tell
 from tuner.loop.search_loop import SearchLoop
-from tuner.quoting import command
 from tuner.results.run import Run, write_info
 from tuner.search import Learned
 from tuner.storage.azure import SCHEMES
@@ -82,7 +80,7 @@ class Search:
             ],
             opening={**(opening or {}), **({"devices": [each.record() for each in devices]} if devices else {})},
             admission=packing.admission(study, devices),
-            before_writing=self._check_lease,
+            before_writing=self.lease.check,
             pause=self.interrupted.ask,
             share_devices=resources.gpu_count < 1,
         )
@@ -100,10 +98,11 @@ class Search:
         mirror = self._start_mirror()
         with self.orders:
             outcome = Outcome() if conclude_only or self.loop.stopped else self._search()
-            self._check_lease()
+            self.lease.look()
+            self.lease.check()
             self.orders.obey_the_last(self.loop, interrupted=not (outcome.finished or self.loop.stopped))
         outcome = self._conclusion().perform(outcome)
-        self._check_lease()
+        self.lease.check()
         if mirror is not None:
             self._concludes("waiting for W&B")
             seconds = END_SECONDS if outcome.finished else INTERRUPTED_SECONDS
@@ -129,13 +128,6 @@ class Search:
 
     def _leave(self) -> bool:
         return self.interrupted.is_set() or self.lease.lost
-
-    def _check_lease(self) -> None:
-        if self.lease.lost:
-            raise RunFolderError(
-                f"another process has taken over the run {self.folder.uri!r}, so this one stops; "
-                f"follow the search with: {command('show', self.folder.uri, '--watch')}"
-            )
 
     def _search(self) -> Outcome:
         try:

@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tuner.errors import RunFolderError
+from tuner.quoting import command
 from tuner.storage.folder import Folder
 from tuner.storage.identity import ProcessIdentity
 
@@ -101,9 +102,28 @@ class Lease:
         storage can't be reached, the lease isn't lost, because presumably others can't write there either. After
         `release` the value no longer changes.
         """
-        if not self._lost and not self._released and _clock() - self._looked > 2 * self._pace.renew_seconds:
-            self._renew()
+        if _clock() - self._looked > 2 * self._pace.renew_seconds:
+            self.look()
         return self._lost
+
+    def look(self) -> None:
+        """Read the storage now rather than at the next renewal: what is lost since then is known after that."""
+        if not self._lost and not self._released:
+            self._renew()
+
+    def check(self) -> None:
+        """Raise RunFolderError if the lease is lost: with what has happened to the run, and what to do."""
+        if not self.lost:
+            return
+        if ever_held(self._folder):
+            raise RunFolderError(
+                f"another process has taken over the run {self._folder.uri!r}, so this one stops; "
+                f"follow the search with: {command('show', self._folder.uri, '--watch')}"
+            )
+        raise RunFolderError(
+            f"a run's folder must stay where it is while the search runs, got {self._folder.uri!r}, which was renamed "
+            f"or deleted; if you find it elsewhere, go on with: {command('resume', 'FOLDER')}"
+        )
 
     def release(self) -> None:
         """Stop renewing, and let others take it at once."""
@@ -314,7 +334,7 @@ def _newest(folder: Folder) -> _Entry | None:
 
 
 def _numbers(folder: Folder) -> list[int]:
-    return [int(name.removesuffix(".json")) for name in folder.files(LEASE) if re.fullmatch(r"[0-9]{6,18}\.json", name)]
+    return [int(name.removesuffix(".json")) for name in folder.files(LEASE) if re.fullmatch(r"[0-9]{6,}\.json", name)]
 
 
 def _name(number: int) -> str:
