@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tuner import __version__
 from tuner.cli.outcome import BAD_INPUT, INTERRUPTED, SUCCESS
 from tuner.cli.verbs import VERBS, Parser, Verbs
-from tuner.errors import StudyError, TrialError, one_line
+from tuner.errors import TunerError, one_line
 from tuner.foreign_text import printable
 from tuner.starting import release_interrupt
 
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         release_interrupt()
     try:
         return int(options.perform(options))
-    except (StudyError, TrialError) as error:
+    except TunerError as error:
         print(printable(f"tuner: {one_line(str(error))}"), file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt as interrupt:

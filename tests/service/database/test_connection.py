@@ -1,5 +1,7 @@
 import sqlite3
 import threading
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,55 @@ def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "db").write_bytes(b"no database" * 500)
     with pytest.raises(StudyError, match=r"a service needs its database, got .*; restore it from a backup"):
         Database(tmp_path / "db")
+
+
+def damaged(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as connection:  # what the WAL has comes into the file
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    content = bytearray(file.read_bytes())
+    content[4096 : len(content) // 2] = b"\xff" * (len(content) // 2 - 4096)
+    file.write_bytes(content)
+
+
+def emptied(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def without_tables(file: Path) -> None:
+    file.unlink()
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (damaged, r", got '.*/db' \(.*\); restore it from a backup$"),
+        (emptied, r", got '.*/db', which is empty; restore it from a backup, or delete it to begin a new service$"),
+        (without_tables, r", got '.*/db', which is empty; restore it from a backup, or delete it to begin a new"),
+    ],
+)
+def test_a_damaged_or_empty_database_is_refused(
+    tmp_path: Path, change: Callable[[Path], None], told: str
+) -> None:
+    database = Database(tmp_path / "db")
+    with database.changing() as connection:
+        studies.insert(connection, **ROW)
+    database.close()
+    change(tmp_path / "db")
+    for _ in range(2):  # the first refusal doesn't turn it into a new one
+        with pytest.raises(StudyError, match=f"^a service needs its database{told}"):
+            Database(tmp_path / "db")
+
+
+@pytest.mark.parametrize("how", ["IMMEDIATE", "EXCLUSIVE"])
+def test_a_locked_database_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    monkeypatch.setattr("tuner.service.database.connection.BUSY_SECONDS", 0.1)
+    Database(tmp_path / "db").close()
+    with closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as other:
+        other.execute(f"BEGIN {how}")
+        with pytest.raises(StudyError, match=r"\(database is locked\); end the program that has it open$"):
+            Database(tmp_path / "db")
 
 
 def test_a_full_database_refuses_in_a_sentence_and_takes_more_once_there_is_room(tmp_path: Path) -> None:

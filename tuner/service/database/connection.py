@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tuner.errors import StudyError
+from tuner.errors import StudyError, one_line
 from tuner.service.errors import Code, ServiceError
 
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -22,14 +22,17 @@ class Database:
     """SQLite in WAL mode: readers never wait, writers wait for each other; a commit survives a power cut."""
 
     def __init__(self, file: Path) -> None:
+        """Raises StudyError for a file that is no service's whole database, or that another program has locked."""
         self.file = file
         self._writing = threading.RLock()
+        is_new = not file.exists()
         self._writer = _connected(file)
         self._readers: deque[sqlite3.Connection] = deque()
         self._closed = False
         self.commits = 0  # of this process: if the number is the same, nothing in the database has changed
-        _migrate(self._writer, file)
-        file.chmod(0o600)
+        with _usable(file):
+            _migrate(self._writer, file, is_new=is_new)
+            file.chmod(0o600)
 
     @contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:
@@ -101,22 +104,29 @@ def disk_full(where: str) -> ServiceError:
     )
 
 
-def _connected(file: Path) -> sqlite3.Connection:
+@contextmanager
+def _usable(file: Path) -> Iterator[None]:
+    """Within the block an error of the database is told as a sentence."""
     try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        is_locked = getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+        fix = "end the program that has it open" if is_locked else "restore it from a backup"
+        raise StudyError(f"a service needs its database, got {str(file)!r} ({error}); {fix}") from error
+
+
+def _connected(file: Path) -> sqlite3.Connection:
+    with _usable(file):
         connection = sqlite3.connect(file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
-    except sqlite3.Error as error:
-        raise StudyError(
-            f"a service needs its database, got {str(file)!r} ({error}); restore it from a backup"
-        ) from error
     return connection
 
 
-def _migrate(connection: sqlite3.Connection, file: Path) -> None:
-    """Run the scripts that this file hasn't run yet, each completely or not at all."""
+def _migrate(connection: sqlite3.Connection, file: Path, *, is_new: bool) -> None:
+    """Check the file, and run the scripts that this file hasn't run yet, each completely or not at all."""
     scripts = {int(match[1]): path for path in MIGRATIONS.iterdir() if (match := _SCRIPT.fullmatch(path.name))}
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > max(scripts):
@@ -124,6 +134,16 @@ def _migrate(connection: sqlite3.Connection, file: Path) -> None:
             f"this tuner reads databases up to version {max(scripts)}, got version {version} in {str(file)!r}; "
             "update tuner"
         )
+    if not version and not is_new:
+        raise StudyError(
+            f"a service needs its database, got {str(file)!r}, which is empty; restore it from a backup, or delete it "
+            "to begin a new service"
+        )
+    found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        raise sqlite3.DatabaseError(one_line(found))
+    connection.execute("BEGIN IMMEDIATE")  # nothing could be changed while another program has it locked
+    connection.execute("ROLLBACK")
     for number in sorted(scripts):
         if number > version:
             script = scripts[number].read_text(encoding="utf-8")
