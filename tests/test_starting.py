@@ -1,5 +1,6 @@
 """The command's first moment, and its streams: Ctrl-C while it imports, and an exit code that no reader changes."""
 
+import json
 import shutil
 import signal
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import environment, study_file
+from tests.commands import environment, study_file, tuner
 from tests.results.test_results import make_run
 from tests.searches import CURVE, study
 
@@ -91,3 +92,25 @@ def test_a_file_opened_while_stderr_is_closed_is_not_written_to_by_mistake(tmp_p
     space.write_text("import sys\nopened = open('opened', 'w')\nprint('hello', file=sys.stderr)\nraise ValueError\n")
     assert shell("tuner check space.py 2>&-", tmp_path) == 2
     assert (tmp_path / "opened").read_text() == ""
+
+
+HIDING = ("json", "typing", "random", "types", "numpy", "ray", "torch", "logging")
+
+
+def test_files_beside_a_study_hide_no_module_that_tuner_needs(tmp_path: Path) -> None:
+    path = study_file(tmp_path, study(CURVE))
+    for name in HIDING:
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('the wrong module')\n")
+    checked = tuner("check", path, folder=tmp_path)
+    assert (checked.code, checked.err) == (0, "")
+
+
+def test_a_study_that_imports_such_a_name_is_told_which_file_to_rename(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("MINE = 1\n")
+    path = study_file(tmp_path, "import json\n" + study(CURVE))
+    checked = tuner("check", path, folder=tmp_path)
+    assert checked.code == 2
+    assert checked.err == (
+        f"tuner: a module beside a study file needs a name of its own, got '{tmp_path}/json.py', but Python finds the "
+        f"'json' that {Path(path).name} imports in {json.__file__!r}; rename one of them\n"
+    )

@@ -7,6 +7,10 @@ searches. Importing this package loads neither Ray nor torch; the functions that
 from __future__ import annotations
 
 import sys
+
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:  # no file beside a study may hide a module, such as json.py
+    sys.path.append(sys.path.pop(0))
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

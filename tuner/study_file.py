@@ -91,16 +91,17 @@ def _is_held_by_another(name: str, path: Path) -> bool:
 
 
 def _check_modules_beside(path: Path, folder: Path) -> None:
-    """Raise StudyError if Python would take a module from another study file's folder instead of its own."""
-    for name in imported_by(path):
-        own, found = {str(folder / f"{name}.py"), str(folder / name / "__init__.py")}, _found(name)
-        if (
-            found is None
-            or found in own
-            or not is_beside_a_study(found)
-            or not any(Path(file).exists() for file in own)
-        ):
+    """Raise StudyError if Python would take a module from elsewhere rather than from the study file's own folder."""
+    for name in imported_by(path) - {"tuner"}:
+        own = [file for file in (folder / f"{name}.py", folder / name / "__init__.py") if file.exists()]
+        found = _found(name)
+        if found is None or not own or (Path(found).exists() and any(map(Path(found).samefile, own))):
             continue
+        if not is_beside_a_study(found):
+            raise StudyError(
+                f"a module beside a study file needs a name of its own, got {str(own[0])!r}, but Python finds the "
+                f"{name!r} that {path.name} imports in {found!r}; rename one of them"
+            )
         raise StudyError(
             f"modules beside study files need different names in one process, got {name!r} in {str(folder)!r}, where "
             f"{found!r} is known already; rename one, or load {path.name} in a process of its own"

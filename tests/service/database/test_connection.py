@@ -94,9 +94,7 @@ def without_tables(file: Path) -> None:
         (without_tables, r", got '.*/db', which is empty; restore it from a backup, or delete it to begin a new"),
     ],
 )
-def test_a_damaged_or_empty_database_is_refused(
-    tmp_path: Path, change: Callable[[Path], None], told: str
-) -> None:
+def test_a_damaged_or_empty_database_is_refused(tmp_path: Path, change: Callable[[Path], None], told: str) -> None:
     database = Database(tmp_path / "db")
     with database.changing() as connection:
         studies.insert(connection, **ROW)
