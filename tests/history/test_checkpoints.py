@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import TrialError
-from tuner.history.checkpoints import CheckpointStore, checkpoint_path
+from tuner.history.checkpoints import CheckpointStore, checkpoint_path, copied
 from tuner.storage.folder import LocalFolder
 
 
@@ -108,3 +108,52 @@ def test_its_size_is_that_of_its_files_and_0_where_it_is_not_there(tmp_path: Pat
     assert store.size("00000", 2) == 0
     (folder / "manifest.json").write_text("[]")
     assert store.size("00000", 1) == 0
+
+
+def looped(folder: Path) -> Path:
+    (folder / "a").mkdir(parents=True)
+    (folder / "b").mkdir()
+    (folder / "a" / "weights").write_bytes(bytes(1000))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("links", "named"),
+    [
+        ({"a/above": ".."}, "a/above"),
+        ({"a/self": "."}, "a/self"),
+        ({"a/other": "../b", "b/other": "../a"}, "other/other"),
+        ({"a/root": "/"}, "a/root"),
+    ],
+)
+def test_links_in_a_circle_are_named_once_and_copied_nowhere(tmp_path: Path, links: dict[str, str], named: str) -> None:
+    source = looped(tmp_path / "source")
+    for name, target in links.items():
+        (source / name).symlink_to(target)
+    store = CheckpointStore(LocalFolder(tmp_path / "run"))
+    with pytest.raises(OSError, match=r"^a link must not lead to a folder that it is in, got '.*'; remove it$") as told:
+        store.write("00000", 1, copied(source))
+    assert f"{named}'; remove it" in str(told.value)
+    assert str(told.value).count("source/") == 1
+    assert not list((tmp_path / "run").rglob("weights"))
+
+
+def test_a_file_that_cannot_be_copied_is_named_once(tmp_path: Path) -> None:
+    source = looped(tmp_path / "source")
+    (source / "a" / "nowhere").symlink_to("missing")
+    (source / "a" / "self").symlink_to("self")
+    os.mkfifo(source / "b" / "pipe")
+    with pytest.raises(OSError, match=r"^[^/]*/[^/]+(/[^/]+)* is a named pipe, and 2 more$"):
+        CheckpointStore(LocalFolder(tmp_path / "run")).write("00000", 1, copied(source))
+
+
+def test_what_is_linked_from_elsewhere_is_copied(tmp_path: Path) -> None:
+    source = looped(tmp_path / "source")
+    (tmp_path / "weights").write_text("elsewhere")
+    (source / "b" / "linked").symlink_to(tmp_path / "weights")
+    (source / "again").symlink_to("a")
+    store = CheckpointStore(LocalFolder(tmp_path / "run"))
+    store.write("00000", 1, copied(source))
+    found = store.fetch("00000", 1, tmp_path / "copy")
+    assert (found / "b" / "linked").read_text() == "elsewhere"
+    assert (found / "again" / "weights").read_bytes() == bytes(1000)

@@ -1,8 +1,10 @@
 import json
+import re
 import shutil
 import time
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from pyarrow.fs import LocalFileSystem
 
 from tuner.errors import RunFolderError
 from tuner.history import events
-from tuner.history.events import EventFollower, EventLog, finite, plain, read_all, read_events
+from tuner.history.events import EventFollower, EventLog, finite, plain, plain_metrics, read_all, read_events
 from tuner.storage.folder import LocalFolder
 from tuner.storage.object_folder import ObjectFolder
 
@@ -339,3 +341,52 @@ def test_an_object_store_that_fails_is_tried_again_and_raises_with_the_next_even
     assert arrived(segment(tmp_path), 2)
     log.close()
     assert set(messages(tmp_path)) == {"told"}
+
+
+def cyclic() -> list[Any]:
+    value: list[Any] = [1]
+    value.append({"again": value})
+    return value
+
+
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+class Unwilling:
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("value", "flaw"),
+    [
+        (cyclic(), "a list or dict that contains itself"),
+        ({(1, 2): 3}, "a dict whose names aren't text"),
+        (deep(51), "one that is nested too deep"),
+        (deep(100_000), "one that is nested too deep"),
+        pytest.param(
+            10**5000,
+            "one that can't be written (ValueError: Exceeds the limit (4300 digits) for integer string",
+            id="digits",
+        ),
+        (Unwilling(), "one that can't be written (RuntimeError: no)"),
+    ],
+)
+def test_a_metric_that_json_cannot_express_is_named(value: Any, flaw: str) -> None:
+    with pytest.raises(ValueError, match=rf"^metrics need plain values, got {re.escape(flaw)}.* for 'side'; report"):
+        plain_metrics({"loss": 0.5, "side": value})
+
+
+def test_metrics_are_stored_as_they_are_read(tmp_path: Path) -> None:
+    given = {"loss": np.float32(0.5), "counts": (1, 2), "names": {"a": {3}}, "deep": deep(50), "none": None}
+    plain = plain_metrics(given)
+    assert plain == {"loss": 0.5, "counts": [1, 2], "names": {"a": [3]}, "deep": deep(50), "none": None}
+    log = EventLog(LocalFolder(tmp_path))
+    log.append("trial_started", trial="00000", number=0, config={}, seed=0)
+    log.append("epoch_reported", trial="00000", epoch=1, metrics=plain, decision="continue")
+    log.close()
+    assert list(read_events(LocalFolder(tmp_path)))[1]["metrics"] == plain

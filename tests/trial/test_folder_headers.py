@@ -8,8 +8,10 @@ import pytest
 from tests.commands import run_main, study_file
 from tests.unclean import LEFT_OUT, READ, noisy, write_unclean
 from tuner import Folds
+from tuner.train.data.looking import look
 from tuner.trial import ImageClassifier, folder_headers
 from tuner.trial.folder_headers import FolderHeaders
+from tuner.trial.framing import Framing
 from tuner.trial.image_folder import Folder
 
 STUDY = """
@@ -78,6 +80,16 @@ def test_what_a_cut_takes_is_told(tmp_path: Path) -> None:
         "the images are few, 50 for validation and about 6 for test: small differences between trials mean nothing; add "
         "images",
     )
+
+
+@pytest.mark.parametrize(("missing", "told"), [("val", "validation"), ("test", "test")])
+def test_a_class_that_a_split_lacks_is_named(tmp_path: Path, missing: str, told: str) -> None:
+    for part, first in (("train", 0), ("val", 100), ("test", 200)):
+        write(tmp_path / part, *("a", "b", "c")[: 2 if part == missing else 3], images=25, first=first)
+    assert looked(tmp_path).notices == (f"{told} has no image of 'c', so its metrics don't cover it; add images",)
+    found = look(ImageClassifier(f"folder:{tmp_path}", weights=None), seed=0, framing=Framing(8))
+    assert found is not None
+    assert found.notices == looked(tmp_path).notices
 
 
 def test_few_images_are_told_and_enough_are_not(tmp_path: Path) -> None:

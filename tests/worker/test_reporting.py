@@ -38,6 +38,30 @@ def test_a_trial_goes_on_from_the_newest_whole_checkpoint_of_an_epoch_that_the_d
     session.close()
 
 
+def test_a_checkpoint_that_is_deleted_meanwhile_is_skipped_without_a_word(tmp_path: Path) -> None:
+    store = CheckpointStore(LocalFolder(tmp_path))
+    for epoch in (1, 2, 3):
+        store.write(ASSIGNMENT.trial, epoch, lambda folder: (folder / "epoch").write_text("x"))
+    session = WorkerSession(replace(ASSIGNMENT, run_uri=str(tmp_path), reported=3))
+    whole = session._whole()
+    assert next(whole)[0] == 3
+    store.delete(ASSIGNMENT.trial, 2)
+    assert next(whole)[0] == 1
+    assert session.notes == []
+    session.close()
+
+
+def test_a_metric_that_contains_itself_fails_its_trial_in_a_sentence(tmp_path: Path) -> None:
+    session = WorkerSession(replace(ASSIGNMENT, run_uri=str(tmp_path)))
+    side: list[Any] = []
+    side.append(side)
+    with pytest.raises(
+        ValueError, match=r"^metrics need plain values, got a list or dict that contains itself for 'si"
+    ):
+        session.report({"loss": 1.0, "side": side}, None)
+    session.close()
+
+
 class Held(WorkerSession):
     """Its driver answers when it is told to."""
 
@@ -98,7 +122,7 @@ def test_a_metric_that_is_changed_after_its_report_is_reported_as_it_was(tmp_pat
     total[...] = 0.0
     session.flush()
     assert session.losses == [1, 2, 3, 4, 5]
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match=r"^metrics need plain values, got a dict whose names aren't text for 'loss'"):
         session.report_epoch(6, {"loss": {(1, 2): 3}})
     session.fail("error", "told all the same")
     session.close()

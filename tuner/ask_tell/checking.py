@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from os import PathLike
@@ -11,7 +10,7 @@ from typing import Any
 
 from tuner.ask_tell.trial import AskedTrial
 from tuner.errors import ReportError, shown
-from tuner.history.events import plain
+from tuner.history.events import plain_metrics
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.loop.metric import as_python, flaw_of
 
@@ -55,10 +54,9 @@ def checked_metrics(value: object, metric: str) -> dict[str, Any]:
     if flaw is not None:
         raise ReportError(flaw)
     try:
-        metrics: dict[str, Any] = json.loads(json.dumps(given, default=plain))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ReportError(f"metrics need plain values, got {shown(given)} ({error}); report numbers") from error
-    return metrics
+        return plain_metrics(given)
+    except ValueError as error:
+        raise ReportError(str(error)) from error
 
 
 def as_stored(metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from tuner.ask_tell.checking import CAUSES, as_stored, checked_next, known_trial
 from tuner.ask_tell.driver import AskDriver
 from tuner.ask_tell.trial import Answer, AskedTrial
 from tuner.errors import ReportError, TrialError
-from tuner.history.checkpoints import CheckpointStore
+from tuner.history.checkpoints import CheckpointStore, copied
 from tuner.history.records import TrialRecord
 from tuner.loop.queue import Start
 from tuner.schedule import Decision
@@ -74,6 +73,8 @@ class Out:
             try:
                 return epoch, self._store.fetch(record.trial, epoch, self._fetched.path / f"{record.trial}-{epoch}")
             except TrialError as error:
+                if not self._store.has(record.trial, epoch):  # just deleted
+                    continue
                 with self._driver.working():
                     self._loop.notice(f"a checkpoint is skipped: {error}")
         return 0, None
@@ -119,7 +120,7 @@ class Out:
         """Copy a checkpoint into the run; returns whether that worked. A full disk pauses the search."""
         name = known_trial(self._loop.record, trial).trial
         try:
-            self._store.write(name, epoch, lambda target: _copy(folder, target))
+            self._store.write(name, epoch, copied(folder))
         except OSError as error:
             with self._driver.working():
                 if no_space(error):
@@ -155,7 +156,3 @@ def _ended_by_itself(record: TrialRecord) -> bool:
     newest = record.epochs.get(record.epoch)
     told = newest is not None and newest.decision == "stop"
     return told or record.status == "completed" or (record.status == "failed" and record.cause in CAUSES)
-
-
-def _copy(source: Path, target: Path) -> None:
-    shutil.copytree(source, target, dirs_exist_ok=True)

@@ -32,6 +32,22 @@ _UNFINISHED = ".unfinished-"
 Fill = Callable[[Path], None]
 
 
+def copied(source: Path) -> Fill:
+    """What fills a folder with everything in another one; it raises OSError, and names only the first bad file."""
+
+    def fill(target: Path) -> None:
+        for path, _, _ in os.walk(source, followlinks=True):
+            if os.path.realpath(path) in map(os.path.realpath, Path(path).parents):
+                raise OSError(f"a link must not lead to a folder that it is in, got {path!r}; remove it")
+        try:
+            shutil.copytree(source, target, dirs_exist_ok=True)
+        except shutil.Error as error:
+            reasons = [reason for _, _, reason in error.args[0]]
+            raise OSError(reasons[0] + (f", and {len(reasons) - 1} more" if reasons[1:] else "")) from error
+
+    return fill
+
+
 def checkpoint_path(trial: str, epoch: int) -> str:
     """The path in the run folder of a trial's checkpoint after an epoch.
 
@@ -106,7 +122,8 @@ class CheckpointStore:
         return folder
 
     def delete(self, trial: str, epoch: int) -> None:
-        """Delete a checkpoint if it exists."""
+        """Delete a checkpoint if it exists; its manifest first, so that who reads it now sees that it is gone."""
+        self._folder.remove(f"{checkpoint_path(trial, epoch)}/{MANIFEST}")
         self._folder.delete(checkpoint_path(trial, epoch))
 
     def sweep(self, trial: str) -> None:

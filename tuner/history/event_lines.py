@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from tuner.budget import LONGEST_TRIAL
 from tuner.space.values import recorded, value_of
 
 Event = dict[str, Any]
@@ -124,6 +125,11 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
 
 
+def _is_epoch(value: object) -> bool:
+    """Whether a trial can have so many epochs: the terminal and pages go through them one by one."""
+    return _is_count(value) and isinstance(value, int) and value <= LONGEST_TRIAL
+
+
 def _is_repeats(value: object) -> bool:
     """Whether it is a valid number of seeds for training a configuration."""
     return _is_count(value) and isinstance(value, int) and 1 <= value <= MOST_SEEDS
@@ -179,7 +185,7 @@ def _is_device(value: object) -> bool:
 
 
 Check = Callable[[object], bool]
-_EPOCH: dict[str, Check] = {"trial": _is_trial, "epoch": _is_count}
+_EPOCH: dict[str, Check] = {"trial": _is_trial, "epoch": _is_epoch}
 _ORDER: dict[str, Check] = {
     **dict.fromkeys(("order", "verb", "by", "message"), _is_text),
     "arguments": _is_mapping,
@@ -213,22 +219,22 @@ _STEERED: Mapping[str, Check] = {"limits": _is_mapping, "concurrency": _is_count
 _ALONE: Mapping[str, Check] = {"alone": _is_bool, "ended_by": _is_text_or_none}
 _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     "study_started": {
-        **{"study_file": _is_text, "study_version": _is_count, "max_epochs": _is_count, "learned": _are_mappings},
+        **{"study_file": _is_text, "study_version": _is_count, "max_epochs": _is_epoch, "learned": _are_mappings},
         **_PACKED,
         **_STEERED,
     },
     "study_resumed": {
-        **{"study_file": _is_text, "study_version": _is_count, "max_epochs": _is_count, "search_on": _is_bool},
+        **{"study_file": _is_text, "study_version": _is_count, "max_epochs": _is_epoch, "search_on": _is_bool},
         **_PACKED,
         **_STEERED,
     },
     "trial_started": {
-        **{"from_epoch": _is_count, "order": _is_text, "repeats": _is_trial, "confirms": _is_bool},
-        **{"refits": _is_trial, "refit_epochs": _is_count},
+        **{"from_epoch": _is_epoch, "order": _is_text, "repeats": _is_trial, "confirms": _is_bool},
+        **{"refits": _is_trial, "refit_epochs": _is_epoch},
         **_PLACED,
     },
     **dict.fromkeys(("confirmation_requested", "refit_requested", "refit_undone"), _ALONE),
-    "trial_resumed": {"from_epoch": _is_count, **_PLACED},
+    "trial_resumed": {"from_epoch": _is_epoch, **_PLACED},
     "configuration_refused": {"order": _is_text, "repeats": _is_trial},
     "order_obeyed": {"config": _is_mapping, "trials": _are_trials, "seeds": _is_repeats},
     "trial_placed": {"gpus": _are_texts, "waited": _is_time},

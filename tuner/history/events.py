@@ -52,10 +52,11 @@ import json
 import os
 import threading
 import time
+from collections.abc import Mapping
 from typing import IO, Any, Protocol
 
-from tuner.errors import RunFolderError
-from tuner.history.event_lines import EVENTS, Event, finite, in_json, with_values, written
+from tuner.errors import RunFolderError, describe_error
+from tuner.history.event_lines import DEEPEST, EVENTS, Event, finite, in_json, nested_deeper, with_values, written
 from tuner.history.event_reading import EventFollower, Reading, read_all, read_events, segments
 from tuner.storage.folder import Folder, LocalFolder
 
@@ -70,6 +71,7 @@ __all__ = [
     "Reading",
     "finite",
     "plain",
+    "plain_metrics",
     "read_all",
     "read_events",
 ]
@@ -232,3 +234,30 @@ def plain(value: object) -> Any:
         except (TypeError, ValueError, RuntimeError):
             return str(value)
     return list(value) if isinstance(value, tuple | set | frozenset) else str(value)
+
+
+def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics of a report as events can store them, NaN and infinities included.
+
+    Raises ValueError with a sentence for what JSON can't express.
+    """
+    found = {}
+    for name, value in metrics.items():
+        try:
+            found[name] = json.loads(json.dumps(value, default=plain))
+            flaw = "one that is nested too deep" if nested_deeper(found[name], DEEPEST // 2) else None
+        except Exception as error:  # a value's own class may raise anything
+            flaw = _flaw_in_json(error)
+        if flaw is not None:
+            raise ValueError(f"metrics need plain values, got {flaw} for {name!r}; report numbers")
+    return found
+
+
+def _flaw_in_json(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "one that is nested too deep"
+    if "Circular" in str(error):
+        return "a list or dict that contains itself"
+    if isinstance(error, TypeError):
+        return "a dict whose names aren't text"
+    return f"one that can't be written ({describe_error(error)})"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Sequence
-from pathlib import Path
 
 from tuner.errors import TunerError
-from tuner.history.checkpoints import CheckpointStore
+from tuner.history.checkpoints import CheckpointStore, copied
 from tuner.history.events import Event
 from tuner.storage.folder import Folder
 from tuner.temporary import OwnedFolder
@@ -35,10 +33,6 @@ def _copy(folder: Folder, path: str, store: CheckpointStore, trial: str, epoch: 
     with OwnedFolder("older") as temporary:
         try:
             source = folder.fetch(path, temporary / "checkpoint")
-            store.write(trial, epoch, lambda target: _copy_tree(source, target))
+            store.write(trial, epoch, copied(source))
         except (OSError, TunerError, ValueError):
             return
-
-
-def _copy_tree(source: Path, target: Path) -> None:
-    shutil.copytree(source, target, dirs_exist_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tuner.errors import NO_REPORT, RunFolderError, TrialError
-from tuner.history.checkpoints import CheckpointStore
+from tuner.history.checkpoints import CheckpointStore, copied
 from tuner.replay.child import trained_apart
 from tuner.replay.declaration import Declared, declared
 from tuner.replay.differences import differences, replayed_gpus
@@ -237,11 +236,7 @@ def _way(run: Run, trial: TrialRecord, found: Declared, epochs: int | None, fold
 
 def _copy(run: Run, trial: str, epoch: int, folder: Path) -> None:
     source = CheckpointStore(run.folder).fetch(trial, epoch, folder / "fetched")
-
-    def fill(target: Path) -> None:
-        shutil.copytree(source, target, dirs_exist_ok=True)
-
-    CheckpointStore(LocalFolder(folder)).write(trial, epoch, fill)
+    CheckpointStore(LocalFolder(folder)).write(trial, epoch, copied(source))
 
 
 def _write(output: Path, folder: Path, trial: TrialRecord, replayed: Replayed) -> None:
@@ -250,7 +245,7 @@ def _write(output: Path, folder: Path, trial: TrialRecord, replayed: Replayed) -
     store = CheckpointStore(LocalFolder(folder))
     last = replayed.epochs[-1].epoch if replayed.epochs else 0
     if store.has(trial.trial, last):
-        shutil.copytree(store.fetch(trial.trial, last, folder), output / CHECKPOINT)
+        copied(store.fetch(trial.trial, last, folder))(output / CHECKPOINT)
     rows = [{"epoch": epoch.epoch, **epoch.metrics} for epoch in replayed.epochs]
     content = {"run": replayed.run, "trial": trial.trial, "config": trial.config_in_json, "epochs": rows}
     (output / METRICS).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

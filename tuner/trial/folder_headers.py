@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,7 @@ def folder_headers(folder: Folder, *, validation: Validation = None, identical: 
         (
             *_uneven(counts),
             *_single(counts),
+            *without_images(counts),
             *_cut(counts, validation),
             *(_duplicates(folder, places) if identical else ()),
         ),
@@ -148,8 +149,16 @@ def _single(counts: dict[str, dict[str, int]]) -> Iterator[str]:
     if single:
         yield (
             "a class needs 3 images to be trained, validated and tested on, got fewer of "
-            f"{_listed(map(repr, single))}; add images, or remove the class"
+            f"{named(single)}; add images, or remove the class"
         )
+
+
+def without_images(counts: Mapping[str, Mapping[str, int]], told: Collection[str] = ()) -> Iterator[str]:
+    """A sentence for each split that has images, but none of some classes, which are not among those `told`."""
+    for part in ("validation", "test"):
+        without = [name for name, each in counts.items() if not each.get(part) and name not in told]
+        if without and any(each.get(part) for each in counts.values()):
+            yield f"{part} has no image of {named(without)}, so its metrics don't cover it; add images"
 
 
 def _cut(counts: dict[str, dict[str, int]], validation: Validation) -> Iterator[str]:
@@ -210,6 +219,11 @@ def _same_content(places: list[Place]) -> Iterator[list[Place]]:
 
 def _images(count: int) -> str:
     return "1 image is there" if count == 1 else f"{count:,} images are there"
+
+
+def named(classes: Iterable[str]) -> str:
+    """The first classes, quoted, and how many more there are."""
+    return _listed(map(repr, classes))
 
 
 def _listed(names: Iterable[str]) -> str:

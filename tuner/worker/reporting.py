@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ray import tune
 
 from tuner.errors import LONGEST_MESSAGE, RunFolderError, TrialError
-from tuner.history.checkpoints import CheckpointStore, Fill
-from tuner.history.events import plain
+from tuner.history.checkpoints import CheckpointStore, Fill, copied
+from tuner.history.events import plain, plain_metrics
 from tuner.storage.locations import no_space, open_folder
 from tuner.temporary import OwnedFolder
 from tuner.worker.assignment import REPORT, Assignment
@@ -65,7 +64,7 @@ class WorkerSession:
 
         If the function has asked for its checkpoint, it went on from that; otherwise it started from its beginning.
         """
-        fill = None if checkpoint is None else _copying(checkpoint)
+        fill = None if checkpoint is None else copied(checkpoint)
         self.report_epoch((self._epoch or 0) + 1, metrics, fill=fill, saves=checkpoint is not None)
 
     def report_epoch(
@@ -93,7 +92,7 @@ class WorkerSession:
         coming = behind is not None and WRITER.announce(trial, replaceable=replaceable)
         message = {
             "epoch": epoch,
-            "metrics": metrics,
+            "metrics": plain_metrics(metrics),
             "notes": notes,
             "saved": saved,
             "unsaved": [failed for failed, _ in failures],
@@ -132,7 +131,7 @@ class WorkerSession:
             for epoch, folder in self._whole():
                 self._epoch, self._restored = epoch, self._temporary / "restored"
                 self.output.epoch(epoch + 1)
-                shutil.copytree(folder, self._restored)
+                copied(folder)(self._restored)
                 break
         return self._restored
 
@@ -189,7 +188,8 @@ class WorkerSession:
             try:
                 yield epoch, self._store.fetch(self._assignment.trial, epoch, self._temporary / f"{epoch:06d}")
             except TrialError as error:
-                self.notes.append(f"a checkpoint is skipped: {error}")
+                if self._store.has(self._assignment.trial, epoch):  # else the driver has just deleted it
+                    self.notes.append(f"a checkpoint is skipped: {error}")
 
     def _write(self, epoch: int, fill: Fill) -> tuple[list[int], list[tuple[int, str]]]:
         """The epoch if its checkpoint could be written, or the epoch and why not; the trial goes on in any case."""
@@ -206,10 +206,3 @@ class WorkerSession:
 
 def _text(message: dict[str, Any]) -> str:
     return json.dumps(message, default=plain)  # JSON, because it is stored in Ray's own snapshots
-
-
-def _copying(source: Path) -> Fill:
-    def fill(target: Path) -> None:
-        shutil.copytree(source, target, dirs_exist_ok=True)
-
-    return fill

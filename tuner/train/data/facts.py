@@ -15,6 +15,7 @@ from tuner.errors import one_line
 from tuner.train.data.cutting import Cut, Rows
 from tuner.train.data.folder_reading import listed
 from tuner.train.data.pool import LEFT_OUT, PARTS, SCALE, Pool
+from tuner.trial.folder_headers import named, without_images
 from tuner.trial.image_folder import LeftOut
 from tuner.trial.pixels import DeepScale
 from tuner.trial.splitting import OWN
@@ -163,14 +164,10 @@ def _small_classes(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
     single = [name for name, each in counts.items() if sum(each.values()) == 1]
     if single:
         found.append(
-            f"a class needs 3 images to be trained, validated and tested on, got 1 of {_named(single)}, which is for "
+            f"a class needs 3 images to be trained, validated and tested on, got 1 of {named(single)}, which is for "
             "training: no metric covers it; add images, or remove the class"
         )
-    for part in ("validation", "test"):
-        without = [name for name, each in counts.items() if not each[part] and name not in single]
-        if without:
-            found.append(f"{part} has no image of {_named(without)}, so its metrics don't cover it; add images")
-    return found
+    return [*found, *without_images(counts, single)]
 
 
 def _coarse(rows: Mapping[str, Rows], scheme: Cut) -> list[str]:
@@ -186,8 +183,3 @@ def _coarse(rows: Mapping[str, Rows], scheme: Cut) -> list[str]:
         f"{error:.2f}, so small differences between trials mean nothing; add images"
         f"{more if scheme.validation is None else ''}"
     ]
-
-
-def _named(classes: list[str]) -> str:
-    more = [f"and {len(classes) - NAMED} more"] if len(classes) > NAMED else []
-    return ", ".join([*(f"'{name}'" for name in classes[:NAMED]), *more])
