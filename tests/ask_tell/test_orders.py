@@ -87,6 +87,35 @@ def test_concurrency_may_be_set(search: Search, trial: AskedTrial) -> None:
     assert not search.finished
 
 
+@pytest.mark.parametrize("option", [{"trials": 4}, {"concurrency": 3}])
+def test_an_option_of_resume_counts_more_than_an_order_that_waited(
+    search: Search, trial: AskedTrial, option: dict[str, int]
+) -> None:
+    train(search, trial)
+    search.close()
+    assert search.run.set(trials=2, concurrency=2).outcome == "waiting"
+    with Search.resume(search.run.path, study(budget=Budget(trials=9, max_epochs=3)), **option) as later:
+        record = later.run.record
+        study_now, now = later._loop.study, later._loop.concurrency
+        assert (study_now.budget.trials, now) == {"trials": (4, 2), "concurrency": (2, 3)}[next(iter(option))]
+        (obeyed,) = [each for each in later.run.events if each["event"] == "order_obeyed"]
+        assert obeyed["arguments"] == {name: 2 for name in ("trials", "concurrency") if name not in option}
+        (notice,) = [told for told in record.notices if "order" in told]
+        assert notice.endswith(f"was to set {next(iter(option))}, but options of `resume` came later and count")
+
+
+def test_an_order_of_which_nothing_is_left_is_refused(search: Search, trial: AskedTrial) -> None:
+    train(search, trial)
+    search.close()
+    assert search.run.set(trials=1).outcome == "waiting"
+    with Search.resume(search.run.path, study(), trials=3) as later:
+        assert later.ask() is not None
+        (refused,) = [each for each in later.run.events if each["event"] == "order_refused"]
+        assert refused["message"] == "set needs something that no later option sets, got none; order it again"
+    with Search.resume(search.run.path, study()) as later:  # what was given stays
+        assert later._loop.study.budget.trials == 3
+
+
 def test_a_failed_trial_is_retried_by_order(search: Search, trial: AskedTrial) -> None:
     search.tell(trial, error="broken")
     with pytest.raises(ReportError, match="which is failed"):

@@ -12,6 +12,7 @@ from tests.loop.simulation import study
 from tests.results.simulated import gone_on_an_hour_later, of_events, simulated
 from tuner import Budget, NoEarlyStopping, Random, Resources
 from tuner.cli import main
+from tuner.history.events import EventLog
 from tuner.html_report import comparison_html
 from tuner.lifecycle.description import describe_run
 from tuner.results import Run, compare, load_run
@@ -83,6 +84,20 @@ def test_what_a_driver_records_of_the_seed_parts_no_group(tmp_path: Path) -> Non
     runs = [recorded(tmp_path / str(seed), seed, function) for seed, function in enumerate(functions)]
     assert len({run.info["trial"] for run in runs}) == 3  # they say where the function lay in memory
     assert [group.seeds for group in compare(runs).groups] == [(0, 1, 2)]
+
+
+@pytest.mark.parametrize(("notice", "together"), [(None, True), ("portfolio", False)])
+def test_a_run_from_before_the_portfolio_joins_seeds_that_got_nothing_from_it(
+    tmp_path: Path, notice: str | None, together: bool
+) -> None:
+    old, new = (recorded(tmp_path / str(seed), seed, trial_function()) for seed in (0, 1))
+    write_info(old.folder, {**old.info, "warm_start": "History(path=None, studies=None, top=10)"})
+    write_info(new.folder, {**new.info, "options": {"seed": 1, "portfolio": False}})
+    log = EventLog(new.folder)
+    log.append("notice", message="starts with 5 configurations", code=notice)
+    log.close()
+    groups = compare([load_run(old.path), load_run(new.path)]).groups
+    assert [group.seeds for group in groups] == ([(0, 1)] if together else [(0,), (1,)])
 
 
 @pytest.mark.parametrize("name", ["function_sources", "data_fingerprint"])

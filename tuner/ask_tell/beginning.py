@@ -102,7 +102,7 @@ def go_on(
             _tell(driver, going_on)
             if going_on.again is not None:
                 driver.loop.retry(going_on.again)
-            driver.begin(ended=earlier.record.ended is not None)
+            driver.begin(going_on.given_with(concurrency), ended=earlier.record.ended is not None)
             if going_on.conclude_only:
                 driver.close("nothing is left to run")
     return driver

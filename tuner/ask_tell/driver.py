@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -90,9 +90,9 @@ class AskDriver:
         telling.follow(self.loop)
         self._orders = Orders(folder, store_answers=self.loop.flush)
 
-    def begin(self, *, ended: bool = False) -> None:
-        """Obey orders that wait, and look for further ones; `ended` if the search had ended before."""
-        self._orders.obey_what_waits(self.loop, ended=ended)
+    def begin(self, given: Collection[str] = (), *, ended: bool = False) -> None:
+        """Obey orders that wait, see `Orders.obey_what_waits`, and look for further ones."""
+        self._orders.obey_what_waits(self.loop, given, ended=ended)
         self._orders.__enter__()
         threading.Thread(target=self._look_on, name="tuner-ask", daemon=True).start()
 

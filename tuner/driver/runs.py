@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -178,7 +178,7 @@ def resume(
                     opening=going_on.opening | opening(going_on.options, driving.concurrency),
                     lease=lease,
                 )
-                _do_what_was_asked(search, going_on)
+                _do_what_was_asked(search, going_on, going_on.given_with(driving.concurrency))
             driving.begun(earlier.folder.uri)
             write_data(earlier.folder, of_the_data)
             of_the_data_now = news_of(of_the_data, earlier.record.notices)
@@ -204,7 +204,7 @@ def _room_to_go_on(going_on: Resumption, workers: int) -> list[str]:
     return room_checked(study, earlier.folder, workers, checkpoint)
 
 
-def _do_what_was_asked(search: Search, going_on: Resumption) -> None:
+def _do_what_was_asked(search: Search, going_on: Resumption, given: Collection[str]) -> None:
     """The steps before the first trial: a notice about an edited file, failed trials that run again, waiting orders."""
     if going_on.text.changed:
         tell_of_changes(search.loop, going_on.text)
@@ -218,7 +218,7 @@ def _do_what_was_asked(search: Search, going_on: Resumption) -> None:
         search.loop.ask_for("refit_requested", **refit_request(going_on.earlier))
     if going_on.undo_refit:
         search.loop.ask_for("refit_undone", **refit_request(going_on.earlier))
-    search.obey_what_waits(ended=going_on.earlier.record.ended is not None)
+    search.orders.obey_what_waits(search.loop, given, ended=going_on.earlier.record.ended is not None)
 
 
 @contextmanager

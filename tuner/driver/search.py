@@ -86,10 +86,6 @@ class Search:
         )
         self.orders = Orders(folder, store_answers=self.loop.flush)
 
-    def obey_what_waits(self, *, ended: bool) -> None:
-        """Obey orders that were left in the inbox; `ended` if the search had ended before."""
-        self.orders.obey_what_waits(self.loop, ended=ended)
-
     def perform(self, *, conclude_only: bool = False) -> Run:
         """Search until the end or an interruption, then conclude; returns the run. An error of the search itself is not
         raised: the run is then interrupted, and names the error. Raises RunFolderError if another driver took the run

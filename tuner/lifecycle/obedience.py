@@ -6,8 +6,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from tuner.budget import NAMES
@@ -48,11 +49,18 @@ class Orders:
         self._ended.set()
         self._thread.join(self._seconds + 1)
 
-    def obey_what_waits(self, loop: SearchLoop, *, ended: bool) -> None:
-        """Obey, before the thread runs, the orders left for this driver; `ended` if the search had ended."""
+    def obey_what_waits(self, loop: SearchLoop, given: Collection[str] = (), *, ended: bool) -> None:
+        """Obey, before the thread runs, the orders left for this driver; `ended` if the search had ended.
+
+        What they would set counts no more if it is one of the options that this driver was `given` after them.
+        """
         self._read()
         while self._come:
             order = self._come.popleft()
+            if isinstance(order, Order) and (late := given_later(order, given)) != order:
+                names = ", ".join(order.arguments.keys() - late.arguments.keys())
+                loop.notice(f"an order by {order.by} was to set {names}, but options of `resume` came later and count")
+                order = late
             self._answer(loop, order, late=ended or order_verb(order) == "pause")
         self._read()  # deletes the files, and may find more
 
@@ -137,6 +145,13 @@ def opening(options: Mapping[str, Any], concurrency: int | None) -> dict[str, An
     """Fields of a driver's first event: that it reads orders, and which limits it got instead of those set before."""
     limits = {name: options[name] for name in NAMES if options.get(name) is not None}
     return {"orders": True, "limits": limits, **({"concurrency": concurrency} if concurrency else {})}
+
+
+def given_later(order: Order, given: Collection[str]) -> Order:
+    """The order without what options that were given after it set."""
+    if order.verb != "set":
+        return order
+    return replace(order, arguments={name: value for name, value in order.arguments.items() if name not in given})
 
 
 def extending(folder: Folder) -> list[Order]:

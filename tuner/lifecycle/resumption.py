@@ -10,7 +10,7 @@ from typing import Any
 from tuner.errors import RunFolderError, setting
 from tuner.lifecycle.conclusion import is_concluded
 from tuner.lifecycle.description import function_sources
-from tuner.lifecycle.obedience import extending, foreseen_study, with_orders
+from tuner.lifecycle.obedience import extending, foreseen_study, given_later, with_orders
 from tuner.lifecycle.study_changes import StudyText, check_comparable, study_text
 from tuner.loop.confirming import Confirmation, confirmation
 from tuner.loop.failing import to_retry
@@ -40,6 +40,7 @@ class Resumption:
         search_on: whether the search itself goes on, not only what `tuner confirm` adds to an ended one
         refit: whether the winner is trained again on training and validation images together
         undo_refit: whether `best/` gets the winner's own network although it was trained again
+        given: the limits that this driver was given as options
         warnings: sentences for the user
     """
 
@@ -54,6 +55,7 @@ class Resumption:
     search_on: bool = False
     refit: bool = False
     undo_refit: bool = False
+    given: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
 
     @property
@@ -67,6 +69,10 @@ class Resumption:
             "sessions": info["sessions"] + 1,
             "function_sources": function_sources(self.study, self.text.version, info["function_sources"]),
         }
+
+    def given_with(self, concurrency: int | None) -> frozenset[str]:
+        """The names of all that this driver was given as options."""
+        return self.given | {"concurrency"} if concurrency else self.given
 
     @property
     def opening(self) -> dict[str, Any]:
@@ -104,7 +110,8 @@ def decide(
         check_refittable(earlier)
     if undo_refit:
         check_undoable(earlier)
-    waiting, added = extending(earlier.folder), found is not None or refit
+    waiting = [given_later(order, given) for order in extending(earlier.folder)]
+    added = found is not None or refit
     over = undo_refit or (
         again is None
         and not added
@@ -121,6 +128,7 @@ def decide(
         search_on=bool(given or waiting or again is not None) and not added,
         refit=refit,
         undo_refit=undo_refit,
+        given=frozenset(given),
         warnings=tuple(one for one in (without_store, warning) if one),
     )
 

@@ -145,6 +145,8 @@ class Steering:
         return "written down", {}
 
     def _set(self, arguments: dict[str, Any]) -> Reply:
+        if not arguments:
+            raise StudyError("set needs something that no later option sets, got none; order it again")
         study, now = self._changed(arguments), self._loop.study.budget
         parts = []
         for name in NAMES:

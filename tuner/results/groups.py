@@ -20,9 +20,11 @@ PAIRED = 0.75  # share of the smaller group's seeds in both groups from which on
 SHOWN_SEEDS = 3  # of those that several runs of one study have
 ROUNDING = 1e-9  # relative to a difference: a smaller spread counts as none
 _SAME = (
-    "study", "metric", "mode", "space", "search", "scheduler", "started_from", "warm_start", "data_fingerprint",
+    "study", "metric", "mode", "space", "search", "scheduler", "started_from", "data_fingerprint",
     "weights_fingerprint", "function_sources",
 )  # fmt: skip
+_MAY_DIFFER = ("seed", "name", "portfolio")  # of the options
+_PORTFOLIO = re.compile(r", portfolio=\w+")  # of `History`, which had no portfolio once: what a run got counts
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # a function's address in memory, which differs between processes
 
 
@@ -116,11 +118,12 @@ def seeds_told_again(runs: Sequence[Run], names: Sequence[str]) -> str | None:
 
 
 def _declared(run: Run) -> str:
-    options = {name: value for name, value in (run.info.get("options") or {}).items() if name not in ("seed", "name")}
+    options = {name: value for name, value in (run.info.get("options") or {}).items() if name not in _MAY_DIFFER}
     limits = {name: value for name, value in (run.info.get("budget") or {}).items() if name != "disk_gb"}
     compared = {name: value for name, value in (run.info.get("comparable") or {}).items() if name != "seed"}
     trial = _ADDRESS.sub("", str(run.info.get("trial")))
-    told = [*(run.info.get(name) for name in _SAME), trial, compared, options, limits]
+    start = _PORTFOLIO.sub("", str(run.info.get("warm_start"))), "portfolio" in run.record.notice_codes
+    told = [*(run.info.get(name) for name in _SAME), *start, trial, compared, options, limits]
     return json.dumps(told, sort_keys=True, default=str)
 
 
