@@ -1,4 +1,5 @@
 import math
+import time
 from typing import Any
 
 import pytest
@@ -173,6 +174,16 @@ def test_a_search_ends_where_the_constraint_allows_nothing_more_that_is_found(mo
     proposals = propose(Random(), space, trials=5, starting_points=[{"x": 0.5}])
     assert run(proposals, lambda config: 0.0, 5) == [{"x": 0.5}]
     assert proposals.nothing_drawn
+
+
+def test_a_tight_constraint_keeps_the_driver_for_a_second_at_most() -> None:
+    space = Space({name: uniform(0, 1) for name in "abcde"}, lambda config: bool(config["a"] == 0.5))
+    proposals = propose(Random(), space, trials=5, starting_points=[dict.fromkeys("abcde", 0.5)])
+    assert proposals.suggest(0) is not None
+    begun = time.process_time()
+    assert proposals.suggest(1) is None
+    assert proposals.nothing_drawn
+    assert time.process_time() - begun < 2  # half of it on a usual machine
 
 
 def test_a_constraint_that_allows_nothing_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ a folder, the manifest is written last. A checkpoint is verified against its man
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import RunFolderError, TrialError
+from tuner.storage.files import mark
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.temporary import OwnedFolder
 
@@ -148,13 +148,8 @@ def _fill(folder: Path, trial: str, epoch: int, fill: Fill) -> None:
 
 def _marks(folder: Path) -> dict[str, Any]:
     """Size and sha256 of each file below the folder, by its path there."""
-    return {path.relative_to(folder).as_posix(): _mark(path) for path in _files(folder)}
+    return {path.relative_to(folder).as_posix(): mark(path) for path in _files(folder)}
 
 
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _mark(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

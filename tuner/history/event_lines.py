@@ -121,18 +121,19 @@ def _is_text_or_none(value: object) -> bool:
     return value is None or isinstance(value, str)
 
 
-def _is_count(value: object) -> bool:
+def is_count(value: object) -> bool:
+    """Whether it is a whole number from 0 on that is exact as a float, too."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
 
 
 def _is_epoch(value: object) -> bool:
     """Whether a trial can have so many epochs: the terminal and pages go through them one by one."""
-    return _is_count(value) and isinstance(value, int) and value <= LONGEST_TRIAL
+    return is_count(value) and isinstance(value, int) and value <= LONGEST_TRIAL
 
 
 def _is_repeats(value: object) -> bool:
     """Whether it is a valid number of seeds for training a configuration."""
-    return _is_count(value) and isinstance(value, int) and 1 <= value <= MOST_SEEDS
+    return is_count(value) and isinstance(value, int) and 1 <= value <= MOST_SEEDS
 
 
 def _is_bool(value: object) -> bool:
@@ -191,8 +192,8 @@ _ORDER: dict[str, Check] = {
     "arguments": _is_mapping,
 }
 _NEEDED: Mapping[str, Mapping[str, Check]] = {
-    "trial_started": {"trial": _is_trial, "number": _is_count, "config": _is_mapping, "seed": _is_count},
-    "trial_placed": {"trial": _is_trial, "host": _is_text, "pid": _is_count, "devices": _are_texts},
+    "trial_started": {"trial": _is_trial, "number": is_count, "config": _is_mapping, "seed": is_count},
+    "trial_placed": {"trial": _is_trial, "host": _is_text, "pid": is_count, "devices": _are_texts},
     "trial_handed": {"trial": _is_trial, "worker": _is_text},
     "epoch_reported": {**_EPOCH, "metrics": _is_mapping, "decision": _is_text},
     "checkpoint_saved": _EPOCH,
@@ -215,16 +216,16 @@ _PLACED: Mapping[str, Check] = {
     "alike": _is_text,
     "predicted_bytes": lambda value: value is None or finite(value),
 }
-_STEERED: Mapping[str, Check] = {"limits": _is_mapping, "concurrency": _is_count}
+_STEERED: Mapping[str, Check] = {"limits": _is_mapping, "concurrency": is_count}
 _ALONE: Mapping[str, Check] = {"alone": _is_bool, "ended_by": _is_text_or_none}
 _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     "study_started": {
-        **{"study_file": _is_text, "study_version": _is_count, "max_epochs": _is_epoch, "learned": _are_mappings},
+        **{"study_file": _is_text, "study_version": is_count, "max_epochs": _is_epoch, "learned": _are_mappings},
         **_PACKED,
         **_STEERED,
     },
     "study_resumed": {
-        **{"study_file": _is_text, "study_version": _is_count, "max_epochs": _is_epoch, "search_on": _is_bool},
+        **{"study_file": _is_text, "study_version": is_count, "max_epochs": _is_epoch, "search_on": _is_bool},
         **_PACKED,
         **_STEERED,
     },

@@ -28,7 +28,7 @@ from typing import Any
 
 from tuner.budget import LIMITS
 from tuner.errors import RunFolderError
-from tuner.history.event_lines import DEEPEST, EVENTS, LARGEST, finite, nested_deeper
+from tuner.history.event_lines import DEEPEST, EVENTS, LARGEST, finite, is_count, nested_deeper
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.identity import lived_at
 from tuner.storage.locations import open_folder
@@ -51,7 +51,7 @@ def read_info(folder: Folder) -> tuple[dict[str, Any], list[str]]:
         RunFolderError: the file is missing, damaged, of a newer format, or lacks a required field.
     """
     info = _content(folder)
-    if not isinstance(info, dict) or not _is_count(info.get("format")) or info["format"] < 1:
+    if not isinstance(info, dict) or not is_count(info.get("format")) or info["format"] < 1:
         raise RunFolderError(
             f"{RUN_FILE} needs to describe a run, got something else in {folder.uri!r}; check the path{_rest(folder)}"
         )
@@ -175,10 +175,6 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and "\0" not in value
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
-
-
 def _is_amount(value: object) -> bool:
     return finite(value) and isinstance(value, int | float) and 0 <= value < LARGEST
 
@@ -199,7 +195,7 @@ def _is_some(value: object, names: Iterable[str], is_sound: Check) -> bool:
 def _is_budget(value: object) -> bool:
     counts = ("trials", "max_epochs", "total_epochs")
     return _is_some(value, [limit.name for limit in LIMITS], finite) and _is_some(
-        value, counts, lambda one: _is_count(one) and one != 0
+        value, counts, lambda one: is_count(one) and one != 0
     )
 
 
@@ -210,7 +206,7 @@ def _are_options(value: object) -> bool:
         and set(value) <= {*inspect.signature(Study.with_options).parameters, *limits}
         and _is_some(value, ("name", "strategy", "placement", "weights", "data_dir"), _is_text)
         and _is_some(value, limits, finite)
-        and _is_some(value, ("seed",), _is_count)
+        and _is_some(value, ("seed",), is_count)
         and _is_some(value, ("cpus", "gpus"), lambda one: _is_amount(one) or one == "auto")
         and _is_some(value, ("fixed",), _is_mapping)
     )
@@ -260,18 +256,18 @@ _OPTIONAL: Mapping[str, tuple[str, Check, Any]] = {
         for name in ("machine", "versions", "trials", "comparable", "function_sources", "defaults")
     },
     "options": ("options of a study", _are_options, {}),
-    "seed": ("a count", _is_count, None),
-    "concurrency": ("a count", _is_count, None),
+    "seed": ("a count", is_count, None),
+    "concurrency": ("a count", is_count, None),
     "asked": ("true or false", lambda value: isinstance(value, bool), False),
-    "shared_gpus": ("a count", _is_count, None),
-    "sessions": ("a count", _is_count, 1),
-    "pid": ("a process", lambda value: _is_count(value) and isinstance(value, int) and value < 2**31, 0),
+    "shared_gpus": ("a count", is_count, None),
+    "sessions": ("a count", is_count, 1),
+    "pid": ("a process", lambda value: is_count(value) and isinstance(value, int) and value < 2**31, 0),
     "wall_seconds": ("seconds", _is_amount, None),
     "wandb": ("a text", _is_text, "off"),
     "working_directory": ("a path", _is_text, "."),
     "command": ("a list of texts", lambda value: _each(value, _is_text), []),
     "start_from": ("a list of configurations", lambda value: _each(value, _is_mapping), []),
-    "rungs": ("a list of epochs", lambda value: _each(value, lambda one: _is_count(one) and one != 0), []),
+    "rungs": ("a list of epochs", lambda value: _each(value, lambda one: is_count(one) and one != 0), []),
     "forecast": ("numbers", _is_forecast, {}),
     "budget": ("limits", _is_budget, {}),
     "resources": ("amounts", lambda value: _is_some(value, ("cpus", "gpus"), _is_amount), {}),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tuner.foreign_text import in_utf8
-from tuner.history.event_lines import DEEPEST, finite, nested_deeper
+from tuner.history.event_lines import DEEPEST, finite, is_count, nested_deeper
 from tuner.storage.folder import Folder
 
 BEST = "best"
@@ -44,7 +44,7 @@ def _are_metrics(content: Any) -> bool:
         and isinstance(refit := content.get("refit", {}), dict)
         and _is_of_own(refit.get("own"))
         and isinstance(images := content.get("images", {}), dict)
-        and all(map(_is_count, images.values()))
+        and all(map(is_count, images.values()))
         and isinstance(intervals := content.get("intervals", {}), dict)
         and all(map(_is_interval, intervals.values()))
     )
@@ -56,7 +56,7 @@ def _is_of_own(content: Any) -> bool:
     return content is None or (
         isinstance(content, dict)
         and all(finite(content.get(name)) for name in told)
-        and _is_count(content.get("validation_images", 0))
+        and is_count(content.get("validation_images", 0))
     )
 
 
@@ -77,7 +77,7 @@ def _is_confusion(content: Any) -> bool:
         and all(isinstance(label, str) for label in classes)
         and isinstance(counts, list)
         and len(counts) == len(classes)
-        and all(isinstance(row, list) and len(row) == len(classes) and all(map(_is_count, row)) for row in counts)
+        and all(isinstance(row, list) and len(row) == len(classes) and all(map(is_count, row)) for row in counts)
     )
 
 
@@ -88,7 +88,7 @@ def _are_mistakes(content: Any) -> bool:
 def _is_mistake(one: dict[str, Any]) -> bool:
     return (
         set(MISTAKE) <= set(one)
-        and _is_count(one["index"])
+        and is_count(one["index"])
         and all(isinstance(one[name], str) for name in ("label", "predicted", "image"))
         and all(_is_image(one[name]) for name in ("image", "saliency") if name in one)
         and finite(one["confidence"])
@@ -111,15 +111,11 @@ def _is_calibration(content: Any) -> bool:
 def _are_bins(bins: object) -> bool:
     return isinstance(bins, list) and all(
         isinstance(one, dict)
-        and _is_count(one.get("images"))
+        and is_count(one.get("images"))
         and one["images"] > 0
         and all(finite(one.get(name)) and 0 <= one[name] <= 1 for name in BIN)
         for one in bins
     )
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
 
 
 _CHECKS: dict[str, Callable[[Any], bool]] = {

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import DataError, RunFolderError, TunerError
-from tuner.inspection.card import CARD, FILES, TRAIN, ModelCard, checksum, read_card
+from tuner.inspection.card import CARD, FILES, TRAIN, ModelCard, read_card
 from tuner.inspection.scoring import Mistake, Score
 from tuner.results.found import load_run
 from tuner.results.run import BEST, Run
 from tuner.space.values import recorded, value_of
+from tuner.storage.files import sha256
 from tuner.storage.folder import LocalFolder
 from tuner.train.checkpoint import MODEL, read_model
 from tuner.train.data import Split
@@ -163,7 +164,7 @@ def write_best(
         trained_on=REFIT if isinstance(trial.validation, Joined) else TRAIN,
         test_time_flip=bool(config.get("test_time_flip")),
     )
-    files = {path.name: checksum(path) for path in sorted(beside.iterdir())}
+    files = {path.name: sha256(path) for path in sorted(beside.iterdir())}
     _write(beside / CARD, asdict(card) | {FILES: files})
     _put_in_place(beside, folder)
 

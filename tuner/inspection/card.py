@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import reprlib
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any, cast, get_args
 
 from tuner.errors import RunFolderError
 from tuner.inspection.scoring import Inputs
+from tuner.storage.files import sha256
 from tuner.storage.folder import LocalFolder
 from tuner.train.checkpoint import MODEL
 from tuner.train.data import Normalisation
@@ -110,12 +110,6 @@ def read_card(best: Path) -> ModelCard:
     return card
 
 
-def checksum(path: Path) -> str:
-    """SHA-256 in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _without_card(best: Path) -> RunFolderError:
     return RunFolderError(
         f"a model needs {CARD} and {MODEL}, got {best} without a complete {CARD}; name a run with a winner"
@@ -138,7 +132,7 @@ def _check_together(best: Path, files: Mapping[str, Any]) -> None:
 
 
 def _differs(path: Path, files: Mapping[str, Any]) -> bool:
-    return path.name in files and checksum(path) != files[path.name]
+    return path.name in files and sha256(path) != files[path.name]
 
 
 def _text(name: str, value: object) -> str:

@@ -57,10 +57,7 @@ class Orders:
         self._read()
         while self._come:
             order = self._come.popleft()
-            if isinstance(order, Order) and (late := given_later(order, given)) != order:
-                names = ", ".join(order.arguments.keys() - late.arguments.keys())
-                loop.notice(f"an order by {order.by} was to set {names}, but options of `resume` came later and count")
-                order = late
+            order = given_later(order, given) if isinstance(order, Order) else order
             self._answer(loop, order, late=ended or order_verb(order) == "pause")
         self._read()  # deletes the files, and may find more
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from tuner import __version__
 from tuner.history.records import RunRecord
 from tuner.history.stored_record import FORMAT, NoRecordError, lines_of, record_of
+from tuner.storage.files import regular_file
 
 _SUM_BYTES = 9  # of the last line, a CRC-32
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -107,10 +108,7 @@ def _read(path: Path) -> bytes:
         mode = each.lstat()
         if mode.st_uid != os.geteuid() or mode.st_mode & _OTHERS_MAY_WRITE:
             raise PermissionError(f"others may write to {each}")
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise PermissionError(f"no regular file: {path}")
+    with regular_file(path, os.O_NOFOLLOW) as file:
         return file.read()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import stat
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
@@ -13,6 +12,7 @@ from typing import IO
 
 from tuner.errors import RunFolderError
 from tuner.storage.durable import linked, make, set_aside, sync, sync_all, written_beside
+from tuner.storage.files import regular_file
 from tuner.storage.sizes import Disk, disk_of, path_bytes
 
 LARGEST_BYTES = 2**30  # of a file that is read as a whole
@@ -235,15 +235,6 @@ class LocalFolder(Folder):
             if not entry.is_file() and not entry.is_dir():
                 raise RunFolderError(f"a run has files and folders only, got {str(entry)!r}; remove it")
         return source
-
-
-def regular_file(path: Path, flags: int = os.O_RDONLY) -> IO[bytes]:
-    """The file, opened without waiting; raises OSError if it isn't a regular one. `flags` are those of `os.open`."""
-    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0), 0o666)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return open(handle, "ab" if flags & os.O_APPEND else "rb")  # noqa: PTH123 -- a descriptor
 
 
 def inner_name(name: str, uri: str) -> str:

@@ -7,7 +7,6 @@ training.json          scalars, and size and sha256 of the two files above; writ
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tuner.errors import TrialError
+from tuner.storage.files import mark
 
 MODEL = "model.safetensors"
 TRAINING = "training.safetensors"
@@ -127,7 +127,7 @@ def _read_index(folder: Path) -> dict[str, Any]:
 def _verify(path: Path, index: dict[str, Any]) -> None:
     """Raise TrialError unless the file agrees with the index."""
     try:
-        whole = _mark(path) == index["files"].get(path.name)
+        whole = mark(path) == index["files"].get(path.name)
     except OSError:
         whole = False
     if not whole:
@@ -147,7 +147,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     except SafetensorError as error:  # a full disk: the caller handles OSError
         raise OSError(f"{path.name}: {error}") from error
     _sync(path)
-    return _mark(path)
+    return mark(path)
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -163,11 +163,6 @@ def _sync(path: Path) -> None:
     """Wait until the file is on the disk: older checkpoints are deleted once a new one exists."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
-
-
-def _mark(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def load_first_whole(trainer: Any, candidates: Sequence[Path]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Self, cast
 
 from tuner.errors import DataError, WeightsError
 from tuner.storage.copies import Copy, Listing
+from tuner.storage.files import sha256
 from tuner.trial.data_source import Source
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
 from tuner.trial.image_folder import Folder
@@ -158,8 +158,7 @@ class ReadsFiles:
         path = self.weights_file
         if path is None or self.named_weights is not None or not path.is_file():
             return None
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        return sha256(path)[:16]
 
     def resolved(self, folder: Path | None = None) -> Self:
         """The same trial with absolute paths, relative to `folder` or the working directory."""

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuner.storage.files import sha256
+
 if TYPE_CHECKING:
     from tuner.trial.image_folder import Folder
 
@@ -47,7 +49,7 @@ class Source(ABC):
 
     def fingerprint(self, data_dir: Path) -> str | None:
         """16 hexadecimal digits that change with the data: with names, sizes and contents of the files."""
-        return digest((path.name, str(path.stat().st_size), _content(path)) for path in self.files(data_dir))
+        return digest((path.name, str(path.stat().st_size), sha256(path)) for path in self.files(data_dir))
 
     def signature(self, data_dir: Path) -> tuple[tuple[str, int], ...]:
         """A cheap key for the present state on disk, from modification times in ns; for caches within one process."""
@@ -60,11 +62,6 @@ class Source(ABC):
     def count_classes(self) -> int | None:
         """The number of classes, if it can be found quickly; otherwise None."""
         return self.classes
-
-
-def _content(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest(rows: Iterable[tuple[str, ...]]) -> str:

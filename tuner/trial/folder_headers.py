@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.space.values import is_number
+from tuner.storage.files import sha256
 from tuner.trial.image_folder import Folder, Found, LeftOut
 from tuner.trial.image_limits import most_pixels_alone, too_large
 from tuner.trial.splitting import Folds, Validation
@@ -210,10 +210,9 @@ def _same_content(places: list[Place]) -> Iterator[list[Place]]:
         left -= size * len(alike) if len(alike) > 1 else 0
         if len(alike) < 2 or size == 0 or left < 0:
             continue
-        by_content: dict[bytes, list[Place]] = defaultdict(list)
+        by_content: dict[str, list[Place]] = defaultdict(list)
         for place in alike:
-            with place[2].open("rb") as file:
-                by_content[hashlib.file_digest(file, "sha256").digest()].append(place)
+            by_content[sha256(place[2])].append(place)
         yield from (group for group in by_content.values() if len(group) > 1)
 
 

@@ -156,6 +156,20 @@ def test_a_request_that_fails_is_said(served: Served, study: int, browser: Any) 
     page.context.close()
 
 
+def test_looking_at_trials_adds_nothing_to_the_browsers_history(served: Served, study: int, browser: Any) -> None:
+    page, _ = logged_in(browser, served, "anne", f"/studies/{study}")
+    page.wait_for_selector("#trials tbody a")
+    before = page.evaluate("history.length")
+    for row in range(3):
+        page.locator("#trials tbody a").nth(row).click()
+        page.wait_for_selector("dialog[open] h2")
+        assert page.evaluate("location.hash").startswith("#trial=")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("dialog:not([open])", state="attached")
+    assert page.evaluate("history.length") == before
+    page.context.close()
+
+
 def test_the_panel_shows_the_trial_that_was_asked_for_last(served: Served, study: int, browser: Any) -> None:
     page, _ = logged_in(browser, served, "anne", f"/studies/{study}")
     page.wait_for_selector("#trials tbody a")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import tarfile
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -47,17 +46,6 @@ def part_of(folder: Folder, name: str, start: int, most: int) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         file.seek(start)
         return file.read(most)
-
-
-def is_odd(folder: Folder, name: str) -> bool:
-    """Whether there is something other than a file where a file should be: a pipe would block its reader."""
-    if not isinstance(folder, LocalFolder):
-        return False
-    try:
-        mode = (folder.path / name).lstat().st_mode
-    except OSError:
-        return False
-    return not stat.S_ISREG(mode)
 
 
 def archive(folder: Folder, name: str) -> StreamingResponse:

@@ -12,13 +12,12 @@ from tuner.foreign_text import in_utf8, printable
 from tuner.history.events import finite
 from tuner.history.failures import failure_groups
 from tuner.history.records import RunRecord, TrialRecord, flat_config, saved_epochs, saved_share
-from tuner.history.scored import BEST, METRICS
 from tuner.plots.learning import OneCurve, learning_traces, live_layout, quantiles_of
 from tuner.results import Run
 from tuner.results.text import averaged, report_of, with_error
 from tuner.results.winner_metrics import test_metrics
 from tuner.service.errors import ServiceError
-from tuner.service.web.files import is_odd, part_of
+from tuner.service.web.files import part_of
 from tuner.space.values import recorded
 
 ALIKE = 5  # after so many trials with the same error pausing is proposed
@@ -192,9 +191,8 @@ def _winner(run: Run) -> Winner | None:
     worth = best and run.record.standing_of(best.trial)
     if best is None or not worth:
         return None
-    tests = [] if is_odd(run.folder, f"{BEST}/{METRICS}") else test_metrics(run)
-    told, mean = with_error(worth), averaged(worth).strip()
-    return Winner(best.trial, worth.epoch, worth.value, told, mean, recorded(flat_config(best.config)), tests)
+    told, mean, config = with_error(worth), averaged(worth).strip(), recorded(flat_config(best.config))
+    return Winner(best.trial, worth.epoch, worth.value, told, mean, config, test_metrics(run))
 
 
 def _saved_hours(record: RunRecord, trials: list[TrialRecord], longest: int, used: float) -> float:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from tuner.cache_folder import default_folder
+from tuner.storage.files import sha256
 
 INDEX = "entry.json"
 BUILDING = ".building-"
@@ -93,7 +94,7 @@ class Builder:
         paths = {name: self._folder / f"{name}.npy" for name in self._names}
         index = {
             "bytes": {name: path.stat().st_size for name, path in paths.items()},
-            "sha256": {name: _checksum(path) for name, path in paths.items()},
+            "sha256": {name: sha256(path) for name, path in paths.items()},
             "facts": self.facts,
         }
         text = json.dumps(index | {"check": cache_key(index)})
@@ -276,16 +277,11 @@ def _mapped(folder: Path, index: dict[str, Any]) -> Entry:
     return Entry(arrays, index["facts"])
 
 
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _look_through(folder: Path, index: dict[str, Any]) -> None:
     """Read all arrays. Raises _Unfit if one isn't as it was written."""
     for name, checksum in index["sha256"].items():
         try:
-            fits = _checksum(folder / f"{name}.npy") == checksum
+            fits = sha256(folder / f"{name}.npy") == checksum
         except OSError as error:
             raise _Unfit(f"{name}.npy can't be read: {error.strerror}") from error
         if not fits:

@@ -16,6 +16,11 @@ export function trialPanel(study, rowOf) {
     return /^#trial=([\w.-]+)$/.exec(location.hash)?.[1] ?? null;
   }
 
+  // "Back" leaves the page, however many trials were looked at.
+  function open(link) {
+    location.replace(link);
+  }
+
   // An answer that comes when another trial is asked for, or none, is not shown.
   async function follow() {
     const before = shown;
@@ -87,6 +92,12 @@ export function trialPanel(study, rowOf) {
     }
     panel.close();
   });
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("a[href^='#trial=']");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    open(link.hash);
+  });
   window.addEventListener("hashchange", () => {
     awaited = false;
     follow();
@@ -94,7 +105,7 @@ export function trialPanel(study, rowOf) {
 
   return {
     choose(trial) {
-      location.hash = `trial=${trial}`;
+      open(`#trial=${trial}`);
     },
     refresh() {
       if (panel.open) return load();

@@ -17,9 +17,7 @@ from tuner.results.summaries import summary_of_trial
 from tuner.results.text import settings
 from tuner.results.trial_rows import Column, Row, trial_rows
 from tuner.results.trial_told import epochs_told, ranks_of, told, why_stopped
-from tuner.service.errors import Code, ServiceError
 from tuner.service.web.context import Shown, Submitter, Viewer, Worker
-from tuner.service.web.files import is_odd
 from tuner.service.web.routes.bodies import (
     Answered,
     AskBody,
@@ -116,8 +114,6 @@ def show_trial(study: Id, trial: TrialId, web: Shown, user: Viewer) -> dict[str,
     """One trial with its configuration, outcome and epochs; `told` has what pages say of it."""
     with web.runs.looking(study) as run:
         found = trial_of(run, trial)
-        if is_odd(run.folder, f"logs/{found.trial}.log"):
-            raise ServiceError(Code.CONFLICT, "a trial's log is a file", "something else", "look at the run's folder")
         columns, epochs = epochs_told(found)
         of_it = told(run, found, ranks_of(run.record), why_stopped(run.record))
         said = {**asdict(of_it), "columns": columns, "epochs": epochs}
