@@ -151,6 +151,11 @@ def shortened(text: str, most: int = LONGEST_MESSAGE) -> str:
     return f"{text[:kept]} … {len(text) - 2 * kept:,} characters are left out, see the trial's log … {text[-kept:]}"
 
 
+def kept(message: str, traceback: str | None) -> tuple[str, str | None]:
+    """What a run keeps of a failure's texts, which may have any length."""
+    return shortened(message), traceback and shortened(traceback, LONGEST_TRACEBACK)
+
+
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
 

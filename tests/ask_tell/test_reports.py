@@ -158,6 +158,14 @@ def test_what_is_cut_from_a_long_message_is_in_the_trials_log(search: Search, tr
     assert len(search.run.record.trials[trial.id].attempts.last.message) < 4_000
 
 
+def test_what_is_cut_from_a_long_traceback_is_in_the_trials_log(search: Search, trial: AskedTrial) -> None:
+    error = ValueError("short")
+    error.add_note("b" * 150_000 + " the end")
+    search.tell(trial, error=error)
+    assert "b" * 150_000 + " the end" in log_text(search.run.folder, trial.id)
+    assert search.run.record.trials[trial.id].attempts.last.message == "ValueError: short"
+
+
 def test_a_lost_trial_goes_on_from_its_checkpoint_and_who_had_it_is_told_to_leave_it(
     search: Search, trial: AskedTrial, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from tuner.ask_tell.checking import checked_cause, checked_epoch, checked_metric
 from tuner.ask_tell.driver import LOOK_SECONDS, AskDriver
 from tuner.ask_tell.out import Out
 from tuner.ask_tell.trial import Answer, AskedTrial
-from tuner.errors import LONGEST_MESSAGE, ReportError, asked_from_python, describe_error, describe_failure, shown
+from tuner.errors import ReportError, asked_from_python, describe_error, describe_failure, kept, shown
 from tuner.history.events import Listener
 from tuner.history.logs import add_to_log
 from tuner.loop.queue import Start
@@ -355,7 +355,7 @@ class Search:
             record = known_trial(self._loop.record, trial)
             if not self._out.is_with(trial, record):
                 return
-            if len(message) > LONGEST_MESSAGE:
+            if kept(message, traceback) != (message, traceback):
                 add_to_log(self._driver.folder, record.trial, traceback or message)
             if cause == "lost":
                 self._loop.lost(record.trial, cause, message)

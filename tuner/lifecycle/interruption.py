@@ -107,7 +107,7 @@ class Interruption:
             return
         asked_before = self.is_set()
         self.ask(_NAMES[signal.Signals(number)])
-        if not asked_before:  # a thread in C, which also ends a process whose Python code doesn't come to run
+        if number == signal.SIGTERM:  # a thread in C also ends a process whose Python code doesn't come to run
             faulthandler.dump_traceback_later(2 * self.grace_seconds, exit=True, file=STDERR)
         if number == signal.SIGINT:
             self._pressed(again=asked_before)

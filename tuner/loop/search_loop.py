@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tuner.errors import LONGEST_TRACEBACK, NO_REPORT, shortened
+from tuner.errors import NO_REPORT, kept, shortened
 from tuner.history.attempts import LOST
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import Event, EventLog, Listener
@@ -271,7 +271,7 @@ class SearchLoop:
         """The trial has failed; it is tried again if the study says so, elsewhere if it had to share a device."""
         if trial in self._running:
             final = self._limits.reached() is not None and not self._refitting.goes_on([trial])
-            if self._failing.failed(trial, cause, *_kept(message, traceback), final=final):
+            if self._failing.failed(trial, cause, *kept(message, traceback), final=final):
                 self._running.discard(trial)
                 record = self.record.trials[trial]
                 if record.suggested and record.attempts.last.kind != LOST:
@@ -284,7 +284,7 @@ class SearchLoop:
         `cause`: "lost", "out_of_memory" (killed for its memory), "hung", or "drained", which counts for no limit.
         """
         if trial in self._running:
-            if self._failing.lost(trial, cause, *_kept(message, traceback)):
+            if self._failing.lost(trial, cause, *kept(message, traceback)):
                 self._running.discard(trial)
             self._keeper.drop_unreported(trial)
 
@@ -415,8 +415,3 @@ class SearchLoop:
                 self._carry_out(record)
             elif record.live and self._failing.gave_up(record):
                 self._failing.end_as_failed(record)
-
-
-def _kept(message: str, traceback: str | None) -> tuple[str, str | None]:
-    """What the run keeps of a failure's texts, which may have any length."""
-    return shortened(message), traceback and shortened(traceback, LONGEST_TRACEBACK)

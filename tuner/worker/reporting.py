@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray import tune
 
-from tuner.errors import LONGEST_MESSAGE, RunFolderError, TrialError
+from tuner.errors import RunFolderError, TrialError, kept
 from tuner.history.checkpoints import CheckpointStore, Fill, copied
 from tuner.history.events import plain, plain_metrics
 from tuner.storage.locations import no_space, open_folder
@@ -151,7 +151,7 @@ class WorkerSession:
 
     def fail(self, cause: str, message: str, trace: str | None = None) -> None:
         """Tell the driver that the trial has failed, after its output was written to the log."""
-        if len(message) > LONGEST_MESSAGE:  # the run keeps only a part of it
+        if kept(message, trace) != (message, trace):
             with suppress(Exception):  # the trial may have closed it
                 print(trace or message, file=sys.stderr)
         self.output.flush()
