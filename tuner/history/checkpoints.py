@@ -15,6 +15,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,8 @@ class CheckpointStore:
 
     def delete(self, trial: str, epoch: int) -> None:
         """Delete a checkpoint if it exists; its manifest first, so that who reads it now sees that it is gone."""
-        self._folder.remove(f"{checkpoint_path(trial, epoch)}/{MANIFEST}")
+        with suppress(OSError):  # of a folder that can't be written, as the next line does
+            self._folder.remove(f"{checkpoint_path(trial, epoch)}/{MANIFEST}")
         self._folder.delete(checkpoint_path(trial, epoch))
 
     def sweep(self, trial: str) -> None:
