@@ -244,7 +244,7 @@ def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for name, value in metrics.items():
         try:
-            found[name] = json.loads(json.dumps(value, default=plain))
+            found[name] = value if type(value) is float else json.loads(json.dumps(value, default=plain))
             flaw = "one that is nested too deep" if nested_deeper(found[name], DEEPEST // 2) else None
         except Exception as error:  # a value's own class may raise anything
             flaw = _flaw_in_json(error)
