@@ -69,10 +69,6 @@ def _load(study: Study) -> None:
     Proposals(study.problem, study.search.build(study.problem)).propose(0)
 
 
-if __name__ == "__main__":
-    sys.exit(perform(sys.argv[1], search))
-
-
 class Line:
     """Serves a desk at `path` for the length of a `with` block. Raises StudyError if the disk takes no sockets.
 
@@ -141,3 +137,7 @@ def _listening(path: Path) -> socket.socket:
         os.close(folder)
     found.listen(16)
     return found
+
+
+if __name__ == "__main__":
+    sys.exit(perform(sys.argv[1], search))
