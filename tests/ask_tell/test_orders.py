@@ -108,7 +108,9 @@ def test_an_order_of_which_nothing_is_left_is_refused(search: Search, trial: Ask
     with Search.resume(search.run.path, study(), trials=3) as later:
         assert later.ask() is not None
         (refused,) = [each for each in later.run.events if each["event"] == "order_refused"]
-        assert refused["message"] == "set needs something that no later option sets, got none; order it again"
+        assert refused["message"] == (
+            "set needs a limit or concurrency, got none that options given later have left; order it again"
+        )
     with Search.resume(search.run.path, study()) as later:  # what was given stays
         assert later._loop.study.budget.trials == 3
 

@@ -173,6 +173,28 @@ def test_sigterm_ends_a_driver_that_does_nothing_but_one_call() -> None:
     assert b"fullmatch" in said
 
 
+CONCLUDING = """
+import time
+from tuner.lifecycle.interruption import interruptions
+
+with interruptions(grace_seconds=0.5) as interruption:
+    print("begun", flush=True)
+    while not interruption.is_set():
+        time.sleep(0.01)
+    time.sleep(3)  # as the report of a long search, or a store that doesn't answer
+print("concluded")
+"""
+
+
+def test_sigterm_ends_no_driver_that_takes_longer_than_that_to_conclude() -> None:
+    with subprocess.Popen([sys.executable, "-c", CONCLUDING], stdout=subprocess.PIPE) as driver:
+        assert driver.stdout is not None
+        driver.stdout.readline()
+        driver.terminate()
+        said, _ = driver.communicate(timeout=60)
+    assert (driver.returncode, said) == (0, b"concluded\n")
+
+
 def test_an_exception_that_the_end_of_ray_leads_to_is_no_failure_of_the_search() -> None:
     with interruptions() as interruption, Watchdog(interruption, lambda: True):
         with pytest.raises(SearchLeft), interruption.breakable():

@@ -37,7 +37,6 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "scheduler": repr(study.scheduler),
         "asked": False,  # whether a user's program asks for trials
         "rungs": study.scheduler.rungs(study.budget.max_epochs),
-        "forecast": study.forecast,
         "start_from": recorded(study.starting_points),
         "defaults": trainer_defaults(study),  # by dotted name
         "warm_start": repr(study.warm_start),
@@ -92,6 +91,7 @@ def describe_session(study: Study, address: str | None) -> dict[str, Any]:
         "budget": {**asdict(study.budget), "trials": study.trials},
         "failures": asdict(study.failures),
         "limits": study.limits,
+        "forecast": study.forecast,
         "command": redacted(sys.argv),
         "address": address,
         "pid": os.getpid(),

@@ -107,12 +107,38 @@ class Interruption:
             return
         asked_before = self.is_set()
         self.ask(_NAMES[signal.Signals(number)])
-        if number == signal.SIGTERM:  # a thread in C also ends a process whose Python code doesn't come to run
-            faulthandler.dump_traceback_later(2 * self.grace_seconds, exit=True, file=STDERR)
+        if number == signal.SIGTERM:
+            self._put_off_the_end()
         if number == signal.SIGINT:
             self._pressed(again=asked_before)
         if self._raises_at_once:
             self.stop_if_asked()
+
+    def _put_off_the_end(self) -> None:
+        """A thread in C ends the process after twice the grace period, unless this is called again before.
+
+        So SIGTERM also ends a driver in which one call keeps Python's lock, and with it the watchdog waiting.
+        """
+        faulthandler.dump_traceback_later(2 * self.grace_seconds, exit=True, file=STDERR)
+
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        """Within the block a thread puts the end off as long as threads come to run."""
+        over = threading.Event()
+
+        def show() -> None:
+            while not over.wait(self.grace_seconds / 2):
+                if self.is_set():
+                    self._put_off_the_end()
+
+        thread = threading.Thread(target=show, name="tuner-alive", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            faulthandler.cancel_dump_traceback_later()
 
     def _pressed(self, *, again: bool) -> None:
         now = time.monotonic()
@@ -148,8 +174,8 @@ def interruptions(grace_seconds: float = GRACE_SECONDS) -> Iterator[Interruption
         return
     before = interruption._install()
     try:
-        yield interruption
+        with interruption._alive():
+            yield interruption
     finally:
-        faulthandler.cancel_dump_traceback_later()
         for number, handler in before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]

@@ -146,7 +146,9 @@ class Steering:
 
     def _set(self, arguments: dict[str, Any]) -> Reply:
         if not arguments:
-            raise StudyError("set needs something that no later option sets, got none; order it again")
+            raise StudyError(
+                "set needs a limit or concurrency, got none that options given later have left; order it again"
+            )
         study, now = self._changed(arguments), self._loop.study.budget
         parts = []
         for name in NAMES:
