@@ -1,5 +1,8 @@
 import sqlite3
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -103,6 +106,39 @@ def test_a_damaged_or_empty_database_is_refused(tmp_path: Path, change: Callable
     for _ in range(2):  # the first refusal doesn't turn it into a new one
         with pytest.raises(StudyError, match=f"^a service needs its database{told}"):
             Database(tmp_path / "db")
+
+
+OPENING = """
+import sys, time
+from pathlib import Path
+from tuner.service.database import Database
+
+while time.time() < float(sys.argv[2]):
+    pass
+Database(Path(sys.argv[1])).close()
+"""
+
+
+def test_processes_that_begin_a_service_at_once_have_one_new_database(tmp_path: Path) -> None:
+    begin = time.time() + 3
+    command = [sys.executable, "-c", OPENING, str(tmp_path / "db")]
+    opening = [subprocess.Popen([*command, str(begin + k / 500)], stderr=subprocess.PIPE) for k in range(5)]
+    assert [process.communicate(timeout=60)[1] for process in opening] == [b""] * 5
+    assert [process.returncode for process in opening] == [0] * 5
+
+
+def test_a_first_start_that_was_killed_leaves_nothing_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_: Path, __: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Database(tmp_path / "db")
+    Database(tmp_path / "db").close()
+    assert {file.name for file in tmp_path.iterdir()} == {"db"}
 
 
 @pytest.mark.parametrize("how", ["IMMEDIATE", "EXCLUSIVE"])

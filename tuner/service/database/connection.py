@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import sqlite3
 import threading
@@ -12,6 +14,7 @@ from pathlib import Path
 
 from tuner.errors import StudyError, one_line
 from tuner.service.errors import Code, ServiceError
+from tuner.storage.durable import sync
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 BUSY_SECONDS = 10.0  # that a command, while the server runs, waits for its turn
@@ -25,14 +28,15 @@ class Database:
         """Raises StudyError for a file that is no service's whole database, or that another program has locked."""
         self.file = file
         self._writing = threading.RLock()
-        is_new = not file.exists()
-        self._writer = _connected(file)
+        with _usable(file), _alone(file.parent):
+            if not file.exists():
+                _create(file)
+            self._writer = _connected(file)
+            _check(self._writer, file)
+            _migrate(self._writer)
         self._readers: deque[sqlite3.Connection] = deque()
         self._closed = False
         self.commits = 0  # of this process: if the number is the same, nothing in the database has changed
-        with _usable(file):
-            _migrate(self._writer, file, is_new=is_new)
-            file.chmod(0o600)
 
     @contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:
@@ -115,6 +119,29 @@ def _usable(file: Path) -> Iterator[None]:
         raise StudyError(f"a service needs its database, got {str(file)!r} ({error}); {fix}") from error
 
 
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Within the block no other process opens a database in the folder."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _create(file: Path) -> None:
+    """A new database, complete or not at all: so one that is empty is damaged."""
+    beside = file.with_name(f"{file.name}.new")
+    for left in (beside, beside.with_name(f"{beside.name}-journal")):  # of a process that was killed
+        left.unlink(missing_ok=True)
+    with closing(sqlite3.connect(beside, isolation_level=None)) as connection:
+        _migrate(connection)
+    beside.chmod(0o600)
+    beside.rename(file)
+    sync(file.parent)
+
+
 def _connected(file: Path) -> sqlite3.Connection:
     with _usable(file):
         connection = sqlite3.connect(file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -125,16 +152,22 @@ def _connected(file: Path) -> sqlite3.Connection:
     return connection
 
 
-def _migrate(connection: sqlite3.Connection, file: Path, *, is_new: bool) -> None:
-    """Check the file, and run the scripts that this file hasn't run yet, each completely or not at all."""
-    scripts = {int(match[1]): path for path in MIGRATIONS.iterdir() if (match := _SCRIPT.fullmatch(path.name))}
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > max(scripts):
+def _scripts() -> dict[int, Path]:
+    return {int(match[1]): path for path in MIGRATIONS.iterdir() if (match := _SCRIPT.fullmatch(path.name))}
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _check(connection: sqlite3.Connection, file: Path) -> None:
+    """Raise StudyError or sqlite3.Error for a database that isn't whole, of a later version, or locked."""
+    version, newest = _version(connection), max(_scripts())
+    if version > newest:
         raise StudyError(
-            f"this tuner reads databases up to version {max(scripts)}, got version {version} in {str(file)!r}; "
-            "update tuner"
+            f"this tuner reads databases up to version {newest}, got version {version} in {str(file)!r}; update tuner"
         )
-    if not version and not is_new:
+    if not version:
         raise StudyError(
             f"a service needs its database, got {str(file)!r}, which is empty; restore it from a backup, or delete it "
             "to begin a new service"
@@ -144,9 +177,14 @@ def _migrate(connection: sqlite3.Connection, file: Path, *, is_new: bool) -> Non
         raise sqlite3.DatabaseError(one_line(found))
     connection.execute("BEGIN IMMEDIATE")  # nothing could be changed while another program has it locked
     connection.execute("ROLLBACK")
-    for number in sorted(scripts):
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Run the scripts that this file hasn't run yet, each completely or not at all."""
+    version = _version(connection)
+    for number, path in sorted(_scripts().items()):
         if number > version:
-            script = scripts[number].read_text(encoding="utf-8")
+            script = path.read_text(encoding="utf-8")
             connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
 
 
