@@ -1,7 +1,11 @@
 import json
+import os
 import re
+import resource
 import shutil
+import signal
 import time
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,7 @@ import pytest
 import torch
 from pyarrow.fs import LocalFileSystem
 
+from tests.loop.power import SyncedFiles
 from tuner.errors import RunFolderError
 from tuner.history import events
 from tuner.history.events import EventFollower, EventLog, finite, plain, plain_metrics, read_all, read_events
@@ -288,6 +293,102 @@ def test_a_log_whose_folder_was_deleted_says_so_and_makes_no_new_one(tmp_path: P
     )
     log.close()
     assert not (tmp_path / "run").exists()
+
+
+# Power cuts, and segments that others damage
+
+
+def test_the_disk_has_events_after_a_second_and_at_once_those_after_which_something_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, synced = [0.0], SyncedFiles(tmp_path)
+    monkeypatch.setattr(events.time, "monotonic", lambda: now[0])
+    with synced.watching():
+        log = EventLog(LocalFolder(tmp_path))
+        told = [(0.9, "notice"), (1.0, "notice"), (1.9, "checkpoint_saved"), (1.9, "checkpoint_deleted")]
+        told += [(2.0, "notice"), (2.1, "trial_ended"), (2.2, "study_interrupted"), (2.3, "study_ended")]
+        found = []
+        for now[0], kind in told:
+            log.append(kind)
+            found.append(synced.has(segment(tmp_path)))
+        assert found == [False, True, False, True, False, True, True, True]
+        for write in (log.tend, log.flush, log.close):
+            log.append("notice", message="more")
+            assert not synced.has(segment(tmp_path))
+            write()
+            assert synced.has(segment(tmp_path))
+    synced.cut()
+    assert len(segment(tmp_path).read_bytes().splitlines()) == len(told) + 3
+
+
+def test_the_next_log_syncs_what_a_killed_driver_has_written(tmp_path: Path) -> None:
+    synced = SyncedFiles(tmp_path)
+    with synced.watching():
+        EventLog(LocalFolder(tmp_path)).append("notice", message="written")
+        EventLog(LocalFolder(tmp_path))
+    synced.cut()
+    assert messages(tmp_path) == ["written"]
+
+
+def replace(path: Path) -> None:
+    path.with_name("other").write_bytes(path.read_bytes()[:-1])
+    path.with_name("other").rename(path)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "emptied": lambda path: path.write_bytes(b""),
+    "cut off": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "prolonged": lambda path: path.write_bytes(path.read_bytes() + b"more\n"),
+    "replaced": replace,
+    "moved": lambda path: path.rename(path.with_name("other")),
+    "deleted": Path.unlink,
+    "deleted with its folder": lambda path: shutil.rmtree(path.parent),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("then", [True, False], ids=["more", "no more"])
+def test_a_segment_that_somebody_damages_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], object], then: bool
+) -> None:
+    """Of the one that is being written, of a full one of the same driver, and of an earlier driver's."""
+    monkeypatch.setattr(events, "SEGMENT_EVENTS", 3)
+    of_three_trials(tmp_path)
+    log, told = EventLog(LocalFolder(tmp_path)), ["0", "1", "2", "3", "4"]
+    for message in told:
+        log.append("notice", message=message)
+    assert log.tend() == []
+    for number in (1, 2, 3, 4):
+        damage(segment(tmp_path, number))
+        if then:
+            told.append(f"after {number}")
+            log.append("notice", message=told[-1])
+        assert f"events/{number:06d}.jsonl" in log.tend()
+        reading = read_all(LocalFolder(tmp_path))
+        assert [event["message"] for event in reading.events if event["event"] == "notice"] == told
+        assert (len(reading.events), reading.damages, reading.torn) == (6 + len(told), [], None)
+        assert log.tend() == []
+    log.append("notice", message="last")
+    log.close()
+    assert read_all(LocalFolder(tmp_path)).events[-1]["message"] == "last"
+
+
+def test_a_line_that_the_disk_had_no_room_for_is_no_damage(tmp_path: Path) -> None:
+    log = EventLog(LocalFolder(tmp_path))
+    log.append("notice", message="one")
+    kept = segment(tmp_path).read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(kept) + 20, hard))
+        with pytest.raises(OSError, match="File too large"):
+            log.append("notice", message="two")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert (log.tend(), segment(tmp_path).read_bytes()[: len(kept)]) == ([], kept)
+    log.append("notice", message="three")
+    assert (log.tend(), messages(tmp_path)[0], messages(tmp_path)[-1]) == ([], "one", "three")
 
 
 def arrived(path: Path, lines: int) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from tests.loop.faults import Disk, Faults, Killed
+from tests.loop.power import SyncedFiles
 from tuner import Study
 from tuner.errors import TrialError
 from tuner.history.checkpoints import CheckpointStore
@@ -20,6 +22,7 @@ from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
 from tuner.schedule import Decision
 from tuner.search import Learned
+from tuner.storage.durable import make
 from tuner.storage.folder import LocalFolder
 
 Saving = Literal["each", "never", "some", "behind"]
@@ -27,6 +30,7 @@ Place = tuple[str, int]  # a trial and an epoch
 MOST_STEPS = 20_000
 MOST_DRIVERS = 40
 MOST_IDLE = 50
+MOST_LOST_SECONDS = 2.0  # of reports that a power cut may take
 RAISES_ABOVE, DIVERGES_ABOVE = 0.97, 0.94  # of x
 
 
@@ -73,6 +77,7 @@ class Stay:
 
     start: Start
     epoch: int
+    reports: dict[int, dict[str, Any]] = field(default_factory=dict)  # of this stay
     message: dict[str, Any] | None = None
     finished: list[int] = field(default_factory=list)
     failures: int = 0
@@ -92,15 +97,17 @@ class DisturbedSearch:
         self.newest: dict[str, int] = {}  # of these, by trial
         self.damaged: set[Place] = set()
         self.repeated: dict[Place, int] = {}  # how often an epoch may be reported again
+        self.synced, self.loses_power = SyncedFiles(folder), "power" in faults.kinds
         self.drivers = self.steps = 0
         self.loop: SearchLoop | None = None
         self._forget_workers()
 
     def run(self) -> None:
         """Search until a driver comes to the end. Raises BrokenPromiseError."""
-        while not self._drive():
-            if self.drivers > MOST_DRIVERS:
-                raise BrokenPromiseError("one driver after another and no end")
+        with self.synced.watching() if self.loses_power else nullcontext():
+            while not self._drive():
+                if self.drivers > MOST_DRIVERS:
+                    raise BrokenPromiseError("one driver after another and no end")
 
     def _forget_workers(self) -> None:
         self.stays: list[Stay] = []
@@ -135,7 +142,10 @@ class DisturbedSearch:
             self.loop.close()
         except Killed:
             disk.abandon()
-            self._outlive_the_driver()
+            if self.faults.happened[-1] == "power":
+                self._cut_power()
+            else:
+                self._outlive_the_driver()
             return False
         except OSError as error:
             ended = self._conclude_interrupted(error)
@@ -181,6 +191,8 @@ class DisturbedSearch:
             self._meanwhile(loop)
 
     def _meanwhile(self, loop: SearchLoop) -> None:
+        if not self.loses_power or self.faults.random.random() < 0.3:  # else less than a second has passed
+            loop.tend()
         self._look_at(loop.record)
         for trial in list(self.saving):
             if self.random.random() < 0.3:
@@ -251,14 +263,15 @@ class DisturbedSearch:
             loop.failed(trial, "error", "it raised")
             return
         stay.epoch += 1
+        value = None if diverges(config, stay.epoch) else loss_of(config, stay.epoch)
+        stay.reports[stay.epoch] = {"loss": float("nan") if value is None else value}
         saves = self.scene.saves(config, stay.epoch)
         behind = saves and self.scene.saves_behind(stay.epoch)
         if saves and not behind and self._write(stay, stay.epoch):
             stay.finished.append(stay.epoch)
-        value = None if diverges(config, stay.epoch) else loss_of(config, stay.epoch)
         stay.message = {
             "epoch": stay.epoch,
-            "metrics": {"loss": float("nan") if value is None else value},
+            "metrics": stay.reports[stay.epoch],
             "saved": stay.finished,
             "saving": stay.epoch if behind else None,
             "saves": saves or self.scene.saving == "behind",
@@ -275,7 +288,8 @@ class DisturbedSearch:
             if self.padding:
                 (folder / "weights").write_bytes(bytes(self.padding))
 
-        self.store.write(stay.start.trial, epoch, fill)
+        told = {each: metrics for each, metrics in stay.reports.items() if each <= epoch}
+        self.store.write(stay.start.trial, epoch, fill, told)
         self.damaged.discard((stay.start.trial, epoch))
         self._note_secured(stay.start.trial)
         return True
@@ -336,7 +350,7 @@ class DisturbedSearch:
                 self._write(stay, epoch)
             elif chance < 0.6:
                 unfinished = self.folder / "checkpoints" / trial / f".unfinished-{epoch}" / "files"
-                unfinished.mkdir(parents=True, exist_ok=True)
+                make(unfinished)
 
     def _note_saves(self, loop: SearchLoop) -> None:
         for trial, epoch in list(self.coming.items()):
@@ -356,6 +370,20 @@ class DisturbedSearch:
         """Workers live a moment longer than their driver."""
         for trial, waiting in list(self.saving.items()):
             self._end_saves(trial, waiting[0][0])
+
+    def _cut_power(self) -> None:
+        """What was not synced is gone: events of the last moments at most, and of no deleted checkpoint."""
+        before = list(read_events(LocalFolder(self.folder)))
+        self.synced.cut()
+        after = list(read_events(LocalFolder(self.folder)))
+        if after != before[: len(after)]:
+            raise BrokenPromiseError("a power cut took events before others")
+        if before[len(after) :] and (ago := before[-1]["time"] - before[len(after)]["time"]) > MOST_LOST_SECONDS:
+            raise BrokenPromiseError(f"a power cut took the events of {ago:.1f} s")
+        known = RunRecord("loss", "min", after).trials
+        self.reported = {p: v for p, v in self.reported.items() if p[0] in known and p[1] in known[p[0]].epochs}
+        self.secured = {place for place in self.secured if place[0] in known}
+        self.newest = {trial: epoch for trial, epoch in self.newest.items() if trial in known}
 
     def _damage_checkpoints(self) -> None:
         for trial in self.store.trials():
@@ -388,6 +416,9 @@ class DisturbedSearch:
         if self.loop is None or not name.isdigit() or trial not in self.loop.record.trials:
             return
         record, epoch = self.loop.record.trials[trial], int(name)
+        segments = sorted((self.folder / "events").iterdir())
+        if self.loses_power and epoch in record.epochs and not all(map(self.synced.has, segments)):
+            raise BrokenPromiseError(f"epoch {epoch} of {trial} is deleted before the disk has the event")
         whole = [e for e in self.store.epochs(trial) if e in record.epochs]
         if record.live and whole and epoch == max(whole):
             raise BrokenPromiseError(

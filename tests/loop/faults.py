@@ -1,4 +1,6 @@
-"""What can go wrong beside a search, drawn from a seed: a killed driver, a full disk, torn writes, a clock set back."""
+"""What can go wrong beside a search, drawn from a seed: a killed driver, a power cut, a full disk, torn writes, a clock
+set back.
+"""
 
 from __future__ import annotations
 
@@ -51,23 +53,23 @@ class Faults:
         return True
 
     def may_kill(self) -> None:
-        """A place at which the driver may be killed. Raises Killed."""
-        if self.strikes("kill"):
+        """A place at which the driver may be killed, or the power may go. Raises Killed."""
+        if self.strikes("kill") or self.strikes("power"):
             raise Killed
 
 
 class Clock:
-    """Stands in for the module `time` where events get theirs: a second a look, and now and then an hour back."""
+    """Stands in for the module `time` where events get theirs: `step` seconds a look, and now and then an hour back."""
 
-    def __init__(self, faults: Faults) -> None:
-        self._faults, self._now, self._elapsed = faults, 1_000_000.0, 0.0
+    def __init__(self, faults: Faults, step: float = 1) -> None:
+        self._faults, self._step, self._now, self._elapsed = faults, step, 1_000_000.0, 0.0
 
     def time(self) -> float:
-        self._now += -3600 if self._faults.strikes("clock") else 1
+        self._now += -3600 if self._faults.strikes("clock") else self._step
         return self._now
 
     def monotonic(self) -> float:
-        self._elapsed += 1
+        self._elapsed += self._step
         return self._elapsed
 
 
@@ -76,7 +78,6 @@ class _Device(io.RawIOBase):
 
     def __init__(self, path: Path, faults: Faults) -> None:
         super().__init__()
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._file, self._faults, self._dead = path.open("ab", buffering=0), faults, False
 
     def writable(self) -> bool:
@@ -95,7 +96,7 @@ class _Device(io.RawIOBase):
             self._file.write(whole[: self._faults.random.choice([0, len(whole) // 2])])
             raise OSError(errno.ENOSPC, "No space left on device")
         self._file.write(whole)
-        if self._faults.strikes("kill"):
+        if self._faults.strikes("kill") or self._faults.strikes("power"):
             self._die(b"")
         return len(whole)
 
@@ -125,6 +126,7 @@ class Disk(LocalFolder):
         return Disk(self.path / name, self._faults, self._watch)
 
     def append_to(self, name: str) -> io.BufferedWriter:
+        super().append_to(name).close()
         self._devices.append(_Device(self.path / name, self._faults))
         return io.BufferedWriter(self._devices[-1])
 

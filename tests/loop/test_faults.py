@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.loop.disturbed import DisturbedSearch, Saving, Scene, diverges, loss_of
+import tuner.storage.folder
+from tests.loop.disturbed import BrokenPromiseError, DisturbedSearch, Saving, Scene, diverges, loss_of
 from tests.loop.faults import Clock, Faults
 from tests.loop.invariants import faults_of_a_run, unlike, wrongly_promoted
 from tests.schedule.each import each_with
@@ -34,6 +36,7 @@ from tuner import (
 from tuner.history import events
 from tuner.history.events import read_events
 from tuner.history.records import RunRecord
+from tuner.history.segment_files import SegmentFiles
 from tuner.schedule import Scheduler
 from tuner.search import Learned, SearchAlgorithm
 from tuner.storage.folder import LocalFolder
@@ -45,7 +48,7 @@ DEAR: list[SearchAlgorithm] = [
     BOHB(),
     Optuna("TPESampler", {"n_startup_trials": 2}),
 ]
-SAME_IN_THE_END = frozenset({"kill", "lost worker", "full disk", "damage", "clock"})
+SAME_IN_THE_END = frozenset({"kill", "power", "lost worker", "full disk", "damage", "clock"})
 KINDS = SAME_IN_THE_END | {"unwritten"}
 
 
@@ -96,7 +99,7 @@ def scene(seed: int, searches: list[SearchAlgorithm]) -> Scene:
 def search_through(scene: Scene, folder: Path, faults: Faults) -> DisturbedSearch:
     search = DisturbedSearch(scene, folder, faults)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(events, "time", Clock(faults))
+        patch.setattr(events, "time", Clock(faults, step=0.3 if "power" in faults.kinds else 1))
         search.run()
     return search
 
@@ -224,7 +227,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("kind", ["kill", "full disk", "lost worker"])
+@pytest.mark.parametrize("kind", ["kill", "power", "full disk", "lost worker"])
 @pytest.mark.parametrize("scene", SMALL.values(), ids=SMALL)
 @pytest.mark.parametrize("apart", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_it_may_happen_at_any_step(fast: Path, scene: Scene, kind: str, apart: int) -> None:
@@ -238,3 +241,33 @@ def test_it_may_happen_at_any_step(fast: Path, scene: Scene, kind: str, apart: i
         if not faults.happened:
             break
     assert 10 < at < 1000
+
+
+def found_with(monkeypatch: pytest.MonkeyPatch, folder: Path, place: Any, name: str, value: Any) -> set[str]:
+    """What searches that lose power find wrong, numbers left out, where something of tuner is replaced by a fault."""
+    monkeypatch.setattr(place, name, value)
+    found: set[str] = set()
+    for seed in range(20):
+        try:
+            search = search_through(scene(seed, CHEAP), folder / str(seed), Faults(seed, frozenset({"power"})))
+            found.update(what_is_wrong(search))
+        except BrokenPromiseError as error:
+            found.add(re.sub(r"[0-9.]+", "N", str(error)))
+    return found
+
+
+def test_a_power_cut_finds_events_that_are_never_synced(fast: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = found_with(monkeypatch, fast, SegmentFiles, "flush", lambda self: None)
+    assert {"epoch N of N is deleted before the disk has the event", "a power cut took the events of N s"} <= found
+
+
+def test_a_power_cut_finds_checkpoints_that_are_renamed_unsynced(fast: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = found_with(monkeypatch, fast, tuner.storage.folder, "sync_all", lambda folder: None)
+    assert "N begins again although epoch N was saved" in found
+
+
+def test_a_power_cut_finds_a_checkpoint_that_is_deleted_before_its_event(
+    fast: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = found_with(monkeypatch, fast, events, "SYNCED_AT_ONCE", events.SYNCED_AT_ONCE - {"checkpoint_deleted"})
+    assert "epoch N of N is deleted before the disk has the event" in found

@@ -116,11 +116,11 @@ class Out:
             return "pause"
         return _ANSWERS[decision]
 
-    def save(self, trial: AskedTrial | str, epoch: int, folder: Path) -> bool:
-        """Copy a checkpoint into the run; returns whether that worked. A full disk pauses the search."""
+    def save(self, trial: AskedTrial | str, epoch: int, folder: Path, metrics: dict[str, Any]) -> bool:
+        """Copy an epoch's checkpoint into the run; returns whether that worked. A full disk pauses the search."""
         name = known_trial(self._loop.record, trial).trial
         try:
-            self._store.write(name, epoch, copied(folder))
+            self._store.write(name, epoch, copied(folder), {epoch: metrics})
         except OSError as error:
             with self._driver.working():
                 if no_space(error):

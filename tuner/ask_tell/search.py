@@ -193,7 +193,7 @@ class Search:
                 return answer
             if folder is None:
                 return self._out.record(trial, number, metrics)
-        saved = self._out.save(trial, number, folder)
+        saved = self._out.save(trial, number, folder, metrics)
         with self._driver.working():
             answer = self._out.answer_now(trial, number, metrics)  # another thread may have reported it meanwhile
             return answer or self._out.record(trial, number, metrics, saved=saved)

@@ -1,7 +1,7 @@
 """The checkpoints of a run, each complete or absent: all code writes, reads and deletes them through this module.
 
     checkpoints/<trial>/<epoch>/files/         what the trial saved, as it saved it
-    checkpoints/<trial>/<epoch>/manifest.json  trial, epoch, and size and sha256 of each file
+    checkpoints/<trial>/<epoch>/manifest.json  trial, epoch, size and sha256 of each file, and the trial's last reports
 
 A worker writes a checkpoint next to its final place and moves it there as a whole; on an object store, which can't move
 a folder, the manifest is written last. A checkpoint is verified against its manifest before anything goes on from it.
@@ -14,12 +14,14 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tuner.errors import RunFolderError, TrialError
+from tuner.history.events import plain
+from tuner.storage.durable import make
 from tuner.storage.files import mark
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.temporary import OwnedFolder
@@ -31,6 +33,7 @@ _TRIAL = re.compile(r"[A-Za-z0-9_]+")
 _UNFINISHED = ".unfinished-"
 
 Fill = Callable[[Path], None]
+Reports = Mapping[int, dict[str, Any]]  # metrics by epoch
 
 
 def copied(source: Path) -> Fill:
@@ -65,21 +68,23 @@ class CheckpointStore:
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
 
-    def write(self, trial: str, epoch: int, fill: Fill) -> None:
+    def write(self, trial: str, epoch: int, fill: Fill, reports: Reports | None = None) -> None:
         """Store the files that `fill` writes into the folder it gets, instead of an older checkpoint of the epoch.
 
-        Raises OSError if it can't be written; then nothing is left of it.
+        The trial's last `reports` are kept in case that a power cut takes the events of them. Raises OSError if it
+        can't be written; then nothing is left of it.
         """
         name = checkpoint_path(trial, epoch)
         if not isinstance(self._folder, LocalFolder):
             with OwnedFolder("checkpoint") as beside:
-                _fill(beside, trial, epoch, fill)
+                _fill(beside, trial, epoch, fill, reports or {})
                 self._upload(beside, name)
             return
         part = f"{CHECKPOINTS}/{trial}/{_UNFINISHED}{os.getpid()}-{secrets.token_hex(4)}"
         beside = self._folder.inside(part)
+        make(beside.parent)
         try:
-            _fill(beside, trial, epoch, fill)
+            _fill(beside, trial, epoch, fill, reports or {})
             self._folder.rename(part, name)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
@@ -122,6 +127,16 @@ class CheckpointStore:
             raise TrialError(f"a checkpoint must be complete, got {name}, which was cut off or changed")
         return folder
 
+    def reports(self, trial: str, epoch: int) -> Reports | None:
+        """The metrics by epoch that a checkpoint has, none in those of older versions; None unless it is complete."""
+        try:
+            with OwnedFolder("checkpoint") as beside:
+                self.fetch(trial, epoch, beside / FILES)
+            manifest = json.loads(self._folder.read(f"{checkpoint_path(trial, epoch)}/{MANIFEST}"))
+            return {int(each): dict(metrics) for each, metrics in manifest.get("reports", {}).items()}
+        except (TrialError, OSError, ValueError, TypeError, AttributeError):
+            return None
+
     def delete(self, trial: str, epoch: int) -> None:
         """Delete a checkpoint if it exists; its manifest first, so that who reads it now sees that it is gone."""
         with suppress(OSError):  # of a folder that can't be written, as the next line does
@@ -141,11 +156,11 @@ class CheckpointStore:
             self._folder.write(f"{name}/{file.relative_to(folder).as_posix()}", file.read_bytes())
 
 
-def _fill(folder: Path, trial: str, epoch: int, fill: Fill) -> None:
+def _fill(folder: Path, trial: str, epoch: int, fill: Fill, reports: Reports) -> None:
     (folder / FILES).mkdir(parents=True)
     fill(folder / FILES)
-    manifest = {"trial": trial, "epoch": epoch, "files": _marks(folder / FILES)}
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    manifest = {"trial": trial, "epoch": epoch, "files": _marks(folder / FILES), "reports": reports}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, default=plain), encoding="utf-8")
 
 
 def _marks(folder: Path) -> dict[str, Any]:

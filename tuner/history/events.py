@@ -39,8 +39,9 @@ A report's events come in this order: epoch_reported, checkpoint_saved, trial_pa
 checkpoint_deleted before the checkpoint itself is.
 
 Events lie in `events/000001.jsonl`, `events/000002.jsonl`, …. The driver alone writes them: on a disk each line is
-appended and flushed, so that a killed driver loses at most the line it was writing; an object store gets whole
-segments, within OBJECT_STORE_SECONDS of an event. Every line has a checksum (see `event_lines`).
+appended and flushed, so that a killed driver loses at most the line it was writing, and synced soon after, so that a
+power cut loses at most two seconds; an object store gets whole segments, within OBJECT_STORE_SECONDS of an event. Every
+line has a checksum (see `event_lines`).
 
 Reading takes what can be read: a line that can't is set aside and named once, and so is a segment that is missing.
 Times never go back within one driver's log; between two drivers they may, where a clock was set back.
@@ -49,15 +50,15 @@ Times never go back within one driver's log; between two drivers they may, where
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Mapping
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from tuner.errors import RunFolderError, describe_error
 from tuner.history.event_lines import DEEPEST, EVENTS, Event, finite, in_json, nested_deeper, with_values, written
 from tuner.history.event_reading import EventFollower, Reading, read_all, read_events, segments
+from tuner.history.segment_files import SegmentFiles
 from tuner.storage.folder import Folder, LocalFolder
 
 __all__ = [
@@ -77,6 +78,8 @@ __all__ = [
 ]
 
 SEGMENT_EVENTS = 20_000
+SYNC_SECONDS = 1.0  # at most one sync of a disk in this time, but for what must not be lost:
+SYNCED_AT_ONCE = frozenset({"checkpoint_deleted", "trial_ended", "study_interrupted", "study_ended"})
 OBJECT_STORE_SECONDS = 20.0
 ANSWER_SECONDS = 1.0  # the same for answers to orders, because a user waits for them
 
@@ -92,13 +95,11 @@ class EventLog:
     """Appends events to a run folder, in its own segment so that an earlier one's torn end is never continued."""
 
     def __init__(self, folder: Folder) -> None:
-        self._folder = folder
+        self._writer = SegmentFiles(folder) if isinstance(folder, LocalFolder) else _Uploads(folder)
         self._segment = max((number for number, _ in segments(folder)), default=0)
-        self._file: IO[bytes] | None = None
-        self._uploads: _Uploads | None = None
         self._count = 0
         self._begun = time.time()
-        self._clock = time.monotonic()
+        self._clock = self._synced = time.monotonic()
         self._begin_segment()
 
     def append(self, kind: str, **fields: Any) -> Event:
@@ -108,58 +109,47 @@ class EventLog:
             RunFolderError: the run's folder was deleted.
             OSError: it can't be written to.
         """
-        now = self._begun + time.monotonic() - self._clock  # times stay in order even if the clock is set back
-        line = json.dumps(in_json({"event": kind, "time": now, **fields}), default=plain, allow_nan=True)
+        now = time.monotonic()
+        stamp = self._begun + now - self._clock  # times stay in order even if the clock is set back
+        line = json.dumps(in_json({"event": kind, "time": stamp, **fields}), default=plain, allow_nan=True)
         event: Event = json.loads(line, parse_constant=lambda _: None)  # a metric's NaN isn't JSON
-        if self._file is not None and os.fstat(self._file.fileno()).st_nlink == 0:
-            raise RunFolderError(
-                f"the run's folder must stay while the search runs, got {self._folder.uri!r} without {self._name}; "
-                "start the search again"
-            )
         if self._count >= SEGMENT_EVENTS:
             self._begin_segment()
         self._count += 1
-        self._write(written(event) + b"\n")
-        if self._uploads is not None and kind in ("order_obeyed", "order_refused"):
-            self._uploads.hurry()
+        self._writer.append(written(event) + b"\n")
+        if isinstance(self._writer, _Uploads):
+            if kind in ("order_obeyed", "order_refused"):
+                self._writer.hurry()
+        elif kind in SYNCED_AT_ONCE or now - self._synced >= SYNC_SECONDS:
+            self._writer.flush()
+            self._synced = now
         return with_values(event)
 
+    def tend(self) -> list[str]:
+        """Regular work on a disk, to be called each second: sync the last events, and restore damaged segments.
+
+        Returns the names of those that were restored since the last call. Raises what `append` raises.
+        """
+        if isinstance(self._writer, _Uploads):
+            return []
+        self._writer.flush()
+        return self._writer.restored()
+
     def flush(self) -> None:
-        """Write buffered events (only object stores have any); may be called from another thread.
+        """Events so far are in the run folder, also after a power cut; may be called from another thread.
 
         Raises OSError if that can't be done.
         """
-        uploads = self._uploads
-        if uploads is not None:
-            uploads.flush()
+        self._writer.flush()
 
     def close(self) -> None:
         """Write what is still buffered."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        if self._uploads is not None:
-            self._uploads.close()
+        self._writer.close()
 
     def _begin_segment(self) -> None:
-        self.close()
         self._segment += 1
         self._count = 0
-        if isinstance(self._folder, LocalFolder):
-            self._file = self._folder.append_to(self._name)
-        else:
-            self._uploads = _Uploads(self._folder, self._name)
-
-    @property
-    def _name(self) -> str:
-        return f"{EVENTS}/{self._segment:06d}.jsonl"
-
-    def _write(self, line: bytes) -> None:
-        if self._file is not None:
-            self._file.write(line)
-            self._file.flush()
-        elif self._uploads is not None:
-            self._uploads.append(line)
+        self._writer.begin(f"{EVENTS}/{self._segment:06d}.jsonl")
 
 
 class _Uploads:
@@ -169,13 +159,19 @@ class _Uploads:
     tried again with the next line, and raises there.
     """
 
-    def __init__(self, folder: Folder, name: str) -> None:
-        self._folder, self._name = folder, name
+    def __init__(self, folder: Folder) -> None:
+        self._folder, self._name = folder, ""
         self._lines: list[bytes] = []
         self._written = 0  # lines
         self._timer: threading.Timer | None = None
         self._failed = self._closed = False
         self._changing, self._writing = threading.Lock(), threading.Lock()
+
+    def begin(self, name: str) -> None:
+        """Go on in a new segment, once the one before is written."""
+        self.flush()
+        with self._writing, self._changing:
+            self._name, self._lines, self._written = name, [], 0
 
     def append(self, line: bytes) -> None:
         with self._changing:

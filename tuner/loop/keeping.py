@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from tuner.history.checkpoints import CheckpointStore
+from tuner.history.checkpoints import CheckpointStore, Reports
 from tuner.history.records import RunRecord, TrialRecord
 
 RACED = 3  # configurations whose network is kept if a study races them
@@ -47,6 +47,21 @@ class Keeper:
         """Delete a checkpoint whose epoch the trial could not report, because it failed or its worker died."""
         for epoch in set(self._store.epochs(trial)) - self._record.trials[trial].epochs.keys():
             self._store.delete(trial, epoch)
+
+    def ahead_of_events(self) -> list[tuple[TrialRecord, int, Reports]]:
+        """Trials that can go on from no complete checkpoint of a known epoch, but from one of a later epoch.
+
+        Each with the newest such epoch, and the reports that its checkpoint has.
+        """
+        found = []
+        for record in self._record.trials.values():
+            epochs = self._store.epochs(record.trial) if record.live else []
+            if epochs and epochs[-1] > record.epoch:
+                told = {epoch: self._store.reports(record.trial, epoch) for epoch in epochs}
+                whole = {epoch: reports for epoch, reports in told.items() if reports is not None}
+                if whole and min(whole) > record.epoch:
+                    found.append((record, max(whole), whole[max(whole)]))
+        return found
 
     def compare_with_the_disk(self) -> None:
         """Note checkpoints that came or went without an event; delete those that belong to no known epoch."""

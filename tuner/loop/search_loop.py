@@ -98,13 +98,14 @@ class SearchLoop:
         for message, code in said_of(learned) if learned and not history else ():
             self.notice(message, code=code)
         self._carry_out_what_is_due()
-        if history:
-            self._keeper.compare_with_the_disk()
-        self._queue.put_back(*(trial for trial in self.record.trials.values() if trial.status == "interrupted"))
         self._limits = Limits(study, self.record, devices)
         self._refitting = Refitting(study, self.record, self._queue, self._limits, self.notice)
         self._ending = Ending(self.record, self._stopping, self._limits, self._failing, self._refitting, self._end)
         self._judge = Judge(study, self._proposals, self._stopping, self._limits, notice=self.notice)
+        if history:
+            self._take_lost_reports()
+            self._keeper.compare_with_the_disk()
+        self._queue.put_back(*(trial for trial in self.record.trials.values() if trial.status == "interrupted"))
         self._steering = Steering(self, self._proposals, self._limits, most_at_once, emit=self._emit)
         self._room = Room(
             *(self.record, folder, self._keeper, Actions(self._end, pause, self.notice)),
@@ -233,9 +234,8 @@ class SearchLoop:
         record = self.record.trials[trial]
         self._times.report(trial)
         decision, ending = self._judge.judge(record, epoch, metrics, saved=epoch in saved, saves=saves)
-        more: dict[str, Any] = dict(reading or {}) | ({} if ending is None else {"ending": ending})
-        more |= {"ago": ago} if ago > 0.001 else {}
-        self._emit("epoch_reported", trial=trial, epoch=epoch, metrics=metrics, decision=decision.value, **more)
+        more = dict(reading or {}) | ({"ago": ago} if ago > 0.001 else {})
+        self._emit_report(trial, epoch, metrics, decision, ending, **more)
         for each in saved:
             self._take_checkpoint(trial, each)
         self._tell_of_packing()
@@ -253,6 +253,12 @@ class SearchLoop:
     def not_saved(self, trial: str, epoch: int) -> None:
         """The disk had no room for a checkpoint of the trial: pause the search."""
         self._room.refuse(trial, epoch)
+
+    def tend(self) -> None:
+        """Regular work, to be called each second: `make_room`, and events that the disk lacks or somebody damaged."""
+        self._before_writing()
+        self._tend_events()
+        self.make_room()
 
     def make_room(self) -> None:
         """Keep the run folder below its limit, and its disk from filling up; cheap."""
@@ -322,12 +328,15 @@ class SearchLoop:
         self._emit("study_ended", reason=self.end_reason)
 
     def flush(self) -> None:
-        """Events so far are in the run folder; from any thread."""
+        """Events so far are in the run folder, also after a power cut; from any thread."""
         self._log.flush()
 
     def close(self) -> None:
         """Write nothing from now on."""
-        self._log.close()
+        try:
+            self._tend_events()
+        finally:
+            self._log.close()
 
     # Inside: what to do next
 
@@ -377,6 +386,12 @@ class SearchLoop:
             over = due.epoch >= full_length(record.config, self.study.budget.max_epochs)
             self._end(record.trial, **(due.ending or {"status": "completed" if over else "stopped"}))
 
+    def _emit_report(
+        self, trial: str, epoch: int, metrics: Metrics, decision: Decision, ending: dict[str, Any] | None, **more: Any
+    ) -> None:
+        more |= {} if ending is None else {"ending": ending}
+        self._emit("epoch_reported", trial=trial, epoch=epoch, metrics=metrics, decision=decision.value, **more)
+
     def _take_checkpoint(self, trial: str, epoch: int) -> None:
         record = self.record.trials[trial]
         if epoch in record.epochs and epoch not in record.checkpoints:
@@ -402,11 +417,30 @@ class SearchLoop:
         self._take_in(event)
         self._listeners.tell(event)
 
+    def _tend_events(self) -> None:
+        for name in self._log.tend():
+            self.notice(f"{name} was cut off, replaced or deleted while the search ran; it was written again")
+
     def _take_in(self, event: Event) -> None:
         self.record.apply(event)
         tell_of_seeds(self._proposals, self.record, event)
         if self._admission is not None:
             self._admission.packing.apply(event)
+
+    def _take_lost_reports(self) -> None:
+        """Count the epochs of a trial as trained if only a checkpoint is left of them, as after a power cut."""
+        for record, epoch, reports in self._keeper.ahead_of_events():
+            self.notice(
+                f"trial {record.trial} goes on from its checkpoint of epoch {epoch}, although its events end at epoch "
+                f"{record.epoch}, as after a power cut"
+            )
+            for each in range(record.epoch + 1, epoch + 1):
+                metrics = reports.get(each, {})
+                judged = self._judge.judge(record, each, metrics, saved=True, saves=True)
+                decided = judged if each == epoch and metrics else (Decision.CONTINUE, None)
+                self._emit_report(record.trial, each, metrics, *decided)
+            if record.due is not None:
+                self._carry_out(record)
 
     def _carry_out_what_is_due(self) -> None:
         """Do what the previous driver had decided but not yet done."""

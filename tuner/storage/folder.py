@@ -188,7 +188,9 @@ class LocalFolder(Folder):
         """The file, opened for appending."""
         target = self.inside(name)
         make(target.parent)
-        return regular_file(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        file = regular_file(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        sync(target.parent)
+        return file
 
     def files(self, prefix: str = "") -> list[str]:
         folder = self.inside(prefix) if prefix else self.path

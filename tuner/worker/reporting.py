@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tuner.worker.reading import Reading
 
 WRITER = BackgroundWriter()  # of this worker process
+MOST_REPORTS = 100  # the last ones, that a checkpoint has
 
 
 class WorkerSession:
@@ -56,6 +57,7 @@ class WorkerSession:
         self._restored: Path | None = None
         self._owned = OwnedFolder("trial")
         self._temporary = self._owned.path
+        self._reports: dict[int, dict[str, Any]] = {}
         self.notes: list[str] = []
         self.reading: Reading | None = None
 
@@ -84,6 +86,8 @@ class WorkerSession:
         written. `saves` says whether the trial means to write checkpoints at all.
         """
         trial = self._assignment.trial
+        self._reports[epoch] = json.loads(_text(metrics))
+        self._reports.pop(epoch - MOST_REPORTS, None)
         if fill or behind is not None:
             self._sender.flush()  # no checkpoint is written after an epoch at which the driver ends the trial
         written, refused = self._write(epoch, fill) if fill else ([], [])
@@ -110,7 +114,7 @@ class WorkerSession:
                 self._sender.send(_text(message))
             finally:
                 if behind is not None and coming:
-                    WRITER.submit(trial, epoch, behind, self._assignment.run_uri)
+                    WRITER.submit(trial, epoch, behind, self._assignment.run_uri, dict(self._reports))
         else:
             self._sender.hold(_text(message))
             self.watch.start()
@@ -194,7 +198,7 @@ class WorkerSession:
     def _write(self, epoch: int, fill: Fill) -> tuple[list[int], list[tuple[int, str]]]:
         """The epoch if its checkpoint could be written, or the epoch and why not; the trial goes on in any case."""
         try:
-            self._store.write(self._assignment.trial, epoch, fill)
+            self._store.write(self._assignment.trial, epoch, fill, self._reports)
         except (OSError, RunFolderError) as error:
             return [], [(epoch, unwritten(self._assignment.trial, epoch, error))]
         return [epoch], []

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tuner.history.checkpoints import CheckpointStore
+from tuner.history.checkpoints import CheckpointStore, Reports
 from tuner.history.worth import FEWEST_IN_A_MEAN, late_half
 from tuner.storage.locations import open_folder
 from tuner.worker.assignment import Assignment
@@ -89,6 +89,7 @@ class _Job:
     epoch: int
     checkpoint: Checkpoint
     run_uri: str
+    reports: Reports
 
 
 class BackgroundWriter:
@@ -115,11 +116,11 @@ class BackgroundWriter:
             self._announced.add(trial)
             return True
 
-    def submit(self, trial: str, epoch: int, checkpoint: Checkpoint, run_uri: str) -> None:
-        """Write the checkpoint soon."""
+    def submit(self, trial: str, epoch: int, checkpoint: Checkpoint, run_uri: str, reports: Reports) -> None:
+        """Write the checkpoint soon, with the trial's last reports."""
         with self._changed:
             self._announced.discard(trial)
-            self._jobs[trial] = _Job(epoch, checkpoint, run_uri)
+            self._jobs[trial] = _Job(epoch, checkpoint, run_uri, reports)
             self._changed.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="tuner-checkpoints", daemon=True)
@@ -171,7 +172,7 @@ def _write(trial: str, job: _Job) -> str | None:
 
     try:
         CheckpointStore(open_folder(job.run_uri)).write(
-            trial, job.epoch, lambda folder: write_checkpoint(folder, job.checkpoint)
+            trial, job.epoch, lambda folder: write_checkpoint(folder, job.checkpoint), job.reports
         )
     except Exception as error:
         return unwritten(trial, job.epoch, error)
