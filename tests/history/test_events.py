@@ -338,7 +338,6 @@ def replace(path: Path) -> None:
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "emptied": lambda path: path.write_bytes(b""),
     "cut off": lambda path: os.truncate(path, path.stat().st_size // 2),
-    "prolonged": lambda path: path.write_bytes(path.read_bytes() + b"more\n"),
     "replaced": replace,
     "moved": lambda path: path.rename(path.with_name("other")),
     "deleted": Path.unlink,

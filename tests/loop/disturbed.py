@@ -192,7 +192,7 @@ class DisturbedSearch:
 
     def _meanwhile(self, loop: SearchLoop) -> None:
         if not self.loses_power or self.faults.random.random() < 0.3:  # else less than a second has passed
-            loop.tend()
+            loop.tend_events()
         self._look_at(loop.record)
         for trial in list(self.saving):
             if self.random.random() < 0.3:

@@ -36,7 +36,6 @@ from tuner import (
 from tuner.history import events
 from tuner.history.events import read_events
 from tuner.history.records import RunRecord
-from tuner.history.segment_files import SegmentFiles
 from tuner.schedule import Scheduler
 from tuner.search import Learned, SearchAlgorithm
 from tuner.storage.folder import LocalFolder
@@ -257,7 +256,7 @@ def found_with(monkeypatch: pytest.MonkeyPatch, folder: Path, place: Any, name: 
 
 
 def test_a_power_cut_finds_events_that_are_never_synced(fast: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = found_with(monkeypatch, fast, SegmentFiles, "flush", lambda self: None)
+    found = found_with(monkeypatch, fast, events._Files, "flush", lambda self: None)
     assert {"epoch N of N is deleted before the disk has the event", "a power cut took the events of N s"} <= found
 
 

@@ -125,7 +125,7 @@ def test_events_that_somebody_cuts_off_while_the_search_runs_are_written_again_w
     segment = tmp_path / "events/000001.jsonl"
     whole = events_of(tmp_path)
     os.truncate(segment, 100)
-    loop.tend()
+    loop.tend_events()
     said = "events/000001.jsonl was cut off, replaced or deleted while the search ran; it was written again"
     assert (events_of(tmp_path)[:-1], loop.record.notices) == (whole, [said])
     segment.unlink()

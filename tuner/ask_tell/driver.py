@@ -30,7 +30,7 @@ from tuner.storage.lease import Lease
 from tuner.study import Study
 
 LOOK_SECONDS = 0.5  # between checks of orders, limits and the lease without requests
-TEND_SECONDS = 1.0  # between checks of the disk
+ROOM_SECONDS = 1.0  # between checks of the disk
 CONCLUSION_SECONDS = 8.0  # of the grace period that are left for the conclusion
 _log = logging.getLogger(__name__)  # unless set up, it goes to stderr
 
@@ -63,7 +63,7 @@ class AskDriver:
         self._limit, self._telling = limit, telling
         self._parted: set[str] = set()  # trials whose workers were asked to pause, because the search is interrupted
         self._heard: dict[str, float] = {}  # when each running trial reported last
-        self._looked = -TEND_SECONDS
+        self._looked = -ROOM_SECONDS
         self._lock = threading.RLock()
         self._changed, self._ended = threading.Condition(self._lock), threading.Event()
         self._info |= {"concurrency": limit, "status": "running", "shared_gpus": None, "asked": True, "wandb": "off"}
@@ -162,9 +162,10 @@ class AskDriver:
         self._lease.check()
         self._orders.obey(self.loop)
         self._lose_hung_trials()
-        if time.monotonic() - self._looked >= TEND_SECONDS:
+        if time.monotonic() - self._looked >= ROOM_SECONDS:
             self._looked = time.monotonic()
-            self.loop.tend()
+            self.loop.tend_events()
+            self.loop.make_room()
         if self.loop.stopped or self.loop.overdue:
             self.end(Outcome())
         elif self._interrupted.is_set() and self._may_leave():

@@ -258,7 +258,8 @@ class Bridge:
             self._looked = time.monotonic()
             self._note_saves()
             self._note_ends()
-            self.loop.tend()
+            self.loop.tend_events()
+            self.loop.make_room()
 
     def obey(self, controller: Any) -> None:
         """Do what users order. Workers of trials that an order ends are ended, and so are workers that are idle for

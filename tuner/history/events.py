@@ -50,15 +50,17 @@ Times never go back within one driver's log; between two drivers they may, where
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import IO, Any, Protocol
 
 from tuner.errors import RunFolderError, describe_error
 from tuner.history.event_lines import DEEPEST, EVENTS, Event, finite, in_json, nested_deeper, with_values, written
 from tuner.history.event_reading import EventFollower, Reading, read_all, read_events, segments
-from tuner.history.segment_files import SegmentFiles
+from tuner.storage.durable import sync
 from tuner.storage.folder import Folder, LocalFolder
 
 __all__ = [
@@ -95,11 +97,11 @@ class EventLog:
     """Appends events to a run folder, in its own segment so that an earlier one's torn end is never continued."""
 
     def __init__(self, folder: Folder) -> None:
-        self._writer = SegmentFiles(folder) if isinstance(folder, LocalFolder) else _Uploads(folder)
+        self._writer = _Files(folder) if isinstance(folder, LocalFolder) else _Uploads(folder)
         self._segment = max((number for number, _ in segments(folder)), default=0)
         self._count = 0
-        self._begun = time.time()
-        self._clock = self._synced = time.monotonic()
+        self._begun = self._synced = time.time()
+        self._clock = time.monotonic()
         self._begin_segment()
 
     def append(self, kind: str, **fields: Any) -> Event:
@@ -109,9 +111,8 @@ class EventLog:
             RunFolderError: the run's folder was deleted.
             OSError: it can't be written to.
         """
-        now = time.monotonic()
-        stamp = self._begun + now - self._clock  # times stay in order even if the clock is set back
-        line = json.dumps(in_json({"event": kind, "time": stamp, **fields}), default=plain, allow_nan=True)
+        now = self._begun + time.monotonic() - self._clock  # times stay in order even if the clock is set back
+        line = json.dumps(in_json({"event": kind, "time": now, **fields}), default=plain, allow_nan=True)
         event: Event = json.loads(line, parse_constant=lambda _: None)  # a metric's NaN isn't JSON
         if self._count >= SEGMENT_EVENTS:
             self._begin_segment()
@@ -126,14 +127,11 @@ class EventLog:
         return with_values(event)
 
     def tend(self) -> list[str]:
-        """Regular work on a disk, to be called each second: sync the last events, and restore damaged segments.
-
-        Returns the names of those that were restored since the last call. Raises what `append` raises.
-        """
+        """Regular work on a disk: sync the last events, and restore damaged segments; returns their names."""
         if isinstance(self._writer, _Uploads):
             return []
         self._writer.flush()
-        return self._writer.restored()
+        return self._writer.restore()
 
     def flush(self) -> None:
         """Events so far are in the run folder, also after a power cut; may be called from another thread.
@@ -150,6 +148,68 @@ class EventLog:
         self._segment += 1
         self._count = 0
         self._writer.begin(f"{EVENTS}/{self._segment:06d}.jsonl")
+
+
+class _Files:
+    """The segments on a disk; what they hold is also kept in memory, so that damaged ones can be written again."""
+
+    def __init__(self, folder: LocalFolder) -> None:
+        self._folder, self._name, self._synced = folder, "", 0  # bytes
+        self._file: IO[bytes] | None = None
+        self._contents: dict[str, bytearray] = {}
+        for name in (f"{EVENTS}/{name}" for _, name in segments(folder)):
+            sync(folder.path / name)  # its driver may have been killed before it did
+            with suppress(OSError):
+                self._contents[name] = bytearray(folder.read(name))
+
+    def begin(self, name: str) -> None:
+        """Go on in a new segment."""
+        self.close()
+        self._file, self._name, self._synced = self._folder.append_to(name), name, 0
+        self._contents[name] = bytearray()
+
+    def append(self, line: bytes) -> None:
+        if self._file is None:
+            return
+        if os.fstat(self._file.fileno()).st_nlink == 0 and not self._folder.path.is_dir():
+            raise RunFolderError(
+                f"the run's folder must stay while the search runs, got {self._folder.uri!r} without {self._name}; "
+                "start the search again"
+            )
+        self._file.write(line)
+        self._file.flush()
+        self._contents[self._name] += line
+
+    def flush(self) -> None:
+        """Force what was written to the disk."""
+        if self._file is not None and self._synced < (size := len(self._contents[self._name])):
+            os.fsync(self._file.fileno())
+            self._synced = size
+
+    def restore(self) -> list[str]:
+        """Write segments again that were cut off, replaced or deleted; returns their names."""
+        if self._file is None or not self._folder.path.is_dir():
+            return []
+        gone = os.fstat(self._file.fileno()).st_nlink == 0
+        damaged = [n for n, held in self._contents.items() if self._size(n) < len(held) or (gone and n == self._name)]
+        for name in damaged:
+            self._folder.write(name, bytes(self._contents[name]))
+        if self._name in damaged:
+            self._file.close()
+            self._file = self._folder.append_to(self._name)
+        return damaged
+
+    def close(self) -> None:
+        self.flush()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _size(self, name: str) -> int:
+        """Bytes of a segment; -1 if it isn't there."""
+        with suppress(OSError):
+            return (self._folder.path / name).stat().st_size
+        return -1
 
 
 class _Uploads:

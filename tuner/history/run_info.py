@@ -232,10 +232,6 @@ def _is_forecast(value: object) -> bool:
     return bool(value.get("reduction_factor", 3) > 1)
 
 
-def _are_fingerprints(value: object) -> bool:
-    return isinstance(value, dict) and all(one is None or _is_text(one) for one in value.values())
-
-
 _NEEDED: Mapping[str, tuple[str, Check]] = {
     "study": ("a name", _is_text),
     "metric": ("a name", _is_text),

@@ -10,7 +10,7 @@ Adam would be 36 GB.) Only this module decides it; if a disk limit needs more de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tuner.history.checkpoints import CheckpointStore, Reports
 from tuner.history.records import RunRecord, TrialRecord
@@ -48,20 +48,18 @@ class Keeper:
         for epoch in set(self._store.epochs(trial)) - self._record.trials[trial].epochs.keys():
             self._store.delete(trial, epoch)
 
-    def ahead_of_events(self) -> list[tuple[TrialRecord, int, Reports]]:
+    def ahead_of_events(self) -> Iterator[tuple[TrialRecord, int, Reports]]:
         """Trials that can go on from no complete checkpoint of a known epoch, but from one of a later epoch.
 
         Each with the newest such epoch, and the reports that its checkpoint has.
         """
-        found = []
         for record in self._record.trials.values():
             epochs = self._store.epochs(record.trial) if record.live else []
             if epochs and epochs[-1] > record.epoch:
-                told = {epoch: self._store.reports(record.trial, epoch) for epoch in epochs}
-                whole = {epoch: reports for epoch, reports in told.items() if reports is not None}
-                if whole and min(whole) > record.epoch:
-                    found.append((record, max(whole), whole[max(whole)]))
-        return found
+                told = ((epoch, self._store.reports(record.trial, epoch)) for epoch in epochs)
+                whole = [(epoch, reports) for epoch, reports in told if reports is not None]
+                if whole and whole[0][0] > record.epoch:
+                    yield record, *whole[-1]
 
     def compare_with_the_disk(self) -> None:
         """Note checkpoints that came or went without an event; delete those that belong to no known epoch."""

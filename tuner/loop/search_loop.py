@@ -234,13 +234,13 @@ class SearchLoop:
         record = self.record.trials[trial]
         self._times.report(trial)
         decision, ending = self._judge.judge(record, epoch, metrics, saved=epoch in saved, saves=saves)
-        more = dict(reading or {}) | ({"ago": ago} if ago > 0.001 else {})
-        self._emit_report(trial, epoch, metrics, decision, ending, **more)
+        more: dict[str, Any] = dict(reading or {}) | ({} if ending is None else {"ending": ending})
+        more |= {"ago": ago} if ago > 0.001 else {}
+        self._emit("epoch_reported", trial=trial, epoch=epoch, metrics=metrics, decision=decision.value, **more)
         for each in saved:
             self._take_checkpoint(trial, each)
         self._tell_of_packing()
-        if record.due is not None:
-            self._carry_out(record)
+        self._carry_out(record)
         if saved or trial in self.announced:
             self.make_room()
         return decision
@@ -254,11 +254,11 @@ class SearchLoop:
         """The disk had no room for a checkpoint of the trial: pause the search."""
         self._room.refuse(trial, epoch)
 
-    def tend(self) -> None:
-        """Regular work, to be called each second: `make_room`, and events that the disk lacks or somebody damaged."""
+    def tend_events(self) -> None:
+        """Regular work, each second: sync events, and write those again that somebody has damaged, with a notice."""
         self._before_writing()
-        self._tend_events()
-        self.make_room()
+        for name in self._log.tend():
+            self.notice(f"{name} was cut off, replaced or deleted while the search ran; it was written again")
 
     def make_room(self) -> None:
         """Keep the run folder below its limit, and its disk from filling up; cheap."""
@@ -333,10 +333,8 @@ class SearchLoop:
 
     def close(self) -> None:
         """Write nothing from now on."""
-        try:
-            self._tend_events()
-        finally:
-            self._log.close()
+        self.tend_events()
+        self._log.close()
 
     # Inside: what to do next
 
@@ -377,7 +375,7 @@ class SearchLoop:
     # Inside: what a report leads to
 
     def _carry_out(self, record: TrialRecord) -> None:
-        """Do what was decided after the trial's last report."""
+        """Do what was decided after the trial's last report, if it isn't done."""
         due = record.due
         if due is not None and due.decision == Decision.PAUSE.value:
             self._running.discard(record.trial)
@@ -385,12 +383,6 @@ class SearchLoop:
         elif due is not None:
             over = due.epoch >= full_length(record.config, self.study.budget.max_epochs)
             self._end(record.trial, **(due.ending or {"status": "completed" if over else "stopped"}))
-
-    def _emit_report(
-        self, trial: str, epoch: int, metrics: Metrics, decision: Decision, ending: dict[str, Any] | None, **more: Any
-    ) -> None:
-        more |= {} if ending is None else {"ending": ending}
-        self._emit("epoch_reported", trial=trial, epoch=epoch, metrics=metrics, decision=decision.value, **more)
 
     def _take_checkpoint(self, trial: str, epoch: int) -> None:
         record = self.record.trials[trial]
@@ -417,10 +409,6 @@ class SearchLoop:
         self._take_in(event)
         self._listeners.tell(event)
 
-    def _tend_events(self) -> None:
-        for name in self._log.tend():
-            self.notice(f"{name} was cut off, replaced or deleted while the search ran; it was written again")
-
     def _take_in(self, event: Event) -> None:
         self.record.apply(event)
         tell_of_seeds(self._proposals, self.record, event)
@@ -437,10 +425,10 @@ class SearchLoop:
             for each in range(record.epoch + 1, epoch + 1):
                 metrics = reports.get(each, {})
                 judged = self._judge.judge(record, each, metrics, saved=True, saves=True)
-                decided = judged if each == epoch and metrics else (Decision.CONTINUE, None)
-                self._emit_report(record.trial, each, metrics, *decided)
-            if record.due is not None:
-                self._carry_out(record)
+                decision, ending = judged if each == epoch and metrics else (Decision.CONTINUE, None)
+                told = {"trial": record.trial, "epoch": each, "metrics": metrics, "decision": decision.value}
+                self._emit("epoch_reported", **told, **({"ending": ending} if ending else {}))
+            self._carry_out(record)
 
     def _carry_out_what_is_due(self) -> None:
         """Do what the previous driver had decided but not yet done."""

@@ -10,10 +10,8 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-_NO_SYNC = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 @contextmanager
@@ -97,15 +95,6 @@ def sync(path: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def sync_open(file: IO[bytes]) -> None:
-    """`sync` for a file that is open for writing; raises OSError if its file system can do that, and fails."""
-    try:
-        os.fsync(file.fileno())
-    except OSError as error:
-        if error.errno not in _NO_SYNC:
-            raise
 
 
 def _umask() -> int:
