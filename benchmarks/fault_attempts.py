@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,9 @@ class Attempt:
     lost: list[str] = field(default_factory=list)
     before: dict[tuple[str, int], Any] = field(default_factory=dict)
     seconds_stopped: float = 5.0
+    seconds_of_storm: float = 200.0
     address: str | None = None  # of a cluster that the search joins
+    figures: str = ""  # what it measured
 
     def __post_init__(self) -> None:
         """The study's file is written."""
@@ -119,6 +121,11 @@ class Attempt:
         """What commands of tuner find around them."""
         settings = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "TUNER_CACHE": str(self.folder / "c")}
         return {**os.environ, **settings, **(ON_LOOPBACK if self.address else {})}
+
+    def beside(self, name: str) -> Attempt:
+        """Another search of the same study, in the same cluster."""
+        (self.folder / name).mkdir()
+        return replace(self, folder=self.folder / name, lost=[], before={})
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """A command of tuner, in its own session."""

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks import fault_nodes
-from benchmarks.fault_attempts import Attempt, find, send
+from benchmarks import fault_nodes, fault_storms
+from benchmarks.fault_attempts import Attempt, find, kill, send
 from tuner.history.checkpoints import CheckpointStore
+from tuner.history.events import Event
 from tuner.results import load_run
 from tuner.storage.folder import LocalFolder
 
@@ -178,6 +179,83 @@ def full_disk(when: str) -> Callable[[Attempt], None]:
     return fault
 
 
+@contextmanager
+def disk_that_loses_power(folder: Path, megabytes: int = 64) -> Iterator[Callable[[], None]]:
+    """Its own disk, with ext4 in a file; yields what takes its power away, which leaves what had come to the file.
+
+    Raises OSError if this user may not mount one.
+    """
+    folder.mkdir()
+    image = folder.with_name("disk")
+    with image.open("wb") as file:
+        file.truncate(megabytes * 1_000_000)
+    made = (
+        shutil.which("mkfs.ext4") and not subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=False).returncode
+    )
+    if not made or not _mounted(image, folder):
+        raise OSError("no disk can be mounted here")
+
+    def cut() -> None:
+        left = image.with_name("left")
+        shutil.copyfile(image, left)
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        if not _mounted(left, folder):
+            raise OSError("the disk can't be mounted again")
+
+    try:
+        yield cut
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=False)
+
+
+def _mounted(image: Path, folder: Path) -> bool:
+    return (
+        subprocess.run(["mount", "-o", "loop", str(image), str(folder)], check=False, capture_output=True).returncode
+        == 0
+    )
+
+
+def power_cut(attempt: Attempt) -> None:
+    """The machine loses its power: at most two seconds of events are gone, and no trial begins again."""
+    with disk_that_loses_power(attempt.storage) as cut:
+        process = attempt.run()
+        attempt.random_moment(process)
+        time.sleep(attempt.draw.random() * 3)
+        attempt.hit = process.poll() is None
+        kill(process.pid)
+        process.wait()
+        before = events_of(attempt)
+        cut()
+        gone = before[len(events_of(attempt)) :]
+        if gone and (seconds := before[-1]["time"] - gone[0]["time"]) > 2:
+            attempt.lost.append(f"events of {seconds:.1f} s")
+        saved = {event["trial"] for event in events_of(attempt) if event["event"] == "checkpoint_saved"}
+        attempt.finish()
+        again = [event for event in events_of(attempt)[len(before) - len(gone) :] if event["event"] == "trial_started"]
+        attempt.lost += [
+            f"{each['trial']} began again" for each in again if each["trial"] in saved and not each["from_epoch"]
+        ]
+
+
+def events_of(attempt: Attempt) -> list[Event]:
+    """All events so far."""
+    return load_run(attempt.storage).events if attempt.count("study_started") else []
+
+
+def events_damaged(attempt: Attempt) -> None:
+    """Somebody cuts off, empties or deletes the events while the search runs: the driver writes them again."""
+    process = attempt.run()
+    attempt.random_moment(process)
+    attempt.remember()
+    segment = max(attempt.storage.glob("*/*/events/*.jsonl"))
+    size = segment.stat().st_size
+    attempt.hit = process.poll() is None and not attempt.count("study_ended")
+    attempt.draw.choice([lambda: os.truncate(segment, size // 2), lambda: os.truncate(segment, 0), segment.unlink])()
+    attempt.wait(process, "the search whose events were damaged")
+    if attempt.hit and not any("written again" in notice for notice in load_run(attempt.storage).record.notices):
+        attempt.lost.append("nothing was said of the damaged events")
+
+
 def take_photos(folder: Path) -> None:
     """A folder of images: two classes, a bright one and a dark one."""
     from PIL import Image
@@ -282,5 +360,11 @@ KINDS: dict[str, Callable[[Attempt], None]] = {
     "checkpoint damaged": damaged_checkpoint,
     "two drivers": two_drivers,
     "FIFO": pipes_as_files,
+    "truncated": events_damaged,
+    "power": power_cut,
+    "spot driver": fault_storms.driver_told_to_end,
+    "spot nodes": fault_storms.nodes_drained,
 }
-FINISHED_INSIDE = tuple(kind for kind in KINDS if "disk" in kind or "read-only" in kind)
+FINISHED_INSIDE = tuple(
+    kind for kind in KINDS if "disk" in kind or kind == "read-only storage" or kind.startswith(("power", "spot"))
+)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from benchmarks.fault_attempts import ON_LOOPBACK, ROOT, Attempt, descendants, kill
 from tuner.results import load_run
@@ -22,9 +23,26 @@ sys.exit(0 if accepted else why)
 SECONDS_TO_LEAVE = 30.0
 
 
+@dataclass(frozen=True)
+class Nodes:
+    """A cluster with a CPU on each node."""
+
+    process: subprocess.Popen[str]
+
+    def further(self) -> list[tuple[int, str]]:
+        """Process and id of all nodes but the head."""
+        raylets = sorted((pid, text) for pid, text in descendants(self.process.pid).items() if "raylet/raylet" in text)
+        return [(pid, re.findall(r"--node_id=(\w+)", text)[0]) for pid, text in raylets[1:]]
+
+    def add(self) -> None:
+        """One more node comes."""
+        assert self.process.stdin is not None
+        print(file=self.process.stdin, flush=True)
+
+
 @contextmanager
-def _nodes(attempt: Attempt, count: int) -> Iterator[Callable[[], list[tuple[int, str]]]]:
-    """A cluster that the attempt joins, a CPU on each node; yields what finds process and id of all but the head."""
+def cluster(attempt: Attempt, count: int) -> Iterator[Nodes]:
+    """A cluster of so many nodes that the attempt joins."""
     nodes = subprocess.Popen(
         [sys.executable, "-m", "tests.two_nodes", str(count)],
         cwd=ROOT,
@@ -35,14 +53,10 @@ def _nodes(attempt: Attempt, count: int) -> Iterator[Callable[[], list[tuple[int
         text=True,
     )
 
-    def further() -> list[tuple[int, str]]:
-        raylets = sorted((pid, text) for pid, text in descendants(nodes.pid).items() if "raylet/raylet" in text)
-        return [(pid, re.findall(r"--node_id=(\w+)", text)[0]) for pid, text in raylets[1:]]
-
     assert nodes.stdout is not None
     attempt.address = nodes.stdout.readline().strip()
     try:
-        yield further
+        yield Nodes(nodes)
     finally:
         attempt.address = None
         kill(nodes.pid)
@@ -53,10 +67,10 @@ def killed(count: int) -> Callable[[Attempt], None]:
     """One of the nodes dies with its workers: kill -9 of all its processes; the search goes on with the others."""
 
     def fault(attempt: Attempt) -> None:
-        with _nodes(attempt, count) as further:
+        with cluster(attempt, count) as nodes:
             process = attempt.run()
             attempt.random_moment(process)
-            found = further()
+            found = nodes.further()
             attempt.hit = len(found) == count - 1 and process.poll() is None
             kill(attempt.draw.choice(found)[0])
             if attempt.wait(process, "the search of which a node was killed"):
@@ -69,17 +83,23 @@ def drained(attempt: Attempt) -> None:
     """One of three nodes is drained, and killed once its trial has left: no epoch of it is trained again."""
     space = attempt.folder / "space.py"
     space.write_text(space.read_text().replace("time.sleep(0.05)", "time.sleep(0.4)"))
-    with _nodes(attempt, 3) as further:
+    with cluster(attempt, 3) as nodes:
         process = attempt.run()
         attempt.random_moment(process)
-        raylet, name = attempt.draw.choice(further())
-        assert attempt.address is not None
-        subprocess.run([sys.executable, "-c", DRAIN, attempt.address, name], check=True, env=attempt.environment)
-        attempt.until(lambda: attempt.count("trial_lost") > 0, process, SECONDS_TO_LEAVE)
-        kill(raylet)
+        drain_one(attempt, nodes, process)
         attempt.wait(process, "the search of which a node was drained")
     attempt.hit = attempt.count("trial_lost") > 0
     attempt.lost += _trained_again(attempt)
+
+
+def drain_one(attempt: Attempt, nodes: Nodes, process: subprocess.Popen[str]) -> None:
+    """Drain a node of the search, and kill it once its trial has left."""
+    raylet, name = attempt.draw.choice(nodes.further())
+    lost = attempt.count("trial_lost")
+    assert attempt.address is not None
+    subprocess.run([sys.executable, "-c", DRAIN, attempt.address, name], check=True, env=attempt.environment)
+    attempt.until(lambda: attempt.count("trial_lost") > lost, process, SECONDS_TO_LEAVE)
+    kill(raylet)
 
 
 def _trained_again(attempt: Attempt) -> Iterator[str]:

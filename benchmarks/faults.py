@@ -6,7 +6,8 @@ Each fault hits a search of tiny trials at a moment drawn from the seed; then `t
 done. A search counts as lost if it is not done then, if an epoch that was reported before is missing or changed, a
 finished trial ran again, the number of trials is different, the winner or its checkpoint is missing, or it printed a
 traceback. The seeded simulation of tests/loop/test_faults.py covers the moments between; this covers processes, signals
-and disks. `--quick` does one of each of a few kinds, `--full` has ResNet18 on digits where an image classifier is hit.
+and disks. `--quick` does one of each of a few kinds, `--full` has ResNet18 on digits where an image classifier is hit,
+and spot storms of 20 minutes rather than 200 seconds; "power" needs a user who may mount disks.
 The last line is one JSON object: tried, survived, the kinds that lost something, and those that never came in time.
 """
 
@@ -27,6 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.fault_attempts import DIGITS, FUNCTION, PHOTOS, TINY, Attempt  # noqa: E402
 from benchmarks.fault_kinds import FINISHED_INSIDE, KINDS  # noqa: E402
+from benchmarks.fault_storms import LONG  # noqa: E402
 from tuner.machine import this_machine  # noqa: E402
 
 SCHEDULERS = (
@@ -48,8 +50,10 @@ def attempt_at(kind: str, number: int, seed: int, *, full: bool = False, quick: 
         scheduler = SCHEDULERS[0]
     image = PHOTOS if "cache" in kind else DIGITS if full else TINY
     program = image if kind.startswith("image") else FUNCTION.format(scheduler=scheduler, search=search)
+    program = LONG if kind.startswith("spot") else program
     with tempfile.TemporaryDirectory(prefix="tuner-faults-", ignore_cleanup_errors=True) as folder:
         attempt = Attempt(Path(folder), draw, program, seconds_stopped=5 if quick else 60)
+        attempt.seconds_of_storm = 1200 if full else 200
         KINDS[kind](attempt)
         if kind not in FINISHED_INSIDE:
             attempt.finish()
@@ -77,7 +81,8 @@ def tried(kind: str, times: int, options: argparse.Namespace) -> dict[str, Any]:
         return {"kind": kind, "tried": 0, "survived": 0, "lost": [str(error)]}
     lost = [each for attempt in attempts for each in attempt.lost]
     survived = sum(not attempt.lost for attempt in attempts)
-    return {"kind": kind, "tried": len(attempts), "survived": survived, "lost": lost}
+    figures = [attempt.figures for attempt in attempts if attempt.figures]
+    return {"kind": kind, "tried": len(attempts), "survived": survived, "lost": lost, "figures": figures}
 
 
 def main() -> None:
@@ -94,9 +99,10 @@ def main() -> None:
     print(f"{'fault':40}{'tried':>6}{'survived':>10}  lost")
     rows = []
     for kind in options.only or (QUICK if options.quick else KINDS):
-        row = tried(kind, options.times or (1 if options.quick else 4), options)
+        row = tried(kind, options.times or (1 if options.quick or kind.startswith("spot") else 4), options)
         rows.append(row)
-        print(f"{kind:40}{row['tried']:6}{row['survived']:10}  {'; '.join(row['lost'][:3])}", flush=True)
+        told = "; ".join([*row["lost"][:3], *row.get("figures", ())])
+        print(f"{kind:40}{row['tried']:6}{row['survived']:10}  {told}", flush=True)
     figures = {
         "tried": sum(row["tried"] for row in rows),
         "survived": sum(row["survived"] for row in rows),

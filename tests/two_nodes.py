@@ -1,6 +1,6 @@
 """A Ray cluster of nodes with a CPU each on this machine, for as long as its standard input is open.
 
-python -m tests.two_nodes [COUNT]    prints the address
+python -m tests.two_nodes [COUNT]    prints the address; each line of its input adds a node
 """
 
 import sys
@@ -16,5 +16,6 @@ if __name__ == "__main__":
     for _ in range(int(sys.argv[1]) - 1 if len(sys.argv) > 1 else 1):
         cluster.add_node(**node)
     print(cluster.address, flush=True)
-    sys.stdin.read()
+    for _ in sys.stdin:
+        cluster.add_node(**node)
     cluster.shutdown()
