@@ -1,8 +1,10 @@
+import json
 import os
 from pathlib import Path
 
 import pytest
 
+from tests.loop.power import SyncedFiles
 from tuner.errors import TrialError
 from tuner.history.checkpoints import CheckpointStore, checkpoint_path, copied
 from tuner.storage.folder import LocalFolder
@@ -157,3 +159,26 @@ def test_what_is_linked_from_elsewhere_is_copied(tmp_path: Path) -> None:
     found = store.fetch("00000", 1, tmp_path / "copy")
     assert (found / "b" / "linked").read_text() == "elsewhere"
     assert (found / "again" / "weights").read_bytes() == bytes(1000)
+
+
+def test_reports_are_told_by_complete_ones_alone_and_older_ones_have_none(tmp_path: Path) -> None:
+    store = kept(tmp_path)
+    store.write("00003", 4, fill("more"), {3: {"loss": 0.5, "names": ("a", "b")}, 4: {"loss": 0.25}})  # type: ignore[arg-type]
+    assert store.reports("00003", 4) == {3: {"loss": 0.5, "names": ["a", "b"]}, 4: {"loss": 0.25}}
+    manifest = tmp_path / checkpoint_path("00003", 12) / "manifest.json"
+    told = json.loads(manifest.read_text())
+    del told["reports"]
+    manifest.write_text(json.dumps(told))
+    assert store.reports("00003", 12) == {}
+    manifest.write_text(json.dumps(told | {"reports": [1]}))
+    assert store.reports("00003", 12) is None
+    (tmp_path / checkpoint_path("00003", 4) / "files" / "manifest.json").unlink()
+    assert (store.reports("00003", 4), store.reports("00003", 99)) == (None, None)
+
+
+def test_a_checkpoint_is_there_after_a_power_cut(tmp_path: Path) -> None:
+    synced = SyncedFiles(tmp_path)
+    with synced.watching():
+        store = kept(tmp_path)
+    synced.cut()
+    assert (store.epochs("00003"), store.reports("00003", 12)) == ([1, 3, 12], {})

@@ -11,6 +11,7 @@ import pytest
 from tests.worker.test_saving import ASSIGNMENT
 from tuner.history.checkpoints import CheckpointStore
 from tuner.storage.folder import LocalFolder
+from tuner.worker import reporting
 from tuner.worker.assignment import Assignment
 from tuner.worker.reporting import WorkerSession
 from tuner.worker.sending import Message
@@ -141,4 +142,18 @@ def test_no_checkpoint_is_written_after_an_epoch_at_which_the_driver_has_ended_t
     with pytest.raises(SystemExit):
         session.report_epoch(4, {"loss": 1.0}, fill=written.append)
     assert not written
+    session.close()
+
+
+def test_a_checkpoint_has_the_last_reports_as_the_driver_gets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporting, "MOST_REPORTS", 2)
+    session = Held(replace(ASSIGNMENT, run_uri=str(tmp_path)))
+    session.answers.set()
+    for epoch in (1, 2, 3):
+        session.report_epoch(epoch, {"loss": np.float32(epoch / 2)}, fill=lambda folder: None)
+    store = CheckpointStore(LocalFolder(tmp_path))
+    assert store.reports(ASSIGNMENT.trial, 1) == {1: {"loss": 0.5}}
+    assert store.reports(ASSIGNMENT.trial, 3) == {2: {"loss": 1.0}, 3: {"loss": 1.5}}
     session.close()

@@ -83,7 +83,7 @@ def checkpoint(epoch: int) -> Checkpoint:
 def test_a_checkpoint_that_was_written_takes_no_memory_any_more(tmp_path: Path) -> None:
     writer, given = BackgroundWriter(), checkpoint(1)
     held = weakref.ref(given.model["w"])
-    writer.submit("00003", 1, given, str(tmp_path))
+    writer.submit("00003", 1, given, str(tmp_path), {})
     del given
     assert writer.flush(10)
     assert held() is None
@@ -92,13 +92,14 @@ def test_a_checkpoint_that_was_written_takes_no_memory_any_more(tmp_path: Path) 
 def test_a_checkpoint_is_written_behind_and_found_again(tmp_path: Path) -> None:
     writer = BackgroundWriter()
     for epoch in (2, 5):
-        writer.submit("00003", epoch, checkpoint(epoch), str(tmp_path))
+        writer.submit("00003", epoch, checkpoint(epoch), str(tmp_path), {epoch: {"loss": 0.5}})
         assert writer.flush(10)
     assert writer.finished("00003") == [2, 5]
     assert writer.finished("00003") == writer.failures("00003") == []
     store = CheckpointStore(LocalFolder(tmp_path))
     assert store.epochs("00003") == [2, 5]
     assert read_checkpoint(store.fetch("00003", 5, tmp_path / "copy")).scalars == {"epoch": 5}
+    assert store.reports("00003", 5) == {5: {"loss": 0.5}}
 
 
 def test_the_newest_of_a_trial_replaces_what_isnt_begun_and_trials_wait_for_each_other(
@@ -114,11 +115,11 @@ def test_the_newest_of_a_trial_replaces_what_isnt_begun_and_trials_wait_for_each
 
     monkeypatch.setattr(saving, "_write", slow)
     writer = BackgroundWriter()
-    writer.submit("a", 1, checkpoint(1), str(tmp_path))
+    writer.submit("a", 1, checkpoint(1), str(tmp_path), {})
     assert begun.wait(300)
     for trial, epoch in (("a", 2), ("a", 3), ("b", 1)):
         assert writer.announce(trial)
-        writer.submit(trial, epoch, checkpoint(epoch), str(tmp_path))
+        writer.submit(trial, epoch, checkpoint(epoch), str(tmp_path), {})
     assert not writer.announce("a", replaceable=True)  # what waits may be the winner's
     assert not writer.flush(0.01)
     go_on.set()
@@ -129,7 +130,7 @@ def test_the_newest_of_a_trial_replaces_what_isnt_begun_and_trials_wait_for_each
 def test_a_checkpoint_that_cant_be_written_is_told_and_no_crash(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file where a folder must be")
     writer = BackgroundWriter()
-    writer.submit("00003", 2, checkpoint(2), str(tmp_path))
+    writer.submit("00003", 2, checkpoint(2), str(tmp_path), {})
     assert writer.flush(10)
     ((epoch, problem),) = writer.failures("00003")
     assert epoch == 2
@@ -147,5 +148,5 @@ def test_an_announced_checkpoint_is_waited_for(tmp_path: Path) -> None:
     writer = BackgroundWriter()
     writer.announce("00003")
     assert not writer.flush(0.01)
-    writer.submit("00003", 2, checkpoint(2), str(tmp_path))
+    writer.submit("00003", 2, checkpoint(2), str(tmp_path), {})
     assert writer.flush(10)
