@@ -13,7 +13,9 @@ pytestmark = pytest.mark.ray
         pytest.param("driver killed", marks=pytest.mark.slow),  # as in test_signals_end_to_end.py, at any moment
         "worker killed past a rung",
         pytest.param("driver killed in its conclusion", marks=pytest.mark.slow),
+        "truncated",
+        pytest.param("power", marks=pytest.mark.slow),
     ],
 )
-def test_nothing_is_lost_by_a_kill(kind: str) -> None:
+def test_nothing_is_lost_by_a_fault(kind: str) -> None:
     assert [attempt.lost for attempt in hits(kind, times=1, seed=0)] == [[]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.loop.simulation import events_of
 from tuner import Budget, Failures, ReportError, Search
 from tuner.ask_tell import AskedTrial
 from tuner.errors import TrialOutOfMemory
+from tuner.history.checkpoints import CheckpointStore
 from tuner.history.logs import log_text
 
 
@@ -84,6 +86,24 @@ def test_a_checkpoint_that_is_no_folder_is_refused(search: Search, trial: AskedT
     with pytest.raises(ReportError, match=r"^a checkpoint is a folder, got '.*nowhere'; write its files into one$"):
         search.report(trial, 1, 0.5, checkpoint=tmp_path / "nowhere")
     assert reports(search) == []
+
+
+def test_a_checkpoint_has_what_was_reported_with_it(search: Search, trial: AskedTrial, tmp_path: Path) -> None:
+    (tmp_path / "saved").mkdir()
+    search.report(trial, 1, {"loss": np.float32(0.5), "images": 3}, checkpoint=tmp_path / "saved")
+    assert CheckpointStore(search.run.folder).reports(trial.id, 1) == {1: {"loss": 0.5, "images": 3}}
+
+
+def test_events_that_somebody_empties_are_written_again_while_nothing_is_reported(
+    search: Search, trial: AskedTrial
+) -> None:
+    search.report(trial, 1, 0.5)
+    segment = Path(search.run.path) / "events/000001.jsonl"
+    whole, until = segment.read_bytes(), time.monotonic() + 60
+    segment.write_bytes(b"")
+    while not segment.read_bytes().startswith(whole) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert reports(search) == [(trial.id, 1)]
 
 
 def test_numbers_of_numpy_and_ids_are_taken(search: Search, trial: AskedTrial) -> None:

@@ -372,6 +372,15 @@ def test_a_segment_that_somebody_damages_is_written_again(
     assert read_all(LocalFolder(tmp_path)).events[-1]["message"] == "last"
 
 
+def test_the_segment_that_is_written_may_be_replaced_by_a_longer_one(tmp_path: Path) -> None:
+    log = EventLog(LocalFolder(tmp_path))
+    log.append("notice", message="one")
+    (tmp_path / "other").write_bytes(segment(tmp_path).read_bytes() * 2)
+    (tmp_path / "other").rename(segment(tmp_path))
+    log.append("notice", message="two")
+    assert (log.tend(), messages(tmp_path)) == (["events/000001.jsonl"], ["one", "two"])
+
+
 def test_a_line_that_the_disk_had_no_room_for_is_no_damage(tmp_path: Path) -> None:
     log = EventLog(LocalFolder(tmp_path))
     log.append("notice", message="one")

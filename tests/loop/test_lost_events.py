@@ -89,6 +89,16 @@ def test_what_follows_the_last_of_these_epochs_is_decided(tmp_path: Path) -> Non
     assert [event["epoch"] for event in reports(tmp_path)] == list(range(1, 10))
 
 
+def test_nothing_is_decided_after_the_epochs_before_as_the_trial_went_on(tmp_path: Path) -> None:
+    train(tmp_path, 3)
+    tell(tmp_path, 3, {epoch: {"loss": 1 / epoch} for epoch in (1, 2, 3)})
+    cut(tmp_path, 1)
+    start = resumed(tmp_path, scheduler=ASHA(grace_epochs=2, reduction_factor=2)).next_action()
+    assert [event["decision"] for event in reports(tmp_path)] == ["continue"] * 3
+    assert start is not None
+    assert start.reported == 3
+
+
 def test_a_trial_that_was_trained_to_its_end_is_completed(tmp_path: Path) -> None:
     train(tmp_path, 9)
     tell(tmp_path, 9, {9: {"loss": 0.25}})
