@@ -256,7 +256,6 @@ class SearchLoop:
 
     def tend_events(self) -> None:
         """Regular work, each second: sync events, and write those again that somebody has damaged, with a notice."""
-        self._before_writing()
         for name in self._log.tend():
             self.notice(f"{name} was cut off, replaced or deleted while the search ran; it was written again")
 
