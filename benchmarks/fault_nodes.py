@@ -32,7 +32,7 @@ class Nodes:
     def further(self) -> list[tuple[int, str]]:
         """Process and id of all nodes but the head."""
         raylets = sorted((pid, text) for pid, text in descendants(self.process.pid).items() if "raylet/raylet" in text)
-        return [(pid, re.findall(r"--node_id=(\w+)", text)[0]) for pid, text in raylets[1:]]
+        return [(pid, re.findall(r"--node_id=(\w+)", text)[0]) for pid, text in raylets if " --head " not in f"{text} "]
 
     def add(self) -> None:
         """One more node comes."""
