@@ -4,8 +4,8 @@
 
 Trivial trials that report five epochs, on two CPUs; the start-up of Ray counts on neither side. `first epoch` is the
 time from `python -m tuner run search_spaces/digits.py` to its first reported epoch. The last line is one JSON object:
-ratio_40, seconds_per_trial_1000, ratio_torch, first_epoch_seconds, and for Random and MultiFidelityGP growth_…, what a
-trial costs the search itself in the last tenth of 3,000 relative to the first.
+ratio_40, seconds_per_trial_1000, ratio_torch, first_epoch_seconds, and for Random, MultiFidelityGP and a race (Random
+with repeats=3) growth_…, what a trial costs the search itself in the last tenth of 3,000 relative to the first.
 """
 
 from __future__ import annotations
@@ -161,8 +161,10 @@ def first_epoch() -> dict[str, float]:
     }
 
 
-def growth(trials: int, search: str) -> dict[str, float]:
+def growth(trials: int, search: str, repeats: int = 1) -> dict[str, float]:
     """CPU milliseconds a trial costs the search itself, without Ray: the mean of its first and its last tenth."""
+    import random
+
     import tuner
     from tuner.loop.search_loop import SearchLoop
     from tuner.storage.folder import LocalFolder
@@ -175,6 +177,7 @@ def growth(trials: int, search: str) -> dict[str, float]:
         mode="min",
         search=getattr(tuner, search)(),
         scheduler=tuner.NoEarlyStopping(),
+        repeats=repeats,
         budget=tuner.Budget(trials=trials, max_epochs=REPORTS),
     )
     begun = []
@@ -182,8 +185,9 @@ def growth(trials: int, search: str) -> dict[str, float]:
         loop = SearchLoop(study, LocalFolder(folder), concurrency=1)
         while (start := loop.next_action()) is not None:
             begun.append(time.process_time())
+            noise = 0.1 * random.Random(start.seed).random() if repeats > 1 else 0.0
             for epoch in range(1, REPORTS + 1):
-                loop.report(start.trial, epoch, {"loss": start.config["x"] + start.config["lr"] / epoch})
+                loop.report(start.trial, epoch, {"loss": start.config["x"] + start.config["lr"] / epoch + noise})
         begun.append(time.process_time())
         loop.end()
         loop.close()
@@ -194,6 +198,7 @@ def growth(trials: int, search: str) -> dict[str, float]:
 PARTS = {
     "growth_Random": lambda trials: growth(trials, "Random"),
     "growth_MultiFidelityGP": lambda trials: growth(trials, "MultiFidelityGP"),
+    "growth_race": lambda trials: growth(trials, "Random", repeats=3),
     "plain": lambda trials: plain_ray(trials, torch=False, reuse=False),
     "plain_reuse": lambda trials: plain_ray(trials, torch=False, reuse=True),
     "plain_torch": lambda trials: plain_ray(trials, torch=True, reuse=False),
@@ -248,7 +253,7 @@ def main() -> None:
         f"first epoch, of which training it took {start['of_which_epoch']:.1f} s; {start['cpu']:.1f} CPU seconds"
     )
     many = 60 if options.quick else 3000
-    grown = {search: measure(f"growth_{search}", many) for search in ("Random", "MultiFidelityGP")}
+    grown = {search: measure(f"growth_{search}", many) for search in ("Random", "MultiFidelityGP", "race")}
     for search, cost in grown.items():
         print(
             f"{search}, {many} trials without Ray: {cost['first']:.2f} ms a trial in the first tenth, "

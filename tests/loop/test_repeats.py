@@ -1,5 +1,7 @@
 """The same configuration under other seeds: `tuner confirm`, and studies that race the leading ones."""
 
+import cProfile
+import pstats
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -386,6 +388,19 @@ def test_a_leader_whose_further_seeds_fail_holds_up_no_race(fast: Path) -> None:
     winner = loop.record.best_trial()
     assert winner is not None
     assert (winner.config["x"], len(loop.record.seeds_of(winner))) == (1, 2)
+
+
+def test_an_action_in_a_race_costs_the_same_however_many_trials_there_were(fast: Path) -> None:
+    def calls(trials: int) -> float:
+        """Of functions, for each trial."""
+        declared = study(space={"x": uniform(0, 50)}, budget=Budget(trials=trials, max_epochs=3), repeats=3)
+        loop = build(declared, fast / str(trials))
+        profile = cProfile.Profile()
+        profile.runcall(run_on, loop)
+        assert loop.record.repeated
+        return pstats.Stats(profile).total_calls / trials  # type: ignore[attr-defined]
+
+    assert calls(400) < 2 * calls(100)
 
 
 def test_a_race_counts_in_the_budget_of_epochs_and_begins_nothing_that_it_does_not_pay_for(fast: Path) -> None:

@@ -192,6 +192,11 @@ def test_the_top_the_table_of_show_and_the_ranks_have_one_order(tmp_path: Path) 
         assert [trial.trial for trial in run.record.rows()][: len(order)] == order
         assert list(ranks_of(run.record)) == order
         assert run.outcomes()[0] == [one.trial.config for one in run.record.ranked()]
+        full = [one for one in run.record.ranked() if one.trial.status == "completed"]
+        assert run.record.completed(len(full)) == full
+        repeated = [one for one in full if len(run.record.same_configuration(one.trial)) > 1]
+        alone = [one for one in full if one not in repeated]
+        assert run.record.completed(2) == [one for one in full if one in repeated or one in alone[:2]]
 
 
 def test_advice_speaks_of_the_winners_values_and_certainty_of_the_winner(tmp_path: Path) -> None:

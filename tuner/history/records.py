@@ -228,6 +228,10 @@ class RunRecord(Spent):
         """
         return self._standings.ranked()
 
+    def completed(self, alone: int) -> list[Standing]:
+        """Those of `ranked` that were trained to their end, of those with one trial only the best `alone`; quick."""
+        return self._standings.completed(alone)
+
     def challengers(self) -> list[Standing]:
         """The configurations that are better than the winner by value, but from too few seeds to win; best first."""
         return self._standings.challengers()
@@ -328,9 +332,11 @@ class RunRecord(Spent):
     def _note_networks(self, changed: TrialRecord) -> None:
         """Which trial of a configuration stands for it depends on their networks, or on the last one that there was."""
         members = self.same_configuration(changed)
+        had_last = [trial.had_last for trial in members]
         for trial in members if len(members) > 1 else ():
             trial.had_last = trial is changed and not any(one.checkpoints for one in members)
-        self._standings.saved(changed)
+        if changed.status == "completed" or had_last != [trial.had_last for trial in members]:
+            self._standings.saved(changed)
 
     def _on_trial_paused(self, event: Event) -> None:
         trial = self.trials[event["trial"]]

@@ -14,8 +14,10 @@ a configuration whose network was saved stands for the others.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tuner.history.repeats import SPREADS_BELOW, Repeats
@@ -57,9 +59,11 @@ class Standings:
         self._trials, self._values = trials, values
         self._bests: dict[str, tuple[int, float]] = {}
         self._worths: dict[str, Worth] = {}  # of those trained to their end
+        self._by_worth: list[tuple[float, int, str]] = []  # the same, the best first: value times the sign, number, id
         self._averaged = False  # whether one of the worths is a mean of several epochs
         self._highest = -math.inf  # value that a fully trained trial reported, times the sign
         self.repeats = Repeats(self._worth_alone)
+        self._several: list[tuple[Rank, Standing]] | None = None  # of configurations that have several; None: unknown
         self._leader = _Leader(self, lambda trial: trial.status != "failed")
         self._leader_ended = _Leader(self, lambda trial: trial.status in ("completed", "stopped"))
         self._leader_completed = _Leader(self, lambda trial: trial.status == "completed")
@@ -78,14 +82,14 @@ class Standings:
     def restore(self, state: dict[str, Any]) -> None:
         """Take the state of another object about the same trials."""
         self._bests = {trial: (epoch, value) for trial, (epoch, value) in state["bests"].items()}
-        self._worths = {trial: Worth(*worth) for trial, worth in state["worths"].items()}
+        for trial, worth in state["worths"].items():
+            self._set_worth(self._trials[trial], Worth(*worth))
         self._highest = -math.inf if state["highest"] is None else state["highest"]
         self._look_for_means()
         for trial in self._trials.values():
             if trial.repeats is not None:
                 self.repeats.add(self._trials[trial.repeats], trial)
-        for leader in self._leaders:
-            leader.look_again()
+        self._look_again()
 
     def add_repeat(self, first: TrialRecord, again: TrialRecord) -> None:
         """A trial has begun that trains the first one's configuration under another seed."""
@@ -104,37 +108,37 @@ class Standings:
             self.changed(trial)
         elif value is not None:
             best = self._bests.get(trial.trial)
-            if best is None or self._sign * value > self._sign * best[1]:
+            is_better = best is None or self._sign * value > self._sign * best[1]
+            if is_better:
                 self._bests[trial.trial] = epoch, value
+            if trial.trial in self._worths:
                 self.changed(trial)
-            elif self._worths and self._sign * best[1] > self._highest:  # whether it is clearly better may change
-                self.changed(trial)
+            elif best is None or is_better or (self._worths and self._sign * best[1] > self._highest):
+                self._compare(trial)  # whether it is clearly better may have changed, too
 
     def changed(self, trial: TrialRecord) -> None:
         """The trial's values or status may have changed."""
         name, had_worth = trial.trial, trial.trial in self._worths
-        if trial.status == "completed" and name in self._bests:
-            self._worths[name] = of_full_length(self._values(trial), self._mode)
+        is_full = trial.status == "completed" and name in self._bests
+        self._set_worth(trial, of_full_length(self._values(trial), self._mode) if is_full else None)
+        if is_full:
             if not self._averaged:
                 self._look_for_means()
             self._raise_highest(max(self._highest, self._sign * self._bests[name][1]))
-        elif self._worths.pop(name, None) is not None:
+        elif had_worth:
             self._look_for_means()
             self._raise_highest(max((self._sign * self._bests[t][1] for t in self._worths), default=-math.inf))
         several = len(self.repeats.of(trial)) > 1
         if several or had_worth or name in self._worths:
             self.repeats.forget()
         if several:  # the spread between seeds, and the largest number of them, affect all
-            for leader in self._leaders:
-                leader.look_again()
-        for leader in self._leaders:
-            leader.changed(trial)
+            self._look_again()
+        self._compare(trial)
 
     def saved(self, trial: TrialRecord) -> None:
         """A network of the trial was saved or deleted, which decides among the trials of one configuration."""
         if len(self.repeats.of(trial)) > 1:
-            for leader in self._leaders:
-                leader.look_again()
+            self._look_again()
 
     def best_report(self, trial: str) -> tuple[int, float] | None:
         """Epoch and value of the trial's best report, the earlier of equals."""
@@ -187,7 +191,7 @@ class Standings:
         members = self.repeats.of(trial)
         if trial.status == "failed" or len(members) == 1:
             return trial.status != "failed"
-        return trial is max((one for one in members if one.status != "failed"), key=self.rank)
+        return trial is self._representative(members)
 
     def reported(self) -> list[Standing]:
         """The configurations that have a value, in the order of their trials; failed trials don't count."""
@@ -196,7 +200,17 @@ class Standings:
 
     def ranked(self) -> list[Standing]:
         """`reported`, the best first."""
-        return sorted(self.reported(), key=lambda one: self.rank(one.trial), reverse=True)
+        found = self._with_ranks(trial for trial in self._trials.values() if self.represents(trial))
+        return [one for _, one in sorted(found, reverse=True)]
+
+    def completed(self, alone: int) -> list[Standing]:
+        """Those of `ranked` that were trained to their end, of those with one trial only the best `alone`; quick."""
+        if self._several is None:
+            found = (self._representative(self.repeats.of(self._trials[first])) for first in self.repeats.firsts())
+            self._several = self._with_ranks(trial for trial in found if trial and trial.status == "completed")
+        ordered = (self._trials[name] for _, _, name in self._by_worth)
+        best = islice((trial for trial in ordered if len(self.repeats.of(trial)) == 1), alone)
+        return [one for _, one in sorted([*self._several, *self._with_ranks(best)], reverse=True)]
 
     def challengers(self) -> list[Standing]:
         """The configurations whose value is better than the winner's, but from too few seeds to win; the best first.
@@ -246,6 +260,35 @@ class Standings:
         return [trial for trial in self._trials.values() if trial.trial in self._bests]
 
     # Inside
+
+    def _compare(self, trial: TrialRecord) -> None:
+        for leader in self._leaders:
+            leader.changed(trial)
+
+    def _look_again(self) -> None:
+        self._several = None
+        for leader in self._leaders:
+            leader.look_again()
+
+    def _representative(self, members: Sequence[TrialRecord]) -> TrialRecord | None:
+        return max((trial for trial in members if trial.status != "failed"), key=self.rank, default=None)
+
+    def _with_ranks(self, trials: Iterable[TrialRecord]) -> list[tuple[Rank, Standing]]:
+        """The configurations for which trials stand that have a value; no two have the same rank."""
+        found = ((trial, self.standing(trial.trial)) for trial in trials)
+        return [(self.rank(trial), Standing(trial, worth)) for trial, worth in found if worth is not None]
+
+    def _set_worth(self, trial: TrialRecord, worth: Worth | None) -> None:
+        """The worth of a trial that was trained to its end; None if it wasn't."""
+        before = self._worths.pop(trial.trial, None)
+        if before is not None:
+            del self._by_worth[bisect_left(self._by_worth, self._place(trial, before))]
+        if worth is not None:
+            self._worths[trial.trial] = worth
+            insort(self._by_worth, self._place(trial, worth))
+
+    def _place(self, trial: TrialRecord, worth: Worth) -> tuple[float, int, str]:
+        return -self._sign * worth.value, trial.number, trial.trial
 
     def _worth_alone(self, trial: TrialRecord) -> float | None:
         worth = self._worths.get(trial.trial)

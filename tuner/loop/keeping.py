@@ -92,13 +92,10 @@ def not_needed(
 
 def _ahead(record: RunRecord, *, races: bool = False) -> list[TrialRecord]:
     """The trials whose network is the winner's or may become it."""
-    refits = [trial for trial in record.trials.values() if trial.refits is not None and trial.status == "completed"]
-    found = [record.best_ended_trial, record.best_completed_trial, *(refits if record.refits else ())]
-    for first in record.repeated:
-        completed = [trial for trial in record.same_configuration(first) if trial.status == "completed"]
-        found.append(max(completed, key=record.rank, default=None))
-    if races:
-        found += [one.trial for one in record.ranked() if one.trial.status == "completed"][:RACED]
+    refits = [trial for trial in record.trials.values() if trial.refits is not None] if record.refits else []
+    found = [record.best_ended_trial, record.best_completed_trial, *(t for t in refits if t.status == "completed")]
+    full = [one.trial for one in record.completed(RACED if races else 0)]
+    found += [t for place, t in enumerate(full) if place < RACED or len(record.same_configuration(t)) > 1]
     return list({trial.trial: trial for trial in found if trial is not None}.values())
 
 

@@ -21,10 +21,10 @@ def next_to_repeat(record: RunRecord, most: int) -> TrialRecord | None:
 
     It depends only on the record, so that a later driver goes on with the race in the same way.
     """
-    if most < 2 or any(_in_the_race(trial) for trial in record.trials.values()):
-        return None
+    if most < 2 or any(trial.live for first in record.repeated for trial in record.same_configuration(first)[1:]):
+        return None  # a race also waits for repeats for `tuner confirm`
     sign, needed = 1.0 if record.mode == "max" else -1.0, max(2, record.most_seeds)
-    standing = [one for one in record.ranked() if record.seeds_of(one.trial)]
+    standing = record.completed(1 + len(record.confirming.refused))  # of equally many seeds only the best may be next
     may_win = [one for one in standing if record.seed_count(one.trial) >= needed or _may_repeat(record, one, most)]
     leader = max(may_win, key=lambda one: sign * one.value, default=None)
     if leader is None:
@@ -36,11 +36,6 @@ def next_to_repeat(record: RunRecord, most: int) -> TrialRecord | None:
     if not open_to:
         return None
     return _first(record, min(open_to, key=lambda one: (_tries(record, one), -sign * one.value, one.trial.number)))
-
-
-def _in_the_race(trial: TrialRecord) -> bool:
-    """Whether it is a repeat that may still be completed; a race also waits for repeats for `tuner confirm`."""
-    return trial.repeats is not None and trial.live
 
 
 def _may_repeat(record: RunRecord, one: Standing, most: int) -> bool:
