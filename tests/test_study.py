@@ -321,6 +321,11 @@ def test_sample_from_is_refused_where_a_model_would_have_to_learn_from_it() -> N
     assert build(space={"momentum": uniform(0, 0.4), "label_smoothing": sample_from(twice)}, search=Random())
 
 
+def test_sample_from_that_only_gives_what_no_file_can_hold_is_refused_before_the_search() -> None:
+    with pytest.raises(SpaceError, match=r"^sample_from needs values that the files of a run can hold, got <object"):
+        build(space={"momentum": uniform(0, 0.4), "lr": sample_from(object)}, search=Random())
+
+
 def test_a_study_can_try_no_more_trials_than_its_space_has() -> None:
     assert build(space={"batch_size": choice([8, 16, 32])}, budget=Budget(trials=10)).trials == 3
     assert build(budget=Budget(trials=None)).trials is None

@@ -145,10 +145,8 @@ class Study:
         return [self.search_space.check(dict(point), where=f"start_from[{index}]") for index, point in points]
 
     def _check_constraint(self) -> None:
-        """Find a configuration that meets the constraint, in the whole space and from each starting point."""
+        """Find a configuration that may be tried, in the whole space and from each starting point."""
         space = self.search_space
-        if space.constraint is None:
-            return
         if space.size == 0:
             raise SpaceError("constraint needs to leave some configurations, got none of the space; loosen it")
         generator = np.random.default_rng(0)

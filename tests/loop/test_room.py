@@ -80,6 +80,21 @@ def test_a_search_stays_below_its_limit_and_comes_to_its_end(fast: Path, schedul
     assert (record.best_of(best.trial) or (0,))[0] in best.checkpoints
 
 
+@pytest.mark.parametrize("repeats", [2, 3])
+def test_a_race_with_the_least_disk_comes_to_its_end_with_the_winners_network(fast: Path, repeats: int) -> None:
+    limit = least_bytes(SIZE + 300, 1) + 100_000
+    reasons: list[str] = []
+    budget = Budget(trials=30, max_epochs=3, disk_gb=limit / GB)
+    loop = build(study(budget=budget, repeats=repeats), fast, pause=reasons.append)
+    drive(loop, lambda config, epoch: random.Random(config["x"] + len(loop.record.trials)).random(), fill=fill)
+    loop.end()
+    assert (reasons, loop.end_reason) == ([], "trials")
+    assert len(loop.record.repeated) > 3
+    best = loop.record.best_trial()
+    assert best is not None
+    assert best.checkpoints
+
+
 def test_without_a_limit_more_is_kept(fast: Path) -> None:
     search = Watched(fast, None)
     record = search.drive()

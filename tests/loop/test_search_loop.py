@@ -6,7 +6,19 @@ from typing import Any
 import pytest
 
 from tests.loop.simulation import build, drive, events_of, parabola, study
-from tuner import ASHA, Budget, Grid, HyperBand, HyperOpt, NoEarlyStopping, Random, choice, randint, uniform
+from tuner import (
+    ASHA,
+    Budget,
+    Grid,
+    HyperBand,
+    HyperOpt,
+    NoEarlyStopping,
+    Random,
+    choice,
+    randint,
+    sample_from,
+    uniform,
+)
 from tuner.errors import shown
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import Event
@@ -14,7 +26,7 @@ from tuner.history.records import saved_epochs
 from tuner.loop.judging import CANNOT_PAUSE
 from tuner.loop.queue import Start, trial_seed
 from tuner.schedule import Decision, Scheduler
-from tuner.search import SearchAlgorithm
+from tuner.search import SearchAlgorithm, proposals
 from tuner.storage.folder import LocalFolder
 
 
@@ -118,6 +130,25 @@ def test_a_space_that_runs_out_ends_the_search(tmp_path: Path) -> None:
     assert sorted(configs(tmp_path)) == [1, 2, 3]
     assert loop.end_reason == "space"
     assert loop.finished
+
+
+def test_values_that_no_file_can_hold_end_only_their_draws_and_in_the_end_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proposals, "RANDOM_DRAWS", 1_000)
+    given: list[object] = []
+
+    def kind(config: dict[str, Any]) -> object:
+        given.append(config["x"] if len(given) < 6 and len(given) % 2 else object())
+        return given[-1]
+
+    declared = study(space={"x": uniform(0, 1), "kind": sample_from(kind)}, budget=Budget(trials=6, max_epochs=1))
+    loop = build(declared, tmp_path)
+    drive(loop)
+    tried = [trial.config for trial in loop.record.trials.values()]
+    assert [config["kind"] for config in tried] == given[3:6:2]  # the study's own check has had the first
+    assert loop.end_reason == "constraint"
+    assert loop.record.notices[-1].startswith("sample_from needs values that the files of a run can hold, got <object")
 
 
 def test_a_grid_without_a_budget_is_walked_to_its_end(tmp_path: Path) -> None:

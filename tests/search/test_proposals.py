@@ -192,6 +192,28 @@ def test_a_tight_constraint_is_asked_of_no_more_than_so_many_draws() -> None:
     assert len(asked) <= DRAWS + proposals_module.RANDOM_DRAWS + 1
 
 
+@pytest.mark.parametrize("search", [Random(), Random(sobol=False)], ids=repr)
+def test_a_value_that_no_file_can_hold_is_drawn_again(search: SearchAlgorithm) -> None:
+    space = Space({"x": uniform(0, 1), "act": sample_from(lambda c: object() if c["x"] > 0.5 else c["x"])})
+    configs = run(propose(search, space, trials=20), lambda config: 0.0, 20)
+    assert len(configs) == 20
+    assert all(config["act"] == config["x"] <= 0.5 for config in configs)
+
+
+def test_a_search_ends_where_the_function_gives_nothing_more_that_files_can_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(proposals_module, "RANDOM_DRAWS", 10_000)
+    left = [1, 2]
+    space = Space({"x": uniform(0, 1), "act": sample_from(lambda: left.pop() if left else object)})
+    proposals = propose(Random(), space, trials=5)
+    assert [config["act"] for config in run(proposals, lambda config: 0.0, 5)] == [2, 1]
+    assert proposals.nothing_drawn == (
+        "sample_from needs values that the files of a run can hold, got <class 'object'> for 'act'; use numbers, texts, "
+        "or lists of them, and look up in the trial's function what they stand for"
+    )
+
+
 def test_a_constraint_that_allows_nothing_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proposals_module, "RANDOM_DRAWS", 10_000)
     space = Space({"x": uniform(0, 1)}, lambda config: False)

@@ -16,14 +16,9 @@ from tuner.loop.packing import Admission, Place, Refusal, Wait
 from tuner.loop.racing import next_to_repeat
 from tuner.loop.stopping import Stopping
 from tuner.search import Proposals
-from tuner.search.proposals import RANDOM_DRAWS
 from tuner.study import Study
 
 MOST_REFUSED = 100  # configurations in a row that fit on no device: the others aren't expected to fit either
-NOTHING_DRAWN = (
-    f"the constraint allows no further configuration that was found in {RANDOM_DRAWS:,} draws, so no further trial is "
-    "suggested; loosen it, or narrow the space to where it holds"
-)
 
 
 @dataclass(frozen=True)
@@ -254,7 +249,7 @@ class Queue:
             return self._first_start(config)
         elif self._proposals.nothing_drawn:
             self.ran_out = CONSTRAINT
-            self._notice(NOTHING_DRAWN, code=CONSTRAINT)
+            self._notice(self._proposals.nothing_drawn, code=CONSTRAINT)
         self._suggest_no_more()
         return None
 

@@ -7,7 +7,7 @@ the leader goes on from. The others are deleted in this order:
 
 1. the checkpoints of failed trials, which `tuner retry` would then run from their beginning;
 2. those of paused trials, the least promising trial first, which ends as by early stopping;
-3. that of the best completed trial, where a shortened one is ahead of it;
+3. those of completed trials that are not ahead but may come to be so, as in a race: the least promising one first;
 4. the best epochs of trials that may still win, again the least promising trial first, and the leader last.
 
 If that isn't enough, the search pauses before it writes more. The folder's other files (logs, Ray's files, W&B's files)
@@ -152,7 +152,7 @@ class Room:
             yield lambda place=place: self._keeper.drop(*place)  # type: ignore[misc]
         while (trial := self._least_promising(waiting)) is not None:
             yield lambda trial=trial: self._end(trial)  # type: ignore[misc]
-        while (place := self._of_the_second()) is not None:
+        while (place := self._of_one_behind()) is not None:
             yield lambda place=place: self._keeper.drop(*place)  # type: ignore[misc]
         while (place := self._least_useful_best()) is not None:
             yield lambda place=place: self._keeper.drop(*place)  # type: ignore[misc]
@@ -176,12 +176,12 @@ class Room:
         paused = (t for t in self._record.trials.values() if t.status == "paused" and t.trial not in waiting)
         return min((t for t in paused if t is not leader), key=self._record.rank, default=None)
 
-    def _of_the_second(self) -> tuple[str, int] | None:
-        """The checkpoint of the best completed trial, if that isn't the best ended one."""
-        trial = self._record.best_completed_trial
-        if trial is None or trial is self._record.best_ended_trial or not trial.checkpoints:
-            return None
-        return trial.trial, min(trial.checkpoints)
+    def _of_one_behind(self) -> tuple[str, int] | None:
+        """A checkpoint of the least promising completed trial, without the best ended one and refits."""
+        completed = (t for t in self._record.trials.values() if t.status == "completed" and t.refits is None)
+        behind = (t for t in completed if t.checkpoints and t is not self._record.best_ended_trial)
+        trial = min(behind, key=self._record.rank, default=None)
+        return None if trial is None else (trial.trial, min(trial.checkpoints))
 
     def _least_useful_best(self) -> tuple[str, int] | None:
         live = [t for t in self._record.trials.values() if t.live and len(t.checkpoints) > 1]

@@ -14,6 +14,10 @@ from tuner.space import LARGEST_LISTED, Config, NothingDrawn, Space
 ATTEMPTS = 20
 RANDOM_ATTEMPTS = 1000
 RANDOM_DRAWS = 20_000  # under a constraint: about half a second, in which the driver does nothing else
+NOTHING_DRAWN = (
+    f"the constraint allows no further configuration that was found in {RANDOM_DRAWS:,} draws, so no further trial is "
+    "suggested; loosen it, or narrow the space to where it holds"
+)
 _START, _UNSEEN, _LEARNED = 1, 2, 3  # keep the random streams of this module apart
 
 
@@ -38,7 +42,7 @@ class Proposals:
         self._seen: set[str] = set()
         self._failing: set[int] = set()  # trials whose last try failed, and that wait for another one
         self._size = space.size
-        self.nothing_drawn = False  # the last proposal failed because the constraint allows too little
+        self.nothing_drawn: str | None = None  # why the last proposal failed: too few of all draws may be tried
         self._starts = [space.complete(p, self._generator(_START, i)) for i, p in enumerate(starting_points)]
         memories = [
             config for i, p in enumerate(learned) if (config := _completed(space, p, self._generator(_LEARNED, i)))
@@ -55,7 +59,7 @@ class Proposals:
 
     def propose(self, number: int) -> Config | None:
         """Like `suggest`, but it isn't decided yet whether it becomes the trial: `adopt` or `refuse` it then."""
-        self.nothing_drawn = False
+        self.nothing_drawn = None
         if (self._trials is not None and number >= self._trials) or len(self._seen) >= self._size:
             return None
         config = self._starting_point()
@@ -152,7 +156,8 @@ class Proposals:
             repeated += 1
             if repeated == RANDOM_ATTEMPTS:
                 return None
-        self.nothing_drawn = self._size > LARGEST_LISTED
+        if self._size > LARGEST_LISTED:
+            self.nothing_drawn = self._space.unrecordable(config) or NOTHING_DRAWN
         return None
 
     def _generator(self, stream: int, index: int) -> np.random.Generator:
@@ -163,7 +168,7 @@ class Proposals:
 
 
 def _completed(space: Space, config: Config, generator: np.random.Generator) -> Config | None:
-    """The configuration with missing values sampled; None if the constraint leaves none that is found."""
+    """The configuration with missing values sampled; None if none is found that may be tried."""
     try:
         return space.complete(config, generator)
     except NothingDrawn:

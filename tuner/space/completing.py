@@ -11,7 +11,6 @@ from tuner.errors import SpaceError, describe_error, shown
 from tuner.space.conditions import ConditionGraph
 from tuner.space.domain import Domain
 from tuner.space.functions import SampleFrom
-from tuner.space.values import unrecordable
 
 
 class Sampler:
@@ -64,14 +63,11 @@ class Sampler:
         if not isinstance(domain, SampleFrom):
             return domain.sample(generator)
         try:
-            value = domain.resolve(_Resolved(self._unflatten(flat)))
+            return domain.resolve(_Resolved(self._unflatten(flat)))
         except NotSampled:
             raise
         except (Exception, SystemExit) as error:
             raise self._failed_function(name, flat, error) from error
-        if not domain.contains(value):
-            raise SpaceError(unrecordable("sample_from", value, name))
-        return value
 
     def _failed_function(self, name: str, flat: dict[str, Any], error: BaseException) -> SpaceError:
         what = f"{error.kind}: {error}" if isinstance(error, NotSampled) else describe_error(error)

@@ -39,7 +39,7 @@ DRAWS = 10_000  # after so many draws a constraint counts as impossible
 
 
 class NothingDrawn(SpaceError):  # noqa: N818 -- what happened; a search may try again
-    """The constraint held for none of many random draws; it may hold for some configurations."""
+    """None of many random draws may be tried; some configurations may be."""
 
 
 class Space:
@@ -69,6 +69,7 @@ class Space:
                 'constraint=lambda config: config["batch_size"] <= 64'
             )
         self.constraint = constraint
+        self._computed = {name: d for name, d in self.dimensions.items() if isinstance(d, SampleFrom)}
 
     def __repr__(self) -> str:
         """The mapping, nested again."""
@@ -131,7 +132,7 @@ class Space:
 
         Missing values are drawn such that the given ones are part of the configuration and the constraint holds;
         `sample_from` functions may use each other's values. Raises SpaceError if a function fails, or NothingDrawn if
-        the constraint holds for none of many draws.
+        `allows` holds for none of many draws.
         """
         known = self.constants.keys() | self.flatten(config).keys()
         for drawn in islice(self.draws(config, generator), DRAWS):
@@ -141,6 +142,8 @@ class Space:
                 raise NothingDrawn(
                     f"constraint needs to allow the configuration, got {shown(drawn)}; change one of them"
                 )
+        if (said := self.unrecordable(drawn)) is not None:
+            raise NothingDrawn(said)
         given = f" with {shown(config)}" if config else ""
         fix = "or change the configuration" if config else "or narrow the space to where it holds"
         raise NothingDrawn(
@@ -149,7 +152,7 @@ class Space:
         )
 
     def draws(self, config: Config, generator: np.random.Generator) -> Iterator[Config]:
-        """The configuration with missing values sampled, again and again; the constraint isn't asked."""
+        """The configuration with missing values sampled, again and again; some may not be what `allows` asks for."""
         sampler = Sampler(self.dimensions, self._conditions, self.unflatten)
         flat = {**self.constants, **self.flatten(config)}
         while True:
@@ -166,8 +169,19 @@ class Space:
                 found.append(self.sample(generator))
         return found
 
+    def unrecordable(self, config: Config) -> str | None:
+        """What is wrong with the value of a `sample_from` that a run's files can't hold; None if there is none."""
+        flat = self.flatten(config) if self._computed else {}
+        wrong = (name for name, domain in self._computed.items() if name in flat and not domain.contains(flat[name]))
+        return next((unrecordable("sample_from", flat[name], name) for name in wrong), None)
+
     def allows(self, config: Config) -> bool:
-        """Whether the constraint, if any, holds for a whole configuration. Raises SpaceError if it fails."""
+        """Whether a whole configuration may be tried: the constraint, if any, holds, and a run's files can hold it.
+
+        Raises SpaceError if the constraint fails.
+        """
+        if self.unrecordable(config) is not None:
+            return False
         if self.constraint is None:
             return True
         try:
