@@ -37,3 +37,19 @@ def test_what_the_last_hour_gained_is_of_an_hour_of_search(tmp_path: Path) -> No
     found = summary(of_events(tmp_path / "run", events, status="running", **here)).next_hour
     assert found is not None
     assert found.gained == 2.0
+
+
+def test_what_the_last_hour_gained_is_told_of_the_winner_and_not_of_a_lucky_epoch(tmp_path: Path) -> None:
+    """A trial of an hour with a mean of 0.2, and then one whose best epoch was 0.05 and whose mean is 0.3."""
+    events = [event("study_started"), started(0)]
+    events += [reported(0, epoch, 900.0 * epoch, loss=0.2) for epoch in (1, 2, 3, 4)] + [ended(0, "completed", 3600.0)]
+    events += [started(1, 3600.0)]
+    events += [reported(1, n, 3600 + 900.0 * n, loss=loss) for n, loss in enumerate((0.3, 0.05, 0.3, 0.3), start=1)]
+    events += [ended(1, "completed", 7200.0), started(2, 7200.0), reported(2, 1, 8100.0, loss=0.9)]
+    here = {"host": platform.node(), "pid": os.getpid(), "updated": now()}
+    run = of_events(tmp_path / "run", events, status="running", **here)
+    assert run.best is not None
+    assert run.best.trial == "00000"
+    found = summary(run).next_hour
+    assert found is not None
+    assert found.gained == 0.0

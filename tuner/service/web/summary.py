@@ -57,7 +57,7 @@ class NextHour:
 
     This many trials, and how likely one of them is the best so far if configurations keep being drawn as they were:
     k of n + k, as each of n + k alike trials is the best with the same chance. A search that learns does better.
-    `gained` is by how much the best value improved in the last device-hour, None if there wasn't one.
+    `gained` is by how much the last device-hour improved the best trial, None if no trial had ended before it.
     """
 
     trials: float
@@ -211,15 +211,9 @@ def _next_hour(record: RunRecord, used: float) -> NextHour | None:
 
 
 def _gained(record: RunRecord, hours_a_device_hour: float) -> float | None:
-    """How much better the best value is than a device-hour of search ago, at the mean number of devices."""
-    sign = 1 if record.mode == "max" else -1
+    """How much better the winner is than the best that had ended a device-hour ago, at the mean number of devices."""
     before = record.wall_seconds - hours_a_device_hour * SECONDS_PER_HOUR
-    values = [
-        (record.active.at(epoch.time), sign * float(epoch.metrics[record.metric]))
-        for trial in record.trials.values()
-        if trial.status != "failed"
-        for epoch in trial.epochs.values()
-        if finite(epoch.metrics.get(record.metric))
-    ]
-    earlier = [value for time, value in values if time <= before]
-    return max(value for _, value in values) - max(earlier) if earlier else None
+    ranked = record.ranked()
+    earlier = (one for one in ranked if one.trial.ended is not None and record.active.at(one.trial.ended) <= before)
+    led = next(earlier, None)
+    return None if led is None else abs(ranked[0].value - led.value)
