@@ -11,10 +11,12 @@ import pytest
 
 from tests.history.events_of_a_run import ended, event, reported, started
 from tests.loop.simulation import build, events_of, study
+from tests.results.simulated import of_events
 from tuner import ASHA, Budget, External, Grid, Study, grid_search, uniform
 from tuner.errors import RunFolderError, StudyError
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord
+from tuner.lifecycle.resumption import _to_retry as to_retry_again
 from tuner.loop.confirming import confirmation
 from tuner.loop.racing import next_to_repeat
 from tuner.loop.search_loop import SearchLoop
@@ -421,6 +423,23 @@ def test_confirm_is_bound_by_no_limit_that_ended_the_search(fast: Path) -> None:
     assert [status for _, status, _ in repeats(record)] == ["completed", "completed"]
     assert record.search_epochs() == 40
     assert loop.end_reason == "total_epochs"
+
+
+def test_a_failed_repeat_of_a_search_that_reached_its_target_runs_again_and_nothing_else(fast: Path) -> None:
+    target = {"budget": Budget(trials=8, max_epochs=9, target=5.0)}
+    before = finished(fast, **target)
+    assert (before.end_reason, before.record.configurations) == ("target", 1)
+    loop = confirming(fast, before.study, top=1, seeds=2)
+    start = loop.next_action()
+    assert start is not None
+    loop.failed(start.trial, "error", "KeyError: 'x'")
+    end(loop)
+    loop = build(before.study, fast, history=events_of(fast))
+    assert to_retry_again(of_events(fast / "run", events_of(fast)), before.study, []) == [start.trial]
+    assert loop.retry() == [start.trial]
+    record = end(loop)
+    assert [t.status for t in record.trials.values() if t.repeats is not None] == ["completed"] * 2
+    assert (record.configurations, record.ended, loop.end_reason) == (1, "target", "target")
 
 
 def test_an_order_to_confirm_goes_before_what_is_suggested_and_a_stop_takes_it_back(fast: Path) -> None:

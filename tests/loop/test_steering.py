@@ -376,6 +376,10 @@ def test_a_retry_that_comes_while_the_search_ends_is_refused_with_the_command_th
     tmp_path: Path, ordered: str, arguments: dict[str, Any], named: list[str], command: str
 ) -> None:
     loop = build(study(), tmp_path / "a run")
+    for _ in range(3):
+        start = loop.next_action()
+        assert start is not None
+        loop.failed(start.trial, "error", "KeyError: 'x'")
     drive(loop, reports=5)
     obeyed(loop, ordered, **arguments)
     told = refused(loop, "retry", **({"trials": named} if named else {}))

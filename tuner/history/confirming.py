@@ -50,6 +50,9 @@ class Confirming:
         if event.get("alone"):
             self.alone, self.ended_by = True, event.get("ended_by")
 
+    def _on_retry_requested(self, event: Event) -> None:
+        self._come_alone(event)
+
     def _on_order_obeyed(self, event: Event) -> None:
         if event["verb"] == "confirm" and "trials" in event and not event.get("late"):
             self._add(event["trials"], event.get("seeds", 0))

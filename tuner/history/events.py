@@ -26,7 +26,8 @@ Every event has `event` (its kind) and `time` (seconds since 1970, UTC). Kinds a
                         that hung (its worker or node died, or is drained; it goes on elsewhere)
     trial_retried       trial, cause, message, traceback (it has failed and is tried again), alone (where its device
                         is then its own)
-    retry_requested     trials (failed ones that the user has run again)
+    retry_requested     trials (failed ones that the user has run again), alone and ended_by (where they are repeats of
+                        an ended search, as of a confirmation)
     trial_ended         trial, status, cause, message, traceback, by (what stopped it: "early_stopping", or a limit)
     order_obeyed        order (its id), verb, arguments, by, message, config (of `try`: the whole one), trials (of
                         `retry`), late (true: the search had ended before it was read, so that nothing is done); written

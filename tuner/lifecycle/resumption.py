@@ -13,7 +13,7 @@ from tuner.lifecycle.description import function_sources
 from tuner.lifecycle.obedience import extending, foreseen_study, given_later, with_orders
 from tuner.lifecycle.study_changes import StudyText, check_comparable, study_text
 from tuner.loop.confirming import Confirmation, confirmation
-from tuner.loop.failing import to_retry
+from tuner.loop.failing import only_confirm, to_retry
 from tuner.loop.limits import Limits
 from tuner.loop.refitting import check_refittable, check_undoable, due_refit
 from tuner.loop.search_loop import SearchLoop
@@ -147,7 +147,7 @@ def _to_retry(earlier: Run, study: Study, named: Iterable[str]) -> list[str]:
     """The failed trials that run again; raises RunFolderError if there is none, or a limit leaves them no time."""
     names = to_retry(earlier.record, named)
     refusal = Limits(study, earlier.record, earlier.devices).refusal()
-    if refusal is not None:
+    if refusal is not None and not only_confirm(earlier.record, names):
         raise RunFolderError(refusal)
     return names
 

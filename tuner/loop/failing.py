@@ -71,12 +71,13 @@ class Failing:
     def retry(self, named: Iterable[str], proposals: Proposals, stopping: Stopping, ending: str | None) -> list[str]:
         """Run these failed trials again, and tell `proposals` and `stopping`. See `SearchLoop.retry`."""
         names = to_retry(self._record, named)
-        if ending is not None:
+        added = ending is not None and only_confirm(self._record, names)
+        if ending is not None and not added:
             raise RunFolderError(
                 f"failed trials run again while a search goes on, got one that ends ({ending}); "
                 "wait until it has ended, then retry them"
             )
-        self._emit("retry_requested", trials=names)
+        self._emit("retry_requested", trials=names, **({"alone": True, "ended_by": ending} if added else {}))
         self.run_again(names, proposals, stopping)
         return names
 
@@ -158,6 +159,11 @@ def to_retry(record: RunRecord, named: Iterable[str]) -> list[str]:
         )
         raise RunFolderError(f"failed trials can run again, got a run without any{but or '; there is nothing to do'}")
     return found
+
+
+def only_confirm(record: RunRecord, names: Iterable[str]) -> bool:
+    """Whether `tuner confirm` asked for all these trials: the limits that ended the search don't count for them."""
+    return all(record.trials[name].confirms for name in names)
 
 
 def _failed(record: RunRecord, name: str) -> str:

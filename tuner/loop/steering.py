@@ -15,7 +15,7 @@ from tuner.budget import LIMITS, NAMES
 from tuner.errors import RunFolderError, StudyError, describe_error, shown
 from tuner.history.records import TrialRecord
 from tuner.loop.confirming import ASKED_FOR, confirmation, seconds_per_epoch
-from tuner.loop.failing import to_retry
+from tuner.loop.failing import only_confirm, to_retry
 from tuner.loop.limits import Limits
 from tuner.orders.foresight import cut_short, too_few_trials, trials_begun
 from tuner.orders.order import Malformed, Order
@@ -212,7 +212,12 @@ class Steering:
 
     def _retry(self, arguments: dict[str, Any]) -> Reply:
         """What `SearchLoop.retry` does, by one event: the answer itself says which trials run again."""
-        reached = self._limits.reached()
+        try:
+            names = to_retry(self._loop.record, arguments.get("trials", ()))
+        except RunFolderError as error:
+            raise StudyError(str(error)) from error
+        added = only_confirm(self._loop.record, names)
+        reached = self._limits.ends_confirming() if added else self._limits.reached()
         if reached is not None:
             which = [word for trial in arguments.get("trials", ()) for word in ("--trial", str(trial))]
             limit = next((each for each in LIMITS if each.name == reached), None)
@@ -221,10 +226,6 @@ class Steering:
             raise StudyError(
                 f"a trial needs a search that goes on, got one that ends by {reached}; once it has ended, run: {again}"
             )
-        try:
-            names = to_retry(self._loop.record, arguments.get("trials", ()))
-        except RunFolderError as error:
-            raise StudyError(str(error)) from error
         return f"the next free workers run {', '.join(names)} again", {"trials": names}
 
     def _confirm(self, arguments: dict[str, Any]) -> Reply:
