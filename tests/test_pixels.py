@@ -18,9 +18,10 @@ from tests.results.simulated import simulated
 from tuner import Budget, Study, load_run, loguniform
 from tuner.cli.main import main
 from tuner.driver import data_look
-from tuner.driver.data_look import began_before, write_data
+from tuner.driver.data_look import write_data
 from tuner.errors import DataError
 from tuner.first_study.pictures import pixels_of, see
+from tuner.history.data_record import began_before
 from tuner.inspection import LoadedModel, load_model, score, write_best
 from tuner.inspection.scoring import trial_splits
 from tuner.inspection.shipping import ship
@@ -397,7 +398,7 @@ def test_the_look_at_an_older_runs_images_says_once_which_it_saw_otherwise(tmp_p
     assert found is not None
     assert found.notices[0] == (
         "2 of 14 images have other pixels than when this run began, with a version of tuner that lost their orientation "
-        "or guessed the range of each: deep.png, deep.png; trials go on with the new ones; begin a new run for trials "
+        "or guessed the range of each: deep.png, deep.png; trials are trained with the new ones now; begin a new run for trials "
         "that are all alike"
     )
     assert found.record["scale"] == {"bits": 12, "white": None}

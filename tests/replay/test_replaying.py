@@ -1,5 +1,6 @@
 """Trials of many kinds give the same curve again, bit for bit; what isn't as it was is said."""
 
+import itertools
 import json
 import shutil
 from collections.abc import Generator
@@ -208,6 +209,33 @@ def test_a_changed_data_file_is_listed(tmp_path: Path) -> None:
     assert not found.equal
     assert found.sentence.startswith("the curve differs from epoch 1 on, in ")
     assert found.sentence.endswith("; see the differences above")
+
+
+def test_images_that_an_earlier_version_read_otherwise_are_listed(tmp_path: Path) -> None:
+    from PIL import Image
+
+    photos = tmp_path / "photos"
+    for split, name in itertools.product(("train", "val"), ("cats", "dogs")):
+        (photos / split / name).mkdir(parents=True)
+        for number in range(4):
+            _draw(photos / split / name / f"{number}.png", shade=40 * number + 100 * (name == "dogs"))
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    Image.new("RGBA", (8, 8)).save(photos / "train" / "cats" / "turned.png", exif=turned)
+    run = searched(
+        tmp_path / "run",
+        plain()
+        .replace("ImageClassifier(data,", f"ImageClassifier('folder:{photos}',")
+        .replace("Conv2d(1,", "Conv2d(3,")
+        .replace('"batch_size": 8', '"batch_size": 8, "image_size": 8'),
+    )
+    assert planned(run, "0", tmp_path).differences == (
+        "1 of 17 images have other pixels than when this run began, with a version of tuner that lost their orientation or "
+        "guessed the range of each: turned.png; trials are trained with the new ones now; begin a new run for trials that "
+        "are all alike",
+    )
+    run.folder.write("data.json", b'{"scale": {}}')  # as this version writes it
+    assert planned(run, "0", tmp_path).differences == ()
 
 
 def _draw(file: Path, shade: int) -> None:

@@ -16,19 +16,11 @@ from tuner.worker.implementation import DataLook, implementation_of
 def look(study: Study, *, before: bool = False) -> DataLook | None:
     """The findings, None if there is nothing to say; raises DataError if no trial could work on the data.
 
-    The images are decoded as a first random configuration needs them. `before`: see `began_before`.
+    The images are decoded as a first random configuration needs them. `before`: see `tuner.history.data_record`.
     """
     config = study.search_space.sample(np.random.default_rng(study.seed))
     trial = study.declared_trial
     return implementation_of(trial).look(trial, config, split_seed=study.seed, before=before)
-
-
-def began_before(folder: Folder) -> bool:
-    """Whether a run began, or has last gone on, with a version that had no scale of deep images."""
-    try:
-        return "scale" not in json.loads(folder.read(DATA_FILE))
-    except (OSError, ValueError, TypeError):
-        return True
 
 
 def write_data(folder: Folder, found: DataLook | None) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from tuner.budget import check_names
 from tuner.driver.autoscaling import waiting_notice
 from tuner.driver.cluster import Connected, connected, fitting
-from tuner.driver.data_look import began_before, look, news_of, write_data
+from tuner.driver.data_look import look, news_of, write_data
 from tuner.driver.disk_need import largest_checkpoint, measured_checkpoint, room_checked, worth_a_look
 from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.gpus import gpus_checked
@@ -21,6 +21,7 @@ from tuner.driver.nodes import check_nodes
 from tuner.driver.pipelines import check_splits
 from tuner.driver.search import Search, workers_of
 from tuner.errors import RunFolderError, StudyError
+from tuner.history.data_record import began_before
 from tuner.lifecycle.description import describe_run, describe_session
 from tuner.lifecycle.interruption import Interruption, interruptions
 from tuner.lifecycle.notifying import Notifying

@@ -12,6 +12,14 @@ DATA_FILE = "data.json"
 MOST_READ = 1_000  # of the files that were left out, as many as a report shows
 
 
+def began_before(folder: Folder) -> bool:
+    """Whether a run began, or has last gone on, with a version that had no scale of deep images."""
+    try:
+        return "scale" not in json.loads(folder.read(DATA_FILE))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return True
+
+
 def files_left_out(folder: Folder) -> tuple[list[tuple[str, str]], int]:
     """Paths of image files that a run left out, each with its reason, and their total number.
 

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
+from tuner.history.data_record import began_before
 from tuner.machine import this_machine
 from tuner.replay.stays import Setting
+from tuner.trial.earlier_pixels import OTHERWISE
+from tuner.worker.implementation import implementation_of
 
 if TYPE_CHECKING:
     from tuner.history.records import TrialRecord
@@ -24,6 +27,7 @@ def differences(run: Run, trial: TrialRecord, declared: Declared, *, gpus: float
         *_of_versions(run),
         *_of_the_study(run, trial, declared),
         *_of_the_data(run, declared),
+        *_of_pixels(run, trial, declared),
         *_of_hardware(run, gpus),
         *(_of_threads(run, trial, cpus) if declared.study.declared_trial.reproduced is not None else ()),
         *_of_micro_batches(trial),
@@ -58,6 +62,16 @@ def _of_the_data(run: Run, declared: Declared) -> Iterator[str]:
     before, now = run.info["weights_fingerprint"], declared.study.declared_trial.weights_fingerprint()
     if before is not None and before != now:
         yield f"the weights are another file: their fingerprint was {before}, and is {now or 'unknown'}"
+
+
+def _of_pixels(run: Run, trial: TrialRecord, declared: Declared) -> Iterator[str]:
+    """Which images an earlier version read otherwise; a run that has gone on since says it itself."""
+    said = run.record.notices
+    if began_before(run.folder):
+        images = declared.study.declared_trial
+        found = implementation_of(images).look(images, trial.config, split_seed=declared.study.seed, before=True)
+        said = [*said, *(() if found is None else found.notices)]
+    yield from dict.fromkeys(one for one in said if OTHERWISE in one)
 
 
 def _of_hardware(run: Run, gpus: float) -> Iterator[str]:

@@ -16,6 +16,7 @@ from PIL import ExifTags, Image
 from tuner.trial.pixels import FORMATS, DeepScale, UnknownScale, eight_bit, has_alpha, is_deep
 
 NAMED = 3  # files in a sentence
+OTHERWISE = "images have other pixels than when this run began"  # in what is told
 FULL = DeepScale(16, 1.0)  # for which the guesses were right
 
 
@@ -42,8 +43,8 @@ def told_of(files: Sequence[Path], scale: DeepScale, fix: str) -> str | None:
     more = [f"and {len(found) - NAMED:,} more"] if len(found) > NAMED else []
     named = ", ".join([*(path.name for path in found[:NAMED]), *more])
     return (
-        f"{len(found):,} of {len(files):,} images have other pixels than when this run began, with a version of tuner "
-        f"that lost their orientation or guessed the range of each: {named}; {fix}"
+        f"{len(found):,} of {len(files):,} {OTHERWISE}, with a version of tuner that lost their orientation or guessed "
+        f"the range of each: {named}; {fix}"
     )
 
 

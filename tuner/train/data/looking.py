@@ -22,7 +22,7 @@ from tuner.trial.earlier_pixels import told_of
 from tuner.trial.framing import Framing
 from tuner.trial.splitting import Folds
 
-WITH_NEW_PIXELS = "trials go on with the new ones; begin a new run for trials that are all alike"
+WITH_NEW_PIXELS = "trials are trained with the new ones now; begin a new run for trials that are all alike"
 
 
 def look(trial: ImageClassifier, *, seed: int, framing: Framing, before: bool = False) -> DataFacts | None:
