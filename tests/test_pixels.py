@@ -220,6 +220,27 @@ def test_twelve_bits_in_a_file_of_sixteen_keep_their_256_levels(tmp_path: Path) 
     assert levels(root) == {"deep.png": list(range(256))}
 
 
+@pytest.mark.parametrize("highest", [1000, 4095, 60_000, 65_535])
+def test_a_pgm_has_the_pixels_of_a_png_with_the_same_numbers(tmp_path: Path, highest: int) -> None:
+    values = (np.arange(4096, dtype=np.uint16) % 1001).reshape(64, 64)
+    root = written(tmp_path, {"deep.png": values, "pillow.pgm": values, "brighter.png": values * 4})
+    head = f"64 64\n{highest}\n".encode()
+    for name in ("one", "two"):
+        (root / name / "own.pgm").write_bytes(b"P5\n" + head + values.astype(">u2").tobytes())
+        (root / name / "text.pgm").write_bytes(b"P2\n" + head + " ".join(map(str, values.flatten())).encode())
+    facts = look(ImageClassifier(f"folder:{root}", weights=None), seed=0, framing=Framing(4))
+    assert facts is not None
+    assert facts.scale == DeepScale(12)
+    expected = torch.from_numpy((values >> 4).astype(np.uint8))[None]
+    for name in ("deep.png", "pillow.pgm", "own.pgm", "text.pgm"):
+        assert torch.equal(read_image(root / "one" / name, 1, facts.scale), expected), name
+
+
+def test_a_pgm_has_its_own_range_where_no_image_of_training_is_deep(tmp_path: Path) -> None:
+    (tmp_path / "own.pgm").write_bytes(b"P5\n2 2\n4095\n" + np.array([[0, 4095], [2048, 16]], ">u2").tobytes())
+    assert read_image(tmp_path / "own.pgm", 1, DeepScale())[0].tolist() == [[0, 255], [128, 1]]
+
+
 @pytest.mark.parametrize(
     ("largest", "scale"),
     [

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from PIL import ExifTags, Image
 
-from tuner.trial.pixels import FORMATS, DeepScale, UnknownScale, eight_bit, has_alpha, is_deep
+from tuner.trial.pixels import FORMATS, DeepScale, UnknownScale, has_alpha, is_deep, upright
 
 NAMED = 3  # files in a sentence
 OTHERWISE = "images have other pixels than when this run began"  # in what is told
@@ -27,7 +27,7 @@ def scale_together(files: Iterable[Path]) -> DeepScale:
         try:
             with Image.open(path, formats=FORMATS) as image:
                 if image.mode in ("I", "F"):
-                    eight_bit(image, "L", None)
+                    upright(image, "L", None)
         except UnknownScale as unknown:
             largest.append(unknown.args[0])
         except Exception:  # whoever reads it says what is wrong

@@ -22,6 +22,7 @@ R = TypeVar("R")
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO", "TGA", "QOI", "PCX")
 WITH_ALPHA = ("LA", "PA", "La", "RGBa", "RGBA")
 FULL_16_BITS = ("PNG", "PPM")  # formats whose whole numbers are of 16 bits, in whatever mode Pillow opens them
+FULL_OF_16_BITS = 2**16 - 1
 MOST_PIXELS = 120_000_000  # of one image: as many as cameras have, 0.5 GB while it is decoded
 LARGE_PIXELS = 2**25  # larger images are decoded one at a time, and at a reduced size
 LARGEST_EDGE = 1024  # that any model needs
@@ -119,6 +120,8 @@ def upright(image: Image.Image, mode: str, scale: DeepScale | None) -> Image.Ima
     """
     if isinstance(image, ImageFile.ImageFile):
         image.filename = ""  # else Pillow maps a turned TIFF into memory with height and width exchanged
+        if image.format == "PPM" and (scale is None or scale.bits is not None):
+            image = _with_own_numbers(image)
     if image.width * image.height > LARGE_PIXELS:
         with _ONE_LARGE:
             return _reduced(image, mode, scale)
@@ -150,6 +153,15 @@ def is_deep(image: Image.Image) -> bool:
 def has_alpha(image: Image.Image) -> bool:
     """Whether an image may have transparent parts."""
     return image.mode in WITH_ALPHA or "transparency" in image.info
+
+
+def _with_own_numbers(image: ImageFile.ImageFile) -> Image.Image:
+    """A deep PGM with the numbers of its file, as a PNG of these has them: Pillow scales them to 16 bits."""
+    given = image.tile[0][3] if is_deep(image) and image.tile else None
+    if not isinstance(given, tuple) or image.mode == "F":
+        return image
+    share = given[-1] / FULL_OF_16_BITS
+    return image.point(lambda value: value * share + 0.5)
 
 
 def with_one_scale(
