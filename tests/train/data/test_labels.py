@@ -156,6 +156,24 @@ def test_names_of_all_splits_are_classes() -> None:
     assert [split.labels.tolist() for split in (splits.train, splits.validation, splits.test)] == [[2, 1], [2], [0]]
 
 
+@pytest.mark.parametrize(
+    ("more", "classes"),
+    [
+        ({"classes": ["dog", "cat", "bird", "owl"]}, ("dog", "cat", "bird")),
+        ({"class_to_idx": {"dog": 0, "cat": 1, "bird": 2}}, ("dog", "cat", "bird")),
+        ({}, ("dog", "cat", "2")),
+    ],
+)
+def test_a_class_that_only_another_split_has_takes_no_name_from_the_others(
+    more: dict[str, Any], classes: tuple[str, ...]
+) -> None:
+    train = Pets([0, 1], classes=["dog", "cat"])
+    for parts in ((train, train, Pets([0, 2], **more)), (train, Pets([2], **more), train)):
+        splits = splits_of(*parts)
+        assert splits.classes == classes
+        assert max(split.labels.max() for split in (splits.train, splits.validation, splits.test)) == 2
+
+
 def test_a_number_with_another_name_in_another_split_is_refused() -> None:
     train, fewer = Pets([0, 1, 2], classes=["cat", "dog", "owl"]), Pets([0, 1], classes=["cat", "owl"])
     with pytest.raises(DataError) as caught:
