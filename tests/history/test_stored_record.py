@@ -86,10 +86,10 @@ def state(record: RunRecord) -> dict[str, Any]:
         for one in (
             record.best_trial(),
             record.best_ended_trial,
-            record.best_completed_trial,
             record.best_reporter,
         )
     ]
+    told["completed"] = [(one.trial.trial, one.worth) for one in record.completed(1)]
     told["seeds"] = [(first.trial, record.seeds_of(first)) for first in record.repeated]
     told["rows"] = [trial.trial for trial in record.rows()]
     return told

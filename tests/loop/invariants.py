@@ -173,7 +173,7 @@ def _of_checkpoints(folder: Path, record: RunRecord) -> Iterator[str]:
         if rest:
             yield f"{rest} are left of {trial}"
     best = record.best_trial()
-    kept = {one.trial for one in (best, record.best_completed_trial) if one is not None}
+    kept = {one.trial for one in (best, next((each.trial for each in record.completed(1)), None)) if one is not None}
     for trial, epochs in here.items():
         failed = record.trials[trial].status == "failed" and record.trials[trial].cause != "diverged"
         if epochs and ((not failed and trial not in kept) or len(epochs) > 1):

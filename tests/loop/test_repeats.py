@@ -344,7 +344,7 @@ def test_after_confirms_and_races_the_winner_has_as_many_seeds_as_any_other_and_
         _, seeds, network = seeds_and_network(record)
         assert seeds == record.most_seeds == max(len(record.seeds_of(t)) for t in record.trials.values()) > 1
         assert network
-        assert record.best_ended_trial is record.best_completed_trial is record.best_trial()
+        assert record.best_ended_trial is record.completed(1)[0].trial is record.best_trial()
 
 
 def test_a_leader_that_was_stopped_early_is_confirmed_by_one_more_seed(fast: Path) -> None:

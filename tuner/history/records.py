@@ -169,11 +169,6 @@ class RunRecord(Spent):
         return self._standings.leader_of_the_ended()
 
     @property
-    def best_completed_trial(self) -> TrialRecord | None:
-        """The highest-ranked trial that was trained to its end; it may later overtake a shortened one."""
-        return self._standings.leader_of_the_completed()
-
-    @property
     def to_beat(self) -> float | None:
         """The best worth of the trials that were trained to their end, None while there is none."""
         return self._standings.to_beat()

@@ -14,7 +14,7 @@ a configuration whose network was saved stands for the others.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -62,13 +62,12 @@ class Standings:
         self._by_worth: list[tuple[float, int, str]] = []  # the same, the best first: value times the sign, number, id
         self._averaged = False  # whether one of the worths is a mean of several epochs
         self._highest = -math.inf  # value that a fully trained trial reported, times the sign
-        self.repeats = Repeats(self._worth_alone)
+        self.repeats = Repeats(lambda trial: worth.value if (worth := self._worths.get(trial.trial)) else None)
         self._several: list[tuple[Rank, Standing]] | None = None  # of configurations that have several; None: unknown
         self._leader = _Leader(self, lambda trial: trial.status != "failed")
         self._leader_ended = _Leader(self, lambda trial: trial.status in ("completed", "stopped"))
-        self._leader_completed = _Leader(self, lambda trial: trial.status == "completed")
         self._reported = _Leader(self, lambda trial: trial.status != "failed", by=self._by_best)
-        self._leaders = (self._leader, self._leader_ended, self._leader_completed, self._reported)
+        self._leaders = (self._leader, self._leader_ended, self._reported)
 
     def state(self) -> dict[str, Any]:
         """What `restore` needs, as JSON has it."""
@@ -195,12 +194,11 @@ class Standings:
 
     def reported(self) -> list[Standing]:
         """The configurations that have a value, in the order of their trials; failed trials don't count."""
-        found = ((trial, self.standing(trial.trial)) for trial in self._trials.values() if self.represents(trial))
-        return [Standing(trial, worth) for trial, worth in found if worth is not None]
+        return [one for _, one in self._with_ranks(filter(self.represents, self._trials.values()))]
 
     def ranked(self) -> list[Standing]:
         """`reported`, the best first."""
-        found = self._with_ranks(trial for trial in self._trials.values() if self.represents(trial))
+        found = self._with_ranks(filter(self.represents, self._trials.values()))
         return [one for _, one in sorted(found, reverse=True)]
 
     def completed(self, alone: int) -> list[Standing]:
@@ -232,19 +230,13 @@ class Standings:
         """The leader of the trials that ended well."""
         return self._leader_ended.find()
 
-    def leader_of_the_completed(self) -> TrialRecord | None:
-        """The leader of the trials that were trained to their end."""
-        return self._leader_completed.find()
-
     def leader_by_reports(self) -> TrialRecord | None:
         """The trial with the best value at any epoch; failed ones don't count."""
         return self._reported.find()
 
     def to_beat(self) -> float | None:
         """The value at which a trial trained to its end leads all others like it; None while there is none."""
-        best = self.leader_of_the_completed()
-        standing = best and self.standing(best.trial)
-        return standing.value if standing else None
+        return next((one.value for one in self.completed(1)), None)
 
     def may_win(self, trial: TrialRecord) -> bool:
         """Whether a trial that goes on may come to rank above those that ended well, by its best value so far."""
@@ -280,19 +272,11 @@ class Standings:
 
     def _set_worth(self, trial: TrialRecord, worth: Worth | None) -> None:
         """The worth of a trial that was trained to its end; None if it wasn't."""
-        before = self._worths.pop(trial.trial, None)
-        if before is not None:
-            del self._by_worth[bisect_left(self._by_worth, self._place(trial, before))]
+        if before := self._worths.pop(trial.trial, None):
+            self._by_worth.remove((-self._sign * before.value, trial.number, trial.trial))
         if worth is not None:
             self._worths[trial.trial] = worth
-            insort(self._by_worth, self._place(trial, worth))
-
-    def _place(self, trial: TrialRecord, worth: Worth) -> tuple[float, int, str]:
-        return -self._sign * worth.value, trial.number, trial.trial
-
-    def _worth_alone(self, trial: TrialRecord) -> float | None:
-        worth = self._worths.get(trial.trial)
-        return None if worth is None else worth.value
+            insort(self._by_worth, (-self._sign * worth.value, trial.number, trial.trial))
 
     def _by_best(self, trial: TrialRecord) -> Rank:
         best, number = self._bests.get(trial.trial), -trial.number

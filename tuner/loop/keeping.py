@@ -93,9 +93,10 @@ def not_needed(
 def _ahead(record: RunRecord, *, races: bool = False) -> list[TrialRecord]:
     """The trials whose network is the winner's or may become it."""
     refits = [trial for trial in record.trials.values() if trial.refits is not None] if record.refits else []
-    found = [record.best_ended_trial, record.best_completed_trial, *(t for t in refits if t.status == "completed")]
-    full = [one.trial for one in record.completed(RACED if races else 0)]
-    found += [t for place, t in enumerate(full) if place < RACED or len(record.same_configuration(t)) > 1]
+    found = [record.best_ended_trial, *(trial for trial in refits if trial.status == "completed")]
+    first = RACED if races else 1
+    full = [one.trial for one in record.completed(first)]
+    found += [t for place, t in enumerate(full) if place < first or len(record.same_configuration(t)) > 1]
     return list({trial.trial: trial for trial in found if trial is not None}.values())
 
 

@@ -26,8 +26,7 @@ def differences(run: Run, trial: TrialRecord, declared: Declared, *, gpus: float
     return [
         *_of_versions(run),
         *_of_the_study(run, trial, declared),
-        *_of_the_data(run, declared),
-        *_of_pixels(run, trial, declared),
+        *_of_the_data(run, trial, declared),
         *_of_hardware(run, gpus),
         *(_of_threads(run, trial, cpus) if declared.study.declared_trial.reproduced is not None else ()),
         *_of_micro_batches(trial),
@@ -55,18 +54,14 @@ def _of_the_study(run: Run, trial: TrialRecord, declared: Declared) -> Iterator[
         yield f"max_epochs was {longest}, and is {declared.study.budget.max_epochs} in the study that was given"
 
 
-def _of_the_data(run: Run, declared: Declared) -> Iterator[str]:
+def _of_the_data(run: Run, trial: TrialRecord, declared: Declared) -> Iterator[str]:
     before, now = run.info["data_fingerprint"], declared.study.declared_trial.fingerprint()
     if before is not None and before != now:
         yield f"the data are other files: their fingerprint was {before}, and is {now or 'unknown'}"
     before, now = run.info["weights_fingerprint"], declared.study.declared_trial.weights_fingerprint()
     if before is not None and before != now:
         yield f"the weights are another file: their fingerprint was {before}, and is {now or 'unknown'}"
-
-
-def _of_pixels(run: Run, trial: TrialRecord, declared: Declared) -> Iterator[str]:
-    """Which images an earlier version read otherwise; a run that has gone on since says it itself."""
-    said = run.record.notices
+    said = run.record.notices  # a run that has gone on since names the images that an earlier version read otherwise
     if began_before(run.folder):
         images = declared.study.declared_trial
         found = implementation_of(images).look(images, trial.config, split_seed=declared.study.seed, before=True)

@@ -102,10 +102,7 @@ class Space:
     @property
     def in_json(self) -> bool:
         """Whether JSON has all values of configurations; a function's results are unknown."""
-        if any(
-            isinstance(domain, SampleFrom) or getattr(domain, "high", 0) > LARGEST_EXACT
-            for domain in self.dimensions.values()
-        ):
+        if self._computed or any(getattr(each, "high", 0) > LARGEST_EXACT for each in self.dimensions.values()):
             return False
         held = recorded(self._listed)
         return bool(held == value_of(held))

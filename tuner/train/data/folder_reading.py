@@ -92,9 +92,7 @@ def read_folder(folder: Folder, framing: Framing, memory_bytes: float) -> Pool:
         builder.facts[SCALE] = asdict(scale)
         builder.facts[UNREADABLE] = [(folder.relative(rows.files[index]), why) for index, why in problems.items()]
 
-    key = cache_key(
-        "folder, of one scale of its own numbers", folder.content_key(), framing.key if held else None, max_pixels()
-    )
+    key = cache_key("folder, own numbers", folder.content_key(), framing.key if held else None, max_pixels())
     pool = from_cache(key, build, rows.files, size if held else 0)
     _check_enough(folder, rows, pool)
     pool = replace(pool, left_out=tuple(sorted((*pool.left_out, *found.left_out), key=lambda each: each.path)))

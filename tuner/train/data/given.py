@@ -11,16 +11,7 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset, TensorDataset
 
 from tuner.errors import DataError
-from tuner.train.data.labels import (
-    Label,
-    Labelled,
-    are_named,
-    check_names,
-    classes_of,
-    given_labels,
-    item_labels,
-    numbered,
-)
+from tuner.train.data.labels import Label, Labelled, check_names, classes_of, given_labels, item_labels, numbered
 from tuner.train.data.splits import HeldSplit, Split, Splits, StreamedSplit
 from tuner.train.randomness import generators_kept, reseed_all
 from tuner.trial.framing import Framing
@@ -55,8 +46,8 @@ def _splits(returned: Any, framing: Framing | None, *, joined: bool) -> Splits:
     parts = [_part(part, name) for name, part in zip(NAMES, returned, strict=True)]
     for name, (_, labels, names) in zip(NAMES, parts, strict=True):
         check_names(labels, names, parts[0][2], name)
-    own, *others = (names if are_named(labels, names) else () for _, labels, names in parts)
-    classes = classes_of({label for _, labels, _ in parts for label in labels}, own, max(others, key=len))
+    longest = max((names for _, _, names in parts), key=len)
+    classes = classes_of({label for _, labels, _ in parts for label in labels}, parts[0][2], longest)
     train, validation, test = (
         _split(images, numbered(labels, classes), classes, framing) for images, labels, _ in parts
     )

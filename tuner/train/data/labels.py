@@ -47,10 +47,11 @@ def item_labels(dataset: Any, part: str) -> tuple[list[Label], tuple[str, ...]]:
     Otherwise, or without such an attribute, every item is read. Raises DataError as `given_labels` does.
     """
     told, names = _attributes(dataset)
-    if told and _agree(dataset, told, names):
-        return told, names
-    read = given_labels([_item(dataset, index)[1] for index in range(len(dataset))], part)
-    return read, () if told else names
+    labels = told
+    if not told or not _agree(dataset, told, names):
+        labels = given_labels([_item(dataset, index)[1] for index in range(len(dataset))], part)
+        names = () if told else names
+    return labels, names if all(label < len(names) for label in labels if isinstance(label, int)) else ()
 
 
 def given_labels(labels: Any, part: str) -> list[Label]:
@@ -72,27 +73,20 @@ def numbered(labels: Sequence[Label], classes: Sequence[str]) -> Tensor:
     return torch.tensor([numbers.get(label, label) for label in labels], dtype=torch.int64)
 
 
-def classes_of(labels: set[Label], own: tuple[str, ...], others: tuple[str, ...] = ()) -> tuple[str, ...]:
+def classes_of(labels: set[Label], own: tuple[str, ...], longest: tuple[str, ...]) -> tuple[str, ...]:
     """The names of the classes, in the order of their numbers.
 
-    They are the training data's `own`, with names of the `others` for further labels; else labels that are names,
-    sorted, or numbers from 0 to the largest label. Raises DataError if labels are of both kinds.
+    They are the training data's `own`, with names from the `longest` of a split for further ones; else labels that are
+    names, sorted, or numbers from 0 to the largest label. Raises DataError if labels are of both kinds.
     """
     names = {label for label in labels if isinstance(label, str)}
     largest = max((label for label in labels if isinstance(label, int)), default=-1)
     if own and names <= set(own):
-        return (
-            *own,
-            *(others[number] if number < len(others) else str(number) for number in range(len(own), largest + 1)),
-        )
+        further = range(len(own), largest + 1)
+        return (*own, *(longest[number] if number < len(longest) else str(number) for number in further))
     if names and largest >= 0:
         raise DataError(f"labels must be all numbers or all names, got {largest} and {min(names)!r}; use one of them")
     return tuple(sorted(names)) or tuple(map(str, range(largest + 1)))
-
-
-def are_named(labels: Sequence[Label], names: Sequence[str]) -> bool:
-    """Whether names of numbers are about these labels: there is one for each number."""
-    return all(label < len(names) for label in labels if isinstance(label, int))
 
 
 def check_names(labels: Sequence[Label], names: Sequence[str], own: Sequence[str], part: str) -> None:
