@@ -86,7 +86,8 @@ class WorkerSession:
         written. `saves` says whether the trial means to write checkpoints at all.
         """
         trial = self._assignment.trial
-        self._reports[epoch] = json.loads(_text(metrics))
+        told = plain_metrics(metrics)
+        self._reports[epoch] = told
         self._reports.pop(epoch - MOST_REPORTS, None)
         if fill or behind is not None:
             self._sender.flush()  # no checkpoint is written after an epoch at which the driver ends the trial
@@ -96,7 +97,7 @@ class WorkerSession:
         coming = behind is not None and WRITER.announce(trial, replaceable=replaceable)
         message = {
             "epoch": epoch,
-            "metrics": plain_metrics(metrics),
+            "metrics": told,
             "notes": notes,
             "saved": saved,
             "unsaved": [failed for failed, _ in failures],
