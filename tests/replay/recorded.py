@@ -34,14 +34,14 @@ class LoopSession(WorkerSession):
 
     def __init__(self, assignment: Assignment, loop: SearchLoop, reports: list[int]) -> None:
         super().__init__(assignment)
-        self._loop, self._reports = loop, reports
+        self._loop, self._left = loop, reports
 
     def _deliver(self, messages: Sequence[Message]) -> None:
         (message,) = (json.loads(message.text) for message in messages)
-        self._reports[0] -= 1
+        self._left[0] -= 1
         trial = self._assignment.trial
         decision = self._loop.report(trial, message["epoch"], message["metrics"], saved=message["saved"])
-        if decision is not Decision.CONTINUE or self._reports[0] <= 0:
+        if decision is not Decision.CONTINUE or self._left[0] <= 0:
             raise Left
 
 
