@@ -13,6 +13,9 @@ from tuner.replay.stays import Stay
 from tuner.replay.training import train
 from tuner.trial import FunctionTrial
 
+# a thread of one test may be reported during the next one
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+
 
 def plain(config: dict[str, Any]) -> None:
     while True:
@@ -45,7 +48,6 @@ def interrupted(config: dict[str, Any]) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("function", [plain, careless, threaded, fails_in_clean_up])
 def test_a_stay_ends_after_its_last_epoch(tmp_path: Path, function: Any) -> None:
     told: list[dict[str, Any]] = []
