@@ -114,3 +114,9 @@ def test_a_study_that_imports_such_a_name_is_told_which_file_to_rename(tmp_path:
         f"tuner: a module beside a study file needs a name of its own, got '{tmp_path}/json.py', but Python finds the "
         f"'json' that {Path(path).name} imports in {json.__file__!r}; rename one of them\n"
     )
+
+
+def test_a_study_may_have_the_name_of_a_module_that_it_imports(tmp_path: Path) -> None:
+    path = Path(study_file(tmp_path, "import json\njson.dumps([1])\n" + study(CURVE))).rename(tmp_path / "json.py")
+    checked = tuner("check", path, folder=tmp_path)
+    assert (checked.code, checked.err) == (0, "")

@@ -93,7 +93,8 @@ def _is_held_by_another(name: str, path: Path) -> bool:
 def _check_modules_beside(path: Path, folder: Path) -> None:
     """Raise StudyError if Python would take a module from elsewhere rather than from the study file's own folder."""
     for name in imported_by(path) - {"tuner"}:
-        own = [file for file in (folder / f"{name}.py", folder / name / "__init__.py") if file.exists()]
+        beside = folder / f"{name}.py", folder / name / "__init__.py"
+        own = [file for file in beside if file.exists() and not file.samefile(path)]
         found = _found(name)
         if found is None or not own or (Path(found).exists() and any(map(Path(found).samefile, own))):
             continue
