@@ -11,7 +11,7 @@ TunerError
 └── TrialError            ends one trial; the search goes on
     ├── TrialDiverged     the loss became NaN or infinite
     ├── TrialLost         its worker can't run it; it goes on elsewhere
-    ├── WorkerBusy        the worker's last trial doesn't end; the next one starts elsewhere
+    ├── WorkerSpent       an earlier trial goes on there or spoiled it; the next one starts elsewhere
     └── TrialOutOfMemory  the device or the host had too little memory
 
 Messages say the rule, what was got, and the fix, in one line:
@@ -89,8 +89,11 @@ class TrialLost(TrialError):  # noqa: N818
     cause = "lost"
 
 
-class WorkerBusy(TrialError):  # noqa: N818
-    """The code of a worker's last trial doesn't end; the next trial starts on another worker, and has lost nothing."""
+class WorkerSpent(TrialError):  # noqa: N818
+    """A worker's last trial doesn't end or has spoiled it; or, without a message, the next trial needs a fresh worker.
+
+    The next trial starts on another worker, and has lost nothing.
+    """
 
 
 class TrialOutOfMemory(TrialError):  # noqa: N818

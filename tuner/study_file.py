@@ -23,6 +23,7 @@ from tuner.study import Study
 
 STUDY_MODULE = values.STUDY_MODULE
 _files: dict[str, Path] = {}  # by the names of the modules in use
+sources: dict[str, str] = {}  # by the same names: programs that run the study files as if in their places
 _brought: set[str] = set()  # folders that are searched for modules because they have a study file
 _REFUSED_CALL = re.compile(
     r"(?P<name>\w+)(?:\.__init__)?\(\) (?:got an unexpected keyword argument '(?P<unknown>\w+)'"
@@ -30,10 +31,11 @@ _REFUSED_CALL = re.compile(
 )
 
 
-def load_study(path: str | Path, *, imports_from: Path | None = None) -> Study:
+def load_study(path: str | Path, *, original: Path | None = None) -> Study:
     """The `study` that the file declares.
 
-    The file is run as Python; it can import modules from its folder, or from `imports_from`. Raises StudyError if there
+    The file is run as Python; it can import modules from its folder. If it is a copy, name and folder of its module are
+    those of the `original`. Raises StudyError if there
     is no such file, it fails to run (with the file's own line), declares no `study`, or imports a module with the same
     name as one in the folder of another study file of this process.
     """
@@ -42,7 +44,7 @@ def load_study(path: str | Path, *, imports_from: Path | None = None) -> Study:
         raise StudyError(
             f"a study file is a Python file that declares `study`, got {str(path)!r}, which is no file; {_nearby(path)}"
         )
-    module = _execute(path, imports_from or path.resolve().parent)
+    module = _execute(path, original or path.resolve())
     found = vars(module).get("study")
     if isinstance(found, Study):
         loaded = copy.copy(found)  # unchanged since its check
@@ -55,8 +57,8 @@ def load_study(path: str | Path, *, imports_from: Path | None = None) -> Study:
     raise StudyError(f"{path} needs a module-level `study = Study(...)`, got {what}; see search_spaces/ for examples")
 
 
-def _execute(path: Path, imports_from: Path) -> ModuleType:
-    name = _module_name(path.resolve())
+def _execute(path: Path, original: Path) -> ModuleType:
+    name, imports_from = _module_name(path.resolve(), original.stem), original.parent
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise StudyError(f"a study file needs a name that ends in .py, got {str(path)!r}; rename it")
@@ -68,6 +70,7 @@ def _execute(path: Path, imports_from: Path) -> ModuleType:
     _check_modules_beside(path, imports_from)
     dont_write, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a check leaves no files behind
     try:
+        sources[name] = f"__file__ = {module.__file__!r}\nexec(compile({path.read_bytes()!r}, __file__, 'exec'))\n"
         spec.loader.exec_module(module)
     except KeyboardInterrupt:
         raise
@@ -78,9 +81,9 @@ def _execute(path: Path, imports_from: Path) -> ModuleType:
     return module
 
 
-def _module_name(path: Path) -> str:
+def _module_name(path: Path, stem: str) -> str:
     """The file's name, without its folder, with a number if another file's module has that name."""
-    name = STUDY_MODULE + re.sub(r"\W", "_", path.stem)
+    name = STUDY_MODULE + re.sub(r"\W", "_", stem)
     further = (f"{name}-{number}" for number in itertools.count(2))
     return next(each for each in itertools.chain([name], further) if not _is_held_by_another(each, path))
 

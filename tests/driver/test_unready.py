@@ -10,7 +10,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from tests.loop.simulation import build, study
 from tuner.driver.adapters import RayTrial
 from tuner.driver.unready import Unready
-from tuner.errors import WorkerBusy
+from tuner.errors import WorkerSpent
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
 
@@ -35,7 +35,7 @@ def way(tmp_path: Path) -> Way:
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (RayTaskError("reset", "Ray's text", WorkerBusy("its code went on")), "its code went on"),
+        (RayTaskError("reset", "Ray's text", WorkerSpent("its code went on")), "its code went on"),
         (RayActorError(), "a worker died before trial 00000 began there, so the trial begins on another one"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 
 from tests.worker.test_saving import ASSIGNMENT
 from tuner import session
-from tuner.errors import WorkerBusy
+from tuner.errors import WorkerSpent
 from tuner.worker import ending, reporting
 from tuner.worker.ending import LastTrial
 from tuner.worker.reporting import WorkerSession
@@ -69,7 +69,7 @@ def test_a_clean_up_that_takes_too_long_is_not_waited_for(last: LastTrial, monke
     monkeypatch.setattr(ending, "SECONDS_TO_END", 0.3)
     goes_on = threading.Event()
     ray = RaySession(goes_on.wait)  # type: ignore[arg-type]
-    with pytest.raises(WorkerBusy) as busy:
+    with pytest.raises(WorkerSpent) as busy:
         last.end(ray.start())  # type: ignore[arg-type]
     goes_on.set()
     assert str(busy.value) == (
@@ -96,7 +96,7 @@ def test_code_that_ignores_its_end_is_held_at_its_next_report_and_the_worker_wai
                     ignored.append("once")
 
     ray = RaySession(code)
-    with pytest.raises(WorkerBusy) as busy:
+    with pytest.raises(WorkerSpent) as busy:
         last.end(ray.start())  # type: ignore[arg-type]
     assert ignored == ["once"]
     assert str(busy.value) == (

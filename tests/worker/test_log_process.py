@@ -182,7 +182,7 @@ def test_a_mark_ends_an_epoch_wherever_reading_cuts_it(
     os.write(writing, text)
     os.close(writing)
     log = Log(str(tmp_path / "log"), "")
-    source = Source(reading, "", TOKEN)
+    source = Source(reading, "", TOKEN, 0)
     while source.read(log) > 0:
         pass
     os.close(reading)
@@ -198,7 +198,7 @@ def test_each_state_of_a_progress_bar_is_a_line(tmp_path: Path, monkeypatch: pyt
     os.write(writing, b"10%\r20%\r\n30%\rdone\n")
     os.close(writing)
     log = Log(str(tmp_path / "log"), "")
-    source = Source(reading, "", TOKEN)
+    source = Source(reading, "", TOKEN, 0)
     while source.read(log) > 0:
         pass
     os.close(reading)

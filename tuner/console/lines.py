@@ -99,8 +99,8 @@ class Lines:
             again = "another worker goes on from its last checkpoint, if there is one"
             return f"trial {event['trial']} lost its worker; {again}: {event['message']}"
         if kind == "trial_retried":
-            alone = ", alone on its device" if event.get("alone") else ""
-            return f"trial {event['trial']} failed and is tried again{alone}: {event['message']}"
+            how = ", alone on its device" if event.get("alone") else " on a fresh worker" if event.get("used") else ""
+            return f"trial {event['trial']} failed and is tried again{how}: {event['message']}"
         if kind == "retry_requested":
             return f"failed trials run again: {', '.join(event['trials'])}"
         if kind in ORDERS:

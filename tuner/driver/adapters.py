@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -19,17 +20,19 @@ from ray.exceptions import RayActorError
 from ray.tune import Callback
 from ray.tune.experiment import Experiment
 from ray.tune.experiment import Trial as RayTrialBase
+from ray.tune.registry import get_trainable_cls
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
 
 from tuner.driver.autoscaling import bundles_of
 from tuner.driver.host_memory import KilledForMemoryError
-from tuner.driver.leaving import IdleWorkers, Leaving, end_all_workers
+from tuner.driver.leaving import IdleWorkers, Leaving, end_all_workers, end_worker
 from tuner.driver.packing import share_name
 from tuner.driver.ray_errors import message_of, text_of
 from tuner.driver.unready import Unready
 from tuner.history.attempts import DRAINED
 from tuner.history.checkpoints import CheckpointStore
+from tuner.history.failures import failed_alike
 from tuner.history.logs import add_to_log
 from tuner.history.stacks import HUNG, hung_message, take_stacks
 from tuner.lifecycle.interruption import SearchLeft
@@ -44,6 +47,8 @@ from tuner.worker.assignment import REPORT, Assignment
 from tuner.worker.pickling import sendable
 
 SECONDS_FOR_SAVES = 15.0  # seconds to wait for checkpoints at the end of a search
+SECONDS_WITHOUT_SPARE = 5.0  # since the first workers began, whose own start comes first
+SECONDS_TO_REQUEST = 0.1  # in which Ray begins to start a process, and none is ready
 _log = logging.getLogger(__name__)
 ANOTHER_REPORT = "the function called ray.tune.report; call tuner.report(...) instead"
 
@@ -71,6 +76,8 @@ class RayTrial(RayTrialBase):  # type: ignore[misc]
     """A Ray trial that knows its tuner trial, and keeps the exception if it fails: Ray only writes that to a file."""
 
     ours: str
+    used = False  # whether its worker has run other trials before
+    spent = False  # whether its worker shall not run another one
     last_error: BaseException | None = None
 
     def handle_error(self, exc: BaseException | None = None) -> None:
@@ -143,7 +150,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
             loop.placed(trial.ours, **self._bridge.unready.placed(trial.ours, **message["placed"]))
             return Decision.CONTINUE
         if "failure" in message:
-            self._fail(trial.ours, **message["failure"])
+            self._fail(trial, **message["failure"])
             return Decision.CONTINUE  # the worker has something left to do: to return, or to end itself
         saved = self._bridge.take_along(trial.ours, message)
         told = {"saved": saved, "saves": message["saves"], "ago": time.monotonic() - given}
@@ -153,13 +160,15 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
             self._bridge.leave_node(trial.ours)
         return decision
 
-    def _fail(self, ours: str, cause: str, message: str, traceback: str | None) -> None:
-        """A trial whose GPU failed goes on elsewhere; other failures count as the trial's own."""
-        self._bridge.expect_no_more(ours)
+    def _fail(self, trial: RayTrial, cause: str, message: str, traceback: str | None) -> None:
+        """A trial whose GPU failed goes on elsewhere; other failures count as the trial's own, or its used worker's."""
+        self._bridge.expect_no_more(trial.ours)
         if cause == "lost":
-            self._bridge.loop.lost(ours, cause, message)
+            self._bridge.loop.lost(trial.ours, cause, message)
         else:
-            self._bridge.loop.failed(ours, cause, message, traceback)
+            known = cause == "error" and failed_alike(self._bridge.loop.record, message, traceback)
+            trial.spent = cause != "diverged" and not known  # maybe its process has to do with it
+            self._bridge.loop.failed(trial.ours, cause, message, traceback, used=trial.used and trial.spent)
 
     @leaves_on_error
     def choose_trial_to_run(self, tune_controller: Any) -> RayTrial | None:
@@ -181,6 +190,8 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
     @leaves_on_error
     def on_trial_complete(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> None:
         """The trial's function has returned by itself, unless the loop ended or paused the trial before."""
+        if trial.spent:
+            end_worker(self._bridge.controller, trial)
         if self._bridge.is_current(trial):
             self._bridge.loop.returned(trial.ours)
 
@@ -193,6 +204,11 @@ class RayCallback(Callback):  # type: ignore[misc]
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
+
+    @leaves_on_error
+    def on_trial_start(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
+        """A worker begins with the trial."""
+        self._bridge.take_worker(trial)
 
     @leaves_on_error
     def on_trial_error(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
@@ -211,7 +227,7 @@ class RayCallback(Callback):  # type: ignore[misc]
             cause = "out_of_memory" if isinstance(error, KilledForMemoryError) else "lost"
             loop.lost(trial.ours, cause, message_of(error))
         else:
-            loop.failed(trial.ours, "error", message_of(error), text_of(error))
+            loop.failed(trial.ours, "error", message_of(error), text_of(error), used=trial.used)
 
 
 @dataclass
@@ -242,6 +258,9 @@ class Bridge:
         self.folder = open_folder(self.run_uri)
         self._checkpoints = CheckpointStore(self.folder)
         self._leaving, self._idle = Leaving(), IdleWorkers()
+        self._workers: set[Any] = set()  # the ids of Ray's actors
+        self._spare: Any = None  # an actor that only makes Ray start a process
+        self._ahead, self._trainable = math.inf, ""  # when Ray is to start one
         self.controller: Any = None  # Ray's
 
     def is_current(self, trial: RayTrial) -> bool:
@@ -254,6 +273,8 @@ class Bridge:
         """
         if self.leave() or self.loop.overdue:
             raise SearchLeft
+        if time.monotonic() >= self._ahead:
+            self._start_ahead()
         if time.monotonic() - self._looked >= 1.0:
             self._looked = time.monotonic()
             self._note_saves()
@@ -295,6 +316,24 @@ class Bridge:
             end_all_workers(self.controller)
         except Exception:  # Ray is ending as well
             _log.debug("workers could not be ended cleanly", exc_info=True)
+
+    def take_worker(self, trial: RayTrial) -> None:
+        """A worker begins with the trial. If it is a fresh one, Ray is to start another process for the next."""
+        worker = trial.temporary_state.ray_actor._actor_id
+        trial.used = worker in self._workers
+        self._workers.add(worker)
+        if not (trial.used or self.joined):
+            first = len(self._workers) <= self.loop.concurrency
+            self._ahead = time.monotonic() + (SECONDS_WITHOUT_SPARE if first else 0)
+
+    def _start_ahead(self) -> None:
+        """Request an actor, and kill it while its process starts: Ray keeps the process for the next actor."""
+        if self._spare is None:
+            workers = self.controller._class_cache.get(get_trainable_cls(self._trainable))
+            self._spare, self._ahead = workers.options(num_cpus=0).remote(), time.monotonic() + SECONDS_TO_REQUEST
+        else:
+            ray.kill(self._spare)
+            self._spare, self._ahead = None, math.inf
 
     def take_along(self, trial: str, message: dict[str, Any]) -> list[int]:
         """Take what a report has besides metrics: messages for the user, and the epochs of saved checkpoints."""
@@ -346,8 +385,9 @@ class Bridge:
             raise RuntimeError("Ray asked for a trial before it set the experiment up")
         stay = self._stays[start.trial] = self._stays.get(start.trial, 0) + 1
         name = start.trial if (self.session, stay) == (0, 1) else f"{start.trial}-{self.session + 1}-{stay}"
+        self._trainable = experiment.spec["run"]
         trial = RayTrial(
-            experiment.spec["run"],
+            self._trainable,
             config=asdict(self._assignment(start)),
             trial_id=name,
             storage=experiment.spec["storage"],
@@ -383,6 +423,7 @@ class Bridge:
             halvings=start.halvings,
             hung_seconds=study.failures.hung_seconds,
             joined=self.joined,
+            fresh=start.fresh,
             refit_epochs=start.refit_epochs,
         )
 

@@ -1,4 +1,5 @@
-"""Trials that Ray gave to a used worker which was not ready: the code of its last trial goes on, or it has died.
+"""Trials that Ray gave to a used worker which was not ready: the code of its last trial goes on or has spoiled it, or
+it has died.
 
 Such a trial begins on another worker. For the loop it is on its way all the time, so nothing of it is lost.
 """
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.exceptions import RayTaskError
 
+from tuner.errors import WorkerSpent
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
 
@@ -28,6 +30,7 @@ class Unready:
         self._loop, self._waiting = loop, list["RayTrial"]()
         self._starts: dict[str, tuple[Start, float]] = {}  # and when
         self._waited: dict[str, float] = {}  # seconds
+        self._told = {""}
 
     def __contains__(self, trial: RayTrial) -> bool:
         return trial in self._waiting
@@ -46,8 +49,11 @@ class Unready:
         if controller is None or not _unstage(controller, trial) or trial.ours not in self._loop.running:
             return False
         error = trial.last_error
+        cause = error.cause if isinstance(error, RayTaskError) else None
         died = f"a worker died before trial {trial.ours} began there, so the trial begins on another one"
-        self._loop.notice(str(error.cause) if isinstance(error, RayTaskError) else died)
+        if (why := str(cause) if isinstance(cause, WorkerSpent) else died) not in self._told:
+            self._told.add(why)
+            self._loop.notice(why)
         self._waiting.append(trial)
         since = time.monotonic() - self._starts[trial.ours][1]
         self._waited[trial.ours] = self._waited.get(trial.ours, 0.0) + since

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 LOST = "lost"
 DRAINED = "drained"  # the cause of a trial that left a node before the node was gone: not a failure
+USED = "used"  # the kind of a failure on a worker that had run other trials: maybe not the trial's own
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ class Attempts:
     def tried_again(self) -> list[Attempt]:
         """The failures that another try followed; the last failure may have ended the trial."""
         return self.failed[: self.followed]
+
+    @property
+    def needs_fresh_worker(self) -> bool:
+        """Whether the next try needs a worker that has run nothing yet."""
+        return self.waiting and self.last.kind == USED
 
     def forgive(self) -> None:
         """The user runs the trial again: failures before that no longer count."""

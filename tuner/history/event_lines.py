@@ -240,7 +240,7 @@ _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     "order_obeyed": {"config": _is_mapping, "trials": _are_trials, "seeds": _is_repeats},
     "trial_placed": {"gpus": _are_texts, "waited": _is_time},
     "trial_lost": {"cause": _is_text_or_none, "traceback": _is_text_or_none},
-    "trial_retried": {"traceback": _is_text_or_none, "alone": _is_bool},
+    "trial_retried": {"traceback": _is_text_or_none, "alone": _is_bool, "used": _is_bool},
     "epoch_reported": {"ending": _is_ending, "ago": _is_time, "read": _are_texts, "absent": _are_texts},
     "trial_ended": dict.fromkeys(("cause", "message", "traceback", "by"), _is_text_or_none),
     "study_interrupted": {"reason": _is_text_or_none},

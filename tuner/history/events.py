@@ -25,7 +25,7 @@ Every event has `event` (its kind) and `time` (seconds since 1970, UTC). Kinds a
     trial_lost          trial, cause ("lost" | "out_of_memory" | "hung" | "drained"), message, traceback of a trial
                         that hung (its worker or node died, or is drained; it goes on elsewhere)
     trial_retried       trial, cause, message, traceback (it has failed and is tried again), alone (where its device
-                        is then its own)
+                        is then its own), used (its worker had run other trials, so that this doesn't count)
     retry_requested     trials (failed ones that the user has run again), alone and ended_by (where they are repeats of
                         an ended search, as of a confirmation)
     trial_ended         trial, status, cause, message, traceback, by (what stopped it: "early_stopping", or a limit)

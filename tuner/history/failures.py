@@ -159,11 +159,21 @@ def _seconds_running(trial: TrialRecord, now: float) -> float:
     return now - trial.running_since if trial.running_since is not None else 0.0
 
 
+def failed_alike(record: RunRecord, message: str, traceback: str | None) -> bool:
+    """Whether another trial has failed for good with this exception at this place."""
+    signature = _signature_of(message, traceback)
+    return any(_signature(trial) == signature for trial in reversed(record.ended_trials) if trial.status == "failed")
+
+
 def _signature(trial: TrialRecord) -> Signature | None:
     """The exception without what differs from trial to trial, and its place; None for other ends."""
     if trial.cause != ERROR:
         return None
-    return _VARYING.sub("#", trial.message or ""), place_of(trial.traceback or "")
+    return _signature_of(trial.message, trial.traceback)
+
+
+def _signature_of(message: str | None, traceback: str | None) -> Signature:
+    return _VARYING.sub("#", message or ""), place_of(traceback or "")
 
 
 def place_of(traceback: str) -> str:

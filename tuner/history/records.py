@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tuner.history.attempts import DRAINED, LOST, begin_anew
+from tuner.history.attempts import DRAINED, LOST, USED, begin_anew
 from tuner.history.confirming import Confirming
 from tuner.history.event_lines import Event, finite, flaw, introduces, names_trial
 from tuner.history.placement import Placement
@@ -352,7 +352,8 @@ class RunRecord(Spent):
     def _on_trial_retried(self, event: Event) -> None:
         trial = self.trials[event["trial"]]
         self._leave(trial, event["time"])
-        trial.attempts.add(event, time=event["time"], epoch=trial.epoch, kind=event.get("cause") or LOST)
+        kind = USED if event.get("used") else event.get("cause") or LOST
+        trial.attempts.add(event, time=event["time"], epoch=trial.epoch, kind=kind)
         trial.attempts.alone = trial.attempts.alone or event.get("alone", False)
         trial.due = None
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Set
 
 from tuner.errors import RunFolderError, setting
 from tuner.failures import Failures
-from tuner.history.attempts import LOST
+from tuner.history.attempts import LOST, USED
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.loop.packing import Admission, Place
 from tuner.loop.queue import Entry, Queue
@@ -41,15 +41,21 @@ class Failing:
         self._emit, self._end = emit, end
         self._waiting: list[Next] = []  # until all other trials have left their workers
 
-    def failed(self, trial: str, cause: str, message: str, traceback: str | None, *, final: bool) -> bool:
+    def failed(
+        self, trial: str, cause: str, message: str, traceback: str | None, *, final: bool, used: bool = False
+    ) -> bool:
         """Whether the trial is tried again, and waits now; otherwise it has ended. After a `final` failure there is no
-        retry.
+        retry. If its `used` worker may be to blame, it is tried once more on a fresh one.
         """
         record, shares = self._record.trials[trial], self._shares(trial)
         if cause == OUT_OF_MEMORY and shares and self._admission is not None and self._left(record, LOST):
             return self.lost(trial, cause, message)
         failure = {"cause": cause, "message": message, "traceback": traceback}
         alone = cause == OUT_OF_MEMORY
+        if used and not final and not record.attempts.count(USED):
+            self._emit("trial_retried", trial=trial, **failure, used=True)
+            self._queue.put_back(record)
+            return True
         if final or cause not in (ERROR, OUT_OF_MEMORY) or not self._left(record, cause) or (alone and not shares):
             self._end(trial, status="failed", **failure)
             return False

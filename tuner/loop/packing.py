@@ -297,7 +297,7 @@ class Packing:
 
     def _on_trial_retried(self, event: Event) -> None:
         """A trial that ran out of memory although no other trial was beside it now gets all of a device."""
-        if event.get("cause") == "out_of_memory":
+        if event.get("cause") == "out_of_memory" and not event.get("used"):
             self._losses[event["trial"]] = max(2, self._losses.get(event["trial"], 0))
         self._leave(event)
 

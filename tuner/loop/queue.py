@@ -26,7 +26,8 @@ class Start:
     """Run a trial: a new one, or one that was paused, lost its worker, or was left by an earlier driver.
 
     `reported` of its `epochs` are recorded: it goes on from the newest checkpoint among them. `halvings` says how often
-    a worker was killed for the memory that it took; `place` is where it goes, None if Ray decides.
+    a worker was killed for the memory that it took; `place` is where it goes, None if Ray decides; `fresh`, whether it
+    needs a worker that has run nothing yet.
     """
 
     trial: str
@@ -36,6 +37,7 @@ class Start:
     epochs: int
     reported: int = 0
     halvings: int = 0
+    fresh: bool = False
     place: Place | None = None
     repeats: str | None = None  # the first trial of its configuration, if it repeats that with another seed
     refit_epochs: int | None = None  # if it is the winner's refit: after how many of the `epochs` it ends
@@ -272,7 +274,8 @@ class Queue:
 
     def _start_of(self, record: TrialRecord) -> Start:
         config, length = self._study.search_space.restored(record.config), self._length(record.config)
-        return Start(record.trial, record.number, config, record.seed, length, record.epoch, record.memory_losses)
+        known = (record.epoch, record.memory_losses, record.attempts.needs_fresh_worker)
+        return Start(record.trial, record.number, config, record.seed, length, *known)
 
     def _length(self, config: dict[str, Any]) -> int:
         return full_length(config, self._study.budget.max_epochs)

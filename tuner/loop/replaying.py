@@ -50,7 +50,7 @@ class Replay:
             if finite(value) and not record.has_value(event["epoch"], self._record.metric):
                 self._proposals.observe(record.configuration, event["epoch"], value)
                 self._stopping.report(record.trial, event["epoch"], value)
-        elif kind == "trial_retried":
+        elif kind == "trial_retried" and not event.get("used"):
             self._proposals.fails(record.configuration)
         elif kind == "trial_ended":
             self._proposals.end(record.configuration, event["status"])

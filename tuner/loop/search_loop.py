@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.errors import NO_REPORT, kept, shortened
-from tuner.history.attempts import LOST
+from tuner.history.attempts import LOST, USED
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import Event, EventLog, Listener
 from tuner.history.records import RunRecord, TrialRecord, full_length
@@ -272,14 +272,16 @@ class SearchLoop:
         else:
             self.failed(trial, "error", NO_REPORT)
 
-    def failed(self, trial: str, cause: str, message: str, traceback: str | None = None) -> None:
-        """The trial has failed; it is tried again if the study says so, elsewhere if it had to share a device."""
+    def failed(self, trial: str, cause: str, message: str, traceback: str | None = None, *, used: bool = False) -> None:
+        """The trial has failed; it is tried again if the study says so, elsewhere if it had to share a device, or if
+        its worker, `used` for other trials before, may be to blame.
+        """
         if trial in self._running:
             final = self._limits.reached() is not None and not self._refitting.goes_on([trial])
-            if self._failing.failed(trial, cause, *kept(message, traceback), final=final):
+            if self._failing.failed(trial, cause, *kept(message, traceback), final=final, used=used):
                 self._running.discard(trial)
                 record = self.record.trials[trial]
-                if record.suggested and record.attempts.last.kind != LOST:
+                if record.suggested and record.attempts.last.kind not in (LOST, USED):
                     self._proposals.fails(record.configuration)
             self._keeper.drop_unreported(trial)
 

@@ -76,7 +76,7 @@ def _load(text: str, run: Run) -> tuple[Study, str | None]:
     with tempfile.TemporaryDirectory() as temporary:
         file = Path(temporary) / STUDY_FILE
         file.write_text(text, encoding="utf-8")
-        found = load_study(file, imports_from=Path(run.info["study_file"]).parent)
+        found = load_study(file, original=Path(run.info["study_file"]))
         return found, found.declared_trial.source_fingerprint()
 
 

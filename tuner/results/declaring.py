@@ -30,9 +30,8 @@ def declared_study(run: Run, *, trust: bool) -> Study:
         return _from_json(run.folder)
     if not trust:
         require_own(run.folder, STUDY_FILE)
-    beside = Path(original).parent
     with tempfile.TemporaryDirectory() as temporary:
-        return load_study(fetched_file(run.folder, STUDY_FILE, Path(temporary)), imports_from=beside)
+        return load_study(fetched_file(run.folder, STUDY_FILE, Path(temporary)), original=Path(original))
 
 
 def _from_json(folder: Folder) -> Study:

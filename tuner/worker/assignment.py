@@ -21,7 +21,7 @@ class Assignment:
     and `keep_last` if it needs a checkpoint of the last epoch to go on after it. `refit_epochs` are those of the
     winner's refit, which trains on training and validation images together; it ends before the schedule does if
     `epochs` is larger. A trial without a report for `hung_seconds` is killed. Nodes of a cluster that was `joined` may
-    be drained.
+    be drained. A trial that failed on a worker of earlier trials needs a `fresh` one.
     """
 
     trial: str
@@ -45,6 +45,7 @@ class Assignment:
     keep_last: bool = False
     hung_seconds: float | None = None
     joined: bool = False
+    fresh: bool = False
     refit_epochs: int | None = None
 
     @property

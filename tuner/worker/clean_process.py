@@ -5,34 +5,38 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib.util
-import os
 import random
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+
+from tuner.worker.spoiling import ProcessState
 
 CONTEXT_BYTES = 600 * 2**20  # GPU memory of a CUDA context and its libraries, in addition to torch's allocator
 
 
 @contextmanager
-def clean_process(*, seed: int, threads: int, gpu_share: float = 0.0) -> Iterator[None]:
+def clean_process(
+    *, seed: int, threads: int, gpu_share: float = 0.0, spoiled: Callable[[str], None] = lambda what: None
+) -> Iterator[None]:
     """Random states from `seed`, torch's process-wide settings as in a new process on `threads` CPU threads.
 
-    With a `gpu_share` between 0 and 1 torch takes no more of the GPU's memory than that share. At the end environment,
-    working directory and import path are restored. Torch is not imported for this: if the trial imports it, it is set
-    up as soon as it is loaded, so that a worker's first trial is like its fifth.
+    With a `gpu_share` between 0 and 1 torch takes no more of the GPU's memory than that share. At the end the process's
+    settings are restored, and `spoiled` is called with what can't be. Torch is not imported for this: if the trial
+    imports it, it is set up as soon as it is loaded, so that a worker's first trial is like its fifth.
     """
-    environment, folder, path = dict(os.environ), Path.cwd(), list(sys.path)
+    state = ProcessState()
     random.seed(seed)
     np.random.seed(seed)
 
     def prepare() -> None:
+        state.watch()
         _set_up_torch(seed, threads)
         if gpu_share:
             _cap_gpu_memory(gpu_share)
@@ -43,14 +47,13 @@ def clean_process(*, seed: int, threads: int, gpu_share: float = 0.0) -> Iterato
     else:
         sys.meta_path.insert(0, hook)
     try:
-        yield
+        with warnings.catch_warnings():
+            yield
     finally:
         if hook in sys.meta_path:
             sys.meta_path.remove(hook)
-        os.environ.clear()
-        os.environ.update(environment)
-        os.chdir(folder)
-        sys.path[:] = path
+        for what in state.restore():
+            spoiled(what)
         _give_memory_back()
 
 
@@ -74,9 +77,15 @@ def _set_up_torch(seed: int, threads: int) -> None:
     torch.set_default_dtype(torch.float32)
     torch.set_default_device(None)
     torch.set_float32_matmul_precision("highest")
+    torch.set_flush_denormal(False)
+    torch.autograd.set_detect_anomaly(False)
+    for name, hooks in vars(torch.nn.modules.module).items():  # hooks of all modules
+        if name.startswith("_global_") and isinstance(hooks, dict):
+            hooks.clear()
     if torch.are_deterministic_algorithms_enabled():  # changing this loads torch's compiler
         torch.use_deterministic_algorithms(False)
     torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = False
+    torch.backends.cudnn.enabled = True
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()
 
@@ -115,21 +124,6 @@ class _AfterImport(MetaPathFinder):
         finally:
             self._looking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _LoaderThen(spec.loader, self._then)
+            load = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (load(module), self._then())[0]  # type: ignore[method-assign]
         return spec
-
-
-class _LoaderThen(Loader):
-    """Another loader, followed by a call."""
-
-    def __init__(self, loader: Loader, then: Callable[[], None]) -> None:
-        self._loader, self._then = loader, then
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        self._then()

@@ -1,7 +1,7 @@
 """The end of a trial's code in a worker that then runs the next trial.
 
 A trial that the search has ended is told so by a SystemExit, which Ray raises in its `report` when the worker gets its
-next trial. A worker whose last trial doesn't end can't run another one, and is replaced.
+next trial. A worker whose last trial doesn't end, or has spoiled the process, is replaced.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from tuner.errors import WorkerBusy
+from tuner.errors import WorkerSpent
 
 if TYPE_CHECKING:
     from ray.train._internal.session import _TrainSession
@@ -25,12 +25,17 @@ class LastTrial:
 
     def __init__(self) -> None:
         self.trial, self._goes_on, self._took = "", threading.Event(), 0.0
+        self._spoilt: str | None = None
 
     def begin(self, trial: str) -> float:
         """The code of a trial begins; returns how many seconds it waited for the end of the last one's."""
         took, self._took = self._took, 0.0
         self.trial, self._goes_on = trial, threading.Event()
         return took
+
+    def spoil(self, what: str) -> None:
+        """The worker is of no use for another trial, because of `what` the last one changed."""
+        self._spoilt = what
 
     def hold(self) -> NoReturn:
         """Hold the calling thread until the process ends, because its code has ignored the end of the trial."""
@@ -41,19 +46,23 @@ class LastTrial:
     def end(self, ray: _TrainSession) -> None:
         """Tell the trial's code that it has ended, and wait until it returns.
 
-        Raises WorkerBusy, which names the trial, if the code goes on, or takes longer than SECONDS_TO_END.
+        Raises WorkerSpent, which names the trial, if the code goes on, or takes longer than SECONDS_TO_END; and if the
+        worker is spoiled.
         """
         ray.stop_event.set()
         ray.continue_lock.release()
         began = time.monotonic()
         while ray.training_thread.is_alive():
             if self._goes_on.is_set():
-                raise WorkerBusy(self._went_on("", CATCHES))
+                raise WorkerSpent(self._went_on("", CATCHES))
             if time.monotonic() - began > SECONDS_TO_END:
                 why = "it catches SystemExit, or its clean-up takes longer"
-                raise WorkerBusy(self._went_on(f" for {SECONDS_TO_END:g} seconds", why))
+                raise WorkerSpent(self._went_on(f" for {SECONDS_TO_END:g} seconds", why))
             ray.training_thread.join(LOOK_SECONDS)
         self._took = time.monotonic() - began
+        if self._spoilt is not None:
+            what = f"a trial changed {self._spoilt} in its process"
+            raise WorkerSpent(f"{what}, so its worker was replaced; put it back at the trial's end")
 
     def _went_on(self, how_long: str, why: str) -> str:
         return (

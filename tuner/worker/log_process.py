@@ -6,7 +6,7 @@ megabytes: `python -I -S log_process.py FD PID`, where PID is the worker and FD 
 sends messages by:
 
     {"begin": PATH, "opening": TEXT, "token": TEXT}   of a trial's stay on the worker
-    {"source": NAME}                    with a pipe to read from; "" for the trial's own process
+    {"source": NAME, "epoch": NUMBER}   with a pipe to read from; "" for the trial's own process
     {"sync": NUMBER}, {"end": NUMBER}   answered by the number once all that was printed before is in the file
 
 Each line gets the time in UTC and the epoch. A mark in the pipe says that another epoch begins (see `mark_of`): so it
@@ -219,9 +219,9 @@ def _write_all(file: int, content: bytes) -> None:
 class Source:
     """A pipe that a process of the trial prints into."""
 
-    def __init__(self, pipe: int, name: str, token: bytes) -> None:
+    def __init__(self, pipe: int, name: str, token: bytes, epoch: int) -> None:
         os.set_blocking(pipe, False)
-        self.pipe, self.name, self.epoch = pipe, name, 0
+        self.pipe, self.name, self.epoch = pipe, name, epoch
         self._token, self._held = token, b""
         self._after_return = False
 
@@ -365,7 +365,8 @@ class Recorder:
             self._log = Log(str(message["begin"]), str(message["opening"]))
             self._token = str(message["token"]).encode()
         elif "source" in message:
-            self._sources[pipes[0]] = Source(pipes[0], str(message["source"]), self._token)
+            source = Source(pipes[0], str(message["source"]), self._token, int(message["epoch"]))
+            self._sources[source.pipe] = source
         else:
             self._drain()
             if self._log is not None:

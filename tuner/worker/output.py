@@ -2,7 +2,8 @@
 
 During the trial the file descriptors 1 and 2 lead into a pipe, so that the output of child processes and C libraries is
 included. The process `log_process` reads the pipe and writes the log; without it a trial prints to where the worker
-does.
+does. If it dies during the trial, another one goes on: the worker holds the pipe's other end, too, so that printing
+never fails.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ ANSWER_SECONDS = 5.0  # the longest that a trial waits for the process
 UPLOAD_SECONDS = 20.0  # between two copies on an object store
 PIPE_BYTES = 2**20  # the most that a user may request; the kernel's default is a sixteenth
 UNFINISHED_SECONDS = 0.3  # after which an incomplete line is written
+ENDED = "the process that writes a trial's log had ended"
 STDERR = 2
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of Linux
 _LINE_BUFFERED = 1  # _IOLBF
@@ -41,9 +43,15 @@ _LINE_BUFFERED = 1  # _IOLBF
 class Output:
     """The output of one stay of a trial on this worker; `epoch` is the epoch that it trains."""
 
-    def __init__(self, process: LogProcess | None, token: bytes) -> None:
-        self._process, self._token, self._epoch = process, token, 1
+    def __init__(self, process: LogProcess | None, begin: dict[str, str]) -> None:
+        self._process, self._begin, self._epoch = process, begin, 1
+        self._token = begin.get("token", "").encode()
         self._pipes: list[int] = []
+        self._sources: list[tuple[str, int]] = []  # names, and the ends of the pipes that the process reads
+        self._lock = threading.Lock()
+        self.notes: list[str] = []  # for the user
+        if process is not None:
+            process.tell(begin)
 
     def pipe(self, name: str) -> int | None:
         """The pipe for a child process whose lines are to have the name; None if nothing is kept."""
@@ -52,15 +60,10 @@ class Output:
         reading, writing = os.pipe()
         with suppress(OSError):
             _enlarge(writing)
-        try:
-            self._process.tell({"source": name}, [reading])
-        except OSError:
-            os.close(writing)
-            return None
-        finally:
-            os.close(reading)
         self._pipes.append(writing)
-        _write(writing, log_process.mark_of(self._token, self._epoch))
+        self._sources.append((name, reading))
+        with suppress(OSError):  # `mend` tells the next process
+            self._tell_of(name, reading)
         return writing
 
     def epoch(self, number: int) -> None:
@@ -75,7 +78,20 @@ class Output:
         """Write what was printed so far to the log's file."""
         if self._process is not None:
             flush_streams()
-            self._process.ask("sync")
+            self._ask("sync")
+
+    def mend(self) -> None:
+        """If the process has ended, start another one, or try that again the next time."""
+        if self._process is None or self._process.owner != os.getpid():
+            return
+        with self._lock, suppress(OSError, subprocess.SubprocessError):
+            if self._process.works:
+                return
+            self._process = _log_process()
+            self._process.tell({**self._begin, "opening": ENDED})
+            for source in self._sources:
+                self._tell_of(*source)
+            self.notes.append(f"{ENDED}, so another one goes on with it")
 
     def close(self) -> None:
         """The trial prints nothing more; the output of children that live on is left out."""
@@ -83,10 +99,23 @@ class Output:
             os.close(pipe)
         self._pipes = []
         if self._process is not None:
-            self._process.ask("end")
+            self._ask("end")
+        while self._sources:
+            os.close(self._sources.pop()[1])
+
+    def _tell_of(self, name: str, reading: int) -> None:
+        assert self._process is not None
+        self._process.tell({"source": name, "epoch": self._epoch}, [reading])
+
+    def _ask(self, what: str) -> None:
+        """Ask the process, or the one that follows it if it has ended."""
+        assert self._process is not None
+        if not self._process.ask(what) and not self._process.works:
+            self.mend()
+            self._process.ask(what)
 
 
-NO_OUTPUT = Output(None, b"")
+NO_OUTPUT = Output(None, {})
 
 
 class LogProcess:
@@ -140,9 +169,10 @@ _process: LogProcess | None = None
 
 def _log_process() -> LogProcess:
     global _process  # noqa: PLW0603 -- one for each worker process
-    if _process is None or not _process.works:
+    if _process is None:
         _buffer_by_line()
         os.register_at_fork(before=flush_streams)  # or the child would print the incomplete line, too
+    if _process is None or not _process.works:
         _process = LogProcess()
     return _process
 
@@ -156,13 +186,12 @@ def captured(trial: str, run_uri: str, opening: str) -> Iterator[Output]:
     with ExitStack() as stack:
         try:
             path = stack.enter_context(_log_file(open_folder(run_uri), log_name(trial)))
-            process, token = _log_process(), b"\0%s:" % secrets.token_hex(8).encode()
-            process.tell({"begin": str(path), "opening": opening, "token": token.decode()})
-            output = Output(process, token)
+            token = f"\0{secrets.token_hex(8)}:"
+            output = Output(_log_process(), {"begin": str(path), "opening": opening, "token": token})
             stack.callback(output.close)
             pipe = output.pipe("")
             if pipe is not None:
-                stack.enter_context(_redirected(pipe))
+                stack.enter_context(_redirected(pipe, output.mend))
         except (OSError, subprocess.SubprocessError, RunFolderError):  # a trial is more important than its log
             stack.close()
             output = NO_OUTPUT
@@ -170,8 +199,8 @@ def captured(trial: str, run_uri: str, opening: str) -> Iterator[Output]:
 
 
 @contextmanager
-def _redirected(pipe: int) -> Iterator[None]:
-    """Within the block descriptors 1 and 2, and Python's streams over them, lead into the pipe."""
+def _redirected(pipe: int, mend: Callable[[], None]) -> Iterator[None]:
+    """Within the block descriptors 1 and 2, and Python's streams over them, lead into the pipe, which `mend` mends."""
     flush_streams()
     kept = [os.dup(1), os.dup(2)]
     streams = sys.stdout, sys.stderr
@@ -179,7 +208,7 @@ def _redirected(pipe: int) -> Iterator[None]:
         os.dup2(pipe, 1)
         os.dup2(pipe, 2)
         sys.stdout, sys.stderr = stdout, _ = _stream(1), _stream(STDERR)
-        with _unfinished_lines(stdout):
+        with _unfinished_lines(stdout, mend):
             yield
     finally:
         flush_streams()
@@ -202,12 +231,13 @@ def _stream(number: int) -> io.TextIOWrapper:
 
 
 @contextmanager
-def _unfinished_lines(stream: io.TextIOWrapper) -> Iterator[None]:
-    """Write the stream's incomplete line to the descriptor, every UNFINISHED_SECONDS."""
+def _unfinished_lines(stream: io.TextIOWrapper, mend: Callable[[], None]) -> Iterator[None]:
+    """Mend the output, and write the stream's incomplete line to the descriptor, every UNFINISHED_SECONDS."""
     closed = threading.Event()
 
     def work() -> None:
         while not closed.wait(UNFINISHED_SECONDS):
+            mend()
             with suppress(Exception):  # the trial may have closed it
                 stream.flush()
 

@@ -1,17 +1,27 @@
-"""Pickles a trial or a study for another process; separate from the code that runs it, which loads Ray Tune."""
+"""Pickles a trial or a study for another process; separate from the code that runs it, which loads Ray Tune.
+
+Study files travel with what is pickled. There their modules can be imported by name, also by processes that are started
+there, so that a trial's code can pickle its functions and classes itself.
+"""
 
 from __future__ import annotations
 
+import atexit
+import io
 import sys
 from collections.abc import Mapping
+from types import FunctionType, ModuleType
 from typing import Any
 
 from ray import cloudpickle
 
 from tuner.space.values import OF_STUDY_FILE, canonical
 from tuner.study import Study
-from tuner.study_file import STUDY_MODULE
+from tuner.study_file import STUDY_MODULE, sources
+from tuner.temporary import OwnedFolder
 from tuner.trial import Trial
+
+_folder: OwnedFolder | None = None  # of the study files that came here
 
 
 def pickle_trial(trial: Trial) -> bytes:
@@ -40,7 +50,52 @@ def with_code_of_studies(value: object) -> bytes:
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     try:
-        return bytes(cloudpickle.dumps(value))
+        _Pickler(pickled := io.BytesIO(), modules).dump_with_files(value)
+        return pickled.getvalue()
     finally:
         for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)
+            if module.__spec__ is not None:  # it wasn't brought here
+                cloudpickle.unregister_pickle_by_value(module)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Notes the functions and classes of study files that it pickles."""
+
+    def __init__(self, file: io.BytesIO, modules: list[ModuleType]) -> None:
+        super().__init__(file)
+        self._files = {module.__name__: sources[module.__name__] for module in modules}
+        self._noted: dict[str, dict[str, Any]] = {name: {} for name in self._files}
+
+    def dump_with_files(self, value: object) -> None:
+        """Pickle the value, so that loading it anywhere brings the study files there, too."""
+        self.dump(_WithFiles((value, self._files, self._noted)))  # in this order
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Called for each object before it is pickled."""
+        if isinstance(obj, type | FunctionType) and obj.__module__ in self._noted:
+            self._noted[obj.__module__][obj.__qualname__] = obj
+        return super().reducer_override(obj)
+
+
+class _WithFiles(tuple[Any, ...]):
+    """Is loaded as its first element."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return bring, tuple(self)
+
+
+def bring(value: Any, files: Mapping[str, str], objects: Mapping[str, Mapping[str, Any]]) -> Any:
+    """Let this process and its children import study files that came with the value, which is returned."""
+    global _folder  # noqa: PLW0603 -- one for each process
+    for name, text in files.items():
+        module = sys.modules.setdefault(name, ModuleType(name))
+        if module.__spec__ is None:  # it wasn't loaded from its file here
+            if _folder is None:
+                _folder = OwnedFolder("code")
+                atexit.register(_folder.delete)
+            (_folder.path / f"{name}.py").write_text(text)
+            sources[name] = text
+            vars(module).update(objects[name])
+            cloudpickle.register_pickle_by_value(module)
+            sys.path += [str(_folder.path)] if str(_folder.path) not in sys.path else []
+    return value

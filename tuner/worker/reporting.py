@@ -93,7 +93,8 @@ class WorkerSession:
             self._sender.flush()  # no checkpoint is written after an epoch at which the driver ends the trial
         written, refused = self._write(epoch, fill) if fill else ([], [])
         saved, failures = [*WRITER.finished(trial), *written], WRITER.failures(trial)
-        notes, self.notes = [*self.notes, *(why for _, why in [*refused, *failures])], []
+        notes = [*self.notes, *self.output.notes, *(why for _, why in [*refused, *failures])]
+        self.notes, self.output.notes = [], []
         coming = behind is not None and WRITER.announce(trial, replaceable=replaceable)
         message = {
             "epoch": epoch,

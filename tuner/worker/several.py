@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ray import cloudpickle
-
 from tuner.errors import TrialLost, TrialOutOfMemory
 from tuner.train.memory.errors import SMALLER_MODEL
 from tuner.train.parallel.launching import Here, RankLost, Ranks, Task
 from tuner.train.step import RUNNING
 from tuner.trial import ImageClassifier
+from tuner.worker.pickling import with_code_of_studies
 from tuner.worker.saving import SavingPolicy
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def train_on_several(trial: ImageClassifier, assignment: Assignment, worker: Wor
     policy = SavingPolicy(assignment, worker.is_leaving)
     while True:
         task = Task(
-            pickled=cloudpickle.dumps((trial, assignment.config)),
+            pickled=with_code_of_studies((trial, assignment.config)),
             import_path=tuple(sys.path),
             epochs=assignment.epochs,
             seed=assignment.seed,

@@ -2,6 +2,7 @@
 
 A worker imports torch once and then runs trial after trial. Nothing of one trial reaches the next: `clean_process`
 restores the process, and a user's function is unpickled again for each trial, so that its module globals are new, too.
+A worker whose trial left what can't be restored runs no other.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ray.tune.trainable import wrap_function
 
 from tuner import session
 from tuner.device_errors import context_is_dead, dead_context
-from tuner.errors import TrialLost, describe_error, describe_failure
+from tuner.errors import TrialLost, WorkerSpent, describe_error, describe_failure
 from tuner.history.placement import Placement
 from tuner.trial import Trial
 from tuner.worker.assignment import Assignment
@@ -47,8 +48,10 @@ def make_trainable(trial: Trial) -> type[tune.Trainable]:
 
     class TrialRunner(wrap_function(run_trial)):  # type: ignore[misc]
         def reset_config(self, new_config: dict[str, Any]) -> bool:
-            """Called before the next trial begins; raises WorkerBusy if the code of the last one doesn't end."""
+            """Called before the next trial begins; raises WorkerSpent if it needs another worker."""
             end_last_trial()
+            if new_config["fresh"]:
+                raise WorkerSpent
             return bool(super().reset_config(new_config))
 
         def cleanup(self) -> None:
@@ -67,7 +70,10 @@ def finish_writing() -> None:
 
 
 def end_last_trial() -> None:
-    """Tell the code of the last trial that it has ended, and wait for that. Raises WorkerBusy if it goes on."""
+    """Tell the code of the last trial that it has ended, and wait for that.
+
+    Raises WorkerSpent if it goes on, or has spoiled this process.
+    """
     LAST.end(ray_session.get_session())
 
 
@@ -76,8 +82,8 @@ def perform(pickled: bytes, assignment: Assignment) -> None:
 
     But if the process can't use its GPU any more, the exception ends it, and Ray starts another.
     """
-    waited = LAST.begin(assignment.trial)
-    with clean_process(seed=assignment.seed, threads=max(1, int(assignment.cpus)), gpu_share=assignment.gpus):
+    waited, threads = LAST.begin(assignment.trial), max(1, int(assignment.cpus))
+    with clean_process(seed=assignment.seed, threads=threads, gpu_share=assignment.gpus, spoiled=LAST.spoil):
         placement = placement_here(assignment)
         opening = f"trial {assignment.trial} {_verb(assignment)} on {placement.described}"
         with captured(assignment.trial, assignment.run_uri, opening) as output:
