@@ -11,6 +11,7 @@ import pytest
 from tests.loop.failing import Failing, cut_after, fails_once, failures, kinds, many_ways, outcome, work
 from tests.loop.simulation import build, events_of, study
 from tuner import ASHA, Budget, Failures, MultiFidelityGP, Study, choice, lograndint, loguniform
+from tuner.history.failures import failed_alike
 
 # After which failures, and how often
 
@@ -263,3 +264,58 @@ def test_a_trial_that_waited_and_then_succeeds_counts_with_its_values(fast: Path
     assert loop._proposals._searcher._curves[0].keys() == {1, 2, 3}  # type: ignore[attr-defined]
     assert loop._proposals._searcher._failed == {}  # type: ignore[attr-defined]
     loop.close()
+
+
+# Failures that may be the worker's
+
+
+def failed_on_a_used_worker(folder: Path, message: str = "OSError: too many files", **options: Any) -> Any:
+    loop = build(failures(**options), folder)
+    start = loop.next_action()
+    assert start is not None
+    loop.failed(start.trial, "error", message, None, used=True)
+    return loop
+
+
+def test_an_error_on_a_used_worker_does_not_count_and_the_trial_is_tried_once_more_on_a_fresh_one(
+    tmp_path: Path,
+) -> None:
+    loop = failed_on_a_used_worker(tmp_path)
+    again = loop.next_action()
+    assert (again.trial, again.fresh) == ("00000", True)
+    (retried,) = [event for event in events_of(tmp_path) if event["event"] == "trial_retried"]
+    assert (retried["cause"], retried["used"]) == ("error", True)
+    loop.failed("00000", "error", "OSError: too many files", None, used=True)
+    trial = loop.record.trials["00000"]
+    assert outcome(trial) == (
+        "failed",
+        "error",
+        "OSError: too many files",
+        [("used", "error", "OSError: too many files")],
+    )
+
+
+def test_a_retry_that_the_study_allows_comes_in_addition(tmp_path: Path) -> None:
+    loop = failed_on_a_used_worker(tmp_path, error=1)
+    assert loop.next_action().fresh
+    loop.failed("00000", "error", "OSError: too many files")
+    again = loop.next_action()
+    assert (again.trial, again.fresh) == ("00000", False)
+    loop.failed("00000", "error", "OSError: too many files")
+    assert [attempt.kind for attempt in loop.record.trials["00000"].attempts.failed] == ["used", "error"]
+
+
+def test_a_driver_that_goes_on_gives_the_trial_a_fresh_worker_too(tmp_path: Path) -> None:
+    failed_on_a_used_worker(tmp_path).close()
+    loop = build(failures(), tmp_path, history=events_of(tmp_path))
+    again = loop.next_action()
+    assert (again.trial, again.fresh) == ("00000", True)
+
+
+def test_an_error_that_other_trials_have_ended_with_is_known(tmp_path: Path) -> None:
+    loop = failed_on_a_used_worker(tmp_path, "ValueError: 3 is wrong")
+    assert not failed_alike(loop.record, "ValueError: 4 is wrong", None)
+    loop.next_action()
+    loop.failed("00000", "error", "ValueError: 3 is wrong")
+    assert failed_alike(loop.record, "ValueError: 4 is wrong", None)
+    assert not failed_alike(loop.record, "KeyError: 4 is wrong", None)

@@ -267,3 +267,46 @@ def test_a_log_on_an_object_store_is_bounded_over_all_stays(tmp_path: Path) -> N
     content = folder.read("logs/00001.log")
     assert len(content) <= LIMIT_BYTES
     assert left_out(content) > 10_000_000
+
+
+def kill_writer() -> None:
+    [process] = log_writers(os.getpid())
+    os.kill(process, signal.SIGKILL)
+    assert output._process is not None
+    while output._process.works:
+        time.sleep(0.001)
+
+
+def test_without_its_process_a_trial_goes_on_and_nothing_that_it_prints_then_is_lost(tmp_path: Path) -> None:
+    with captured("00001", str(tmp_path), "begins") as out:
+        print("one")
+        out.flush()
+        out.epoch(2)
+        kill_writer()
+        print("two")
+        subprocess.run(["echo", "child"], check=True)
+        wait_for(lambda: ("epoch 2", "child") in lines(tmp_path), 10)
+        assert out.notes == [f"{output.ENDED}, so another one goes on with it"]
+        out.epoch(3)
+        out.flush()
+        kill_writer()
+        print("three")
+    assert lines(tmp_path) == [
+        ("tuner", "begins"),
+        ("epoch 1", "one"),
+        ("tuner", output.ENDED),
+        ("epoch 2", "two"),
+        ("epoch 2", "child"),
+        ("tuner", output.ENDED),
+        ("epoch 3", "three"),
+    ]
+
+
+def test_a_trial_that_prints_more_than_the_pipe_holds_only_waits_for_the_next_process(tmp_path: Path) -> None:
+    with captured("00001", str(tmp_path), "begins") as out:
+        print("one")
+        out.flush()
+        kill_writer()
+        for number in range(3):
+            print(f"{number} " + "x" * 1_000_000)
+    assert [text[:1] for _, text in lines(tmp_path)] == ["b", "o", "t", "0", "1", "2"]

@@ -63,7 +63,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def __init__(self, file: io.BytesIO, modules: list[ModuleType]) -> None:
         super().__init__(file)
-        self._files = {module.__name__: sources[module.__name__] for module in modules}
+        self._files = {each.__name__: sources[each.__name__] for each in modules if each.__name__ in sources}
         self._noted: dict[str, dict[str, Any]] = {name: {} for name in self._files}
 
     def dump_with_files(self, value: object) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from json import dumps  # a trial may replace json.dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -211,4 +211,4 @@ class WorkerSession:
 
 
 def _text(message: dict[str, Any]) -> str:
-    return json.dumps(message, default=plain)  # JSON, because it is stored in Ray's own snapshots
+    return dumps(message, default=plain)  # JSON, because it is stored in Ray's own snapshots
