@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,10 @@ class Attempt:
             return 0
         return sum(text.count(f'"event":"{kind}"') for text in texts for kind in kinds)
 
+    def count_failed(self) -> int:
+        """Trials of the run that have failed."""
+        return sum(trial.status == "failed" for trial in load_run(self.storage).record.trials.values())
+
     def remember(self) -> None:
         """What was reported up to now must be there in the end."""
         if self.count("study_started"):
@@ -269,6 +274,14 @@ def descendants(pid: int) -> dict[int, str]:
         grown = {child for child, (parent, _) in parents.items() if parent in grown}
         found |= {child: parents[child][1] for child in grown}
     return found
+
+
+def commands() -> Iterator[tuple[int, list[str]]]:
+    """The command lines of all processes."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                yield int(entry.name), (entry / "cmdline").read_text(errors="replace").split("\0")[:-1]
 
 
 def kill(pid: int) -> None:

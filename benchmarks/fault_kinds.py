@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks import fault_nodes, fault_storms
-from benchmarks.fault_attempts import Attempt, find, kill, send
+from benchmarks.fault_attempts import Attempt, commands, find, kill, send
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import Event
 from tuner.results import load_run
@@ -329,6 +329,58 @@ def pipes_as_files(attempt: Attempt) -> None:
         attempt.wait(attempt.start(verb, *place), f"{verb} of a run with pipes", 120)
 
 
+SPOILING = """
+import builtins
+import dataclasses
+import json
+import os
+import resource
+
+SPOIL = [
+    lambda: setattr(builtins, "open", None),
+    lambda: setattr(json, "dumps", lambda *_, **__: "{}"),
+    lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (24, resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
+    lambda: resource.setrlimit(resource.RLIMIT_AS, (2**28, resource.getrlimit(resource.RLIMIT_AS)[1])),
+    lambda: setattr(tuner, "report", None),
+    os.environ.clear,
+]
+
+
+def train(config, well=train):
+    well(config)
+    SPOIL[config["x"] % len(SPOIL)]()
+
+
+study = dataclasses.replace(study, trial=train)
+"""
+
+
+def spoiled_workers(attempt: Attempt) -> None:
+    """Each trial leaves its process so that the next one there would fail."""
+    with (attempt.folder / "space.py").open("a") as file:
+        file.write(SPOILING)
+    process = attempt.run()
+    attempt.wait(process, "the search of trials that spoil their workers")
+    if attempt.count_failed():
+        attempt.lost.append("a trial failed")
+
+
+def log_process_killed(attempt: Attempt) -> None:
+    """Kill -9 of the processes that write the trials' logs, twice."""
+    process = attempt.run()
+    attempt.hit = False
+    for _ in range(2):
+        attempt.random_moment(process)
+        workers = {str(each) for each in find(process, "ray::TrialRunner")}
+        for pid, words in commands():
+            if any(word.endswith("log_process.py") for word in words) and words[-1] in workers:
+                send(pid, signal.SIGKILL)
+                attempt.hit = True
+    attempt.wait(process, "the search whose logs lost their writers")
+    if attempt.count("trial_lost", "trial_retried") or attempt.count_failed():
+        attempt.lost.append("a trial was lost with its log's process")
+
+
 KINDS: dict[str, Callable[[Attempt], None]] = {
     "driver killed": driver_killed,
     "driver killed early": driver_killed_early,
@@ -364,6 +416,8 @@ KINDS: dict[str, Callable[[Attempt], None]] = {
     "power": power_cut,
     "spot driver": fault_storms.driver_told_to_end,
     "spot nodes": fault_storms.nodes_drained,
+    "spoiled worker": spoiled_workers,
+    "log process": log_process_killed,
 }
 FINISHED_INSIDE = tuple(
     kind for kind in KINDS if "disk" in kind or kind == "read-only storage" or kind.startswith(("power", "spot"))

@@ -94,7 +94,7 @@ def test_a_trial_can_pickle_functions_and_classes_of_its_study_file(tmp_path: Pa
     for _ in range(2):
         arguments = [sys.executable, "worker.py", str(pickled), str(tmp_path / "beside")]
         ran = subprocess.run(arguments, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
-        assert (ran.returncode, ran.stderr) == (0, "")
+        assert ran.returncode == 0, ran.stderr
         kinds = f"[<class '{module}.Unnamed'>, <class '{module}.Net.Inner'>]"
         assert ran.stdout.splitlines() == [
             *(f"{how} [0, 1, 4] [('{name}.py', '{module}')] {kinds}" for how in ("fork", "spawn", "forkserver")),

@@ -96,6 +96,8 @@ def bring(value: Any, files: Mapping[str, str], objects: Mapping[str, Mapping[st
             (_folder.path / f"{name}.py").write_text(text)
             sources[name] = text
             vars(module).update(objects[name])
+            for qualname, each in objects[name].items():
+                each.__qualname__ = qualname  # a class inside another has lost it
             cloudpickle.register_pickle_by_value(module)
             sys.path += [str(_folder.path)] if str(_folder.path) not in sys.path else []
     return value
