@@ -157,3 +157,35 @@ def test_hours_end_a_search_whose_trials_hang_and_their_processes_are_gone(tmp_p
     pids = [int(path.name) for path in (tmp_path / "marks").iterdir()]
     assert pids
     wait_for(lambda: not any(map(is_alive, pids)))
+
+
+BLAMED = """
+import os
+
+def train(config):
+    tuner.report(loss=1.0, pid=os.getpid())
+    if config["x"] in (1, 3):
+        raise KeyError("momentun")
+    tuner.report(loss=float("nan") if config["x"] == 5 else 1.0)
+
+study = Study(
+    "blamed", trial=train, space={"x": randint(0, 7)}, metric="loss", mode="min", search=Random(),
+    start_from=[{"x": x} for x in range(7)], scheduler=NoEarlyStopping(), budget=Budget(trials=7, max_epochs=2),
+)
+"""
+
+
+def test_after_a_new_error_the_next_trial_gets_a_fresh_worker_and_an_error_on_a_used_one_another_try(
+    tmp_path: Path,
+) -> None:
+    options = ("--storage", "out", "--concurrency", "1", "--wandb", "off")
+    finished = tuner("run", study_file(tmp_path, BLAMED), *options, folder=tmp_path)
+    assert finished.code == 0, finished.err
+    run = load_run(tmp_path / "out")
+    trials = list(run.record.trials.values())
+    assert [trial.status for trial in trials] == [*["completed", "failed"] * 2, "completed", "failed", "completed"]
+    assert [[attempt.kind for attempt in trial.attempts.failed] for trial in trials] == [[], ["used"], *[[]] * 5]
+    workers = [event["pid"] for event in run.events if event["event"] == "trial_placed"]
+    first, fresh, another = workers[0], workers[2], workers[3]
+    assert workers == [first, first, fresh, *[another] * 5]
+    assert len({first, fresh, another}) == 3
