@@ -84,9 +84,9 @@ def test_unruly_trials_harm_no_others_and_are_told_of_in_tuners_words(tmp_path: 
         "the study's metric needs a number, got loss=True; report a float",
     ]
     workers = [trial.epochs[1].metrics.get("pid") for trial in trials]
-    first, second, third = (workers[at] for at in (0, 6, 7))
-    assert workers == [first, first, first, None, first, first, second, third]
-    assert len({first, second, third}) == 3
+    first, retried, fresh, second, third = (workers[at] for at in (0, 2, 4, 6, 7))
+    assert workers == [first, first, retried, None, fresh, fresh, second, third]
+    assert len({first, retried, fresh, second, third}) == 5
     replaced = [notice for notice in run.record.notices if "went on" in notice]
     assert replaced == [
         f"the code of trial 0000{number} went on after the trial was ended, so its worker was replaced; "
