@@ -23,7 +23,7 @@ def test_windows_itself_is_refused_with_the_way_to_linux() -> None:
 def test_missing_libraries_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "raay").mkdir()  # a folder of that name can be imported, and is no library
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(StudyError, match=r"got an installation without raay; pip install 'tuner\[train\]'"):
+    with pytest.raises(StudyError, match=r"got an installation without raay; pip install 'image-tuner\[train\]'"):
         check_trains("a search", libraries=("raay", *LIBRARIES))
 
 
@@ -31,5 +31,7 @@ def test_a_service_needs_linux_and_its_extra() -> None:
     check_serves()
     with pytest.raises(StudyError, match=r"a service needs Linux, by whose /proc it knows its drivers, got Darwin"):
         check_serves(system="Darwin")
-    with pytest.raises(StudyError, match=r"got an installation without raay; pip install 'tuner\[service,train\]'"):
+    with pytest.raises(
+        StudyError, match=r"got an installation without raay; pip install 'image-tuner\[service,train\]'"
+    ):
         check_serves(libraries=("raay",))

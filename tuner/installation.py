@@ -23,7 +23,7 @@ def check_trains(what: str, *, libraries: Sequence[str] = LIBRARIES, system: str
     if missing:
         needs = "Ray and torch" if "ray" in libraries else "torch"
         raise StudyError(
-            f"{what} needs {needs}, got an installation without {', '.join(missing)}; pip install 'tuner[train]'"
+            f"{what} needs {needs}, got an installation without {', '.join(missing)}; pip install 'image-tuner[train]'"
         )
 
 
@@ -36,7 +36,7 @@ def check_serves(*, libraries: Sequence[str] = SERVICE_LIBRARIES, system: str | 
     if missing:
         raise StudyError(
             f"a service needs its libraries, got an installation without {', '.join(missing)}; "
-            "pip install 'tuner[service,train]'"
+            "pip install 'image-tuner[service,train]'"
         )
 
 

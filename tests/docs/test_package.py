@@ -45,9 +45,9 @@ def elsewhere(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def light(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment with the wheel and what it needs without extras, as `pip install tuner` makes it."""
+    """The Python of an environment with the wheel and what it needs without extras, as `pip install image-tuner` makes it."""
     python, packages = with_the_wheel(built, tmp_path_factory.mktemp("light"))
-    for name in needed("tuner", metadata.distributions(path=[str(packages)])):
+    for name in needed("image-tuner", metadata.distributions(path=[str(packages)])):
         for entry in {file.parts[0] for file in metadata.distribution(name).files or () if file.parts[0] != ".."}:
             if not (packages / entry).exists():
                 (packages / entry).symlink_to(Path(sysconfig.get_path("purelib")) / entry)
@@ -182,7 +182,7 @@ def test_a_light_install_refuses_what_needs_training(light: Path, folder: Path) 
     before = sorted(folder.rglob("*"))
     verbs = ["run study.py", "resume runs", "predict runs image.png", "doctor"]
     finished = run(light, "-c", VERBS, *verbs, folder=folder)
-    fix = "pip install 'tuner[train]'"
+    fix = "pip install 'image-tuner[train]'"
     assert finished.stderr.splitlines() == [
         f"tuner: a search needs Ray and torch, got an installation without ray, torch, torchvision; {fix}",
         f"tuner: a search needs Ray and torch, got an installation without ray, torch, torchvision; {fix}",
@@ -199,7 +199,7 @@ def test_a_light_install_refuses_what_needs_training(light: Path, folder: Path) 
 def test_a_light_install_refuses_it_in_python_too(light: Path, folder: Path, call: str) -> None:
     last = run(light, "-c", f"import tuner; tuner.{call}", folder=folder).stderr.splitlines()[-1]
     assert last.startswith("tuner.errors.StudyError: a "), last
-    assert last.endswith("pip install 'tuner[train]'")
+    assert last.endswith("pip install 'image-tuner[train]'")
 
 
 WINDOWS = """

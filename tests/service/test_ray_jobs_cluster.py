@@ -1,4 +1,4 @@
-"""Drivers as jobs of a real Ray head with its dashboard on loopback and a token; needs `pip install 'tuner[cluster]'`."""
+"""Drivers as jobs of a real Ray head with its dashboard on loopback and a token; needs `pip install 'image-tuner[cluster]'`."""
 
 import importlib.util
 import json

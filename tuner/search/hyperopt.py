@@ -56,7 +56,7 @@ class HyperOpt(SearchAlgorithm):
         """The searcher for one search; raises StudyError if the library is missing."""
         if find_spec("hyperopt") is None:
             raise StudyError(
-                "search=HyperOpt() needs the hyperopt package, which is missing; pip install 'tuner[train]'"
+                "search=HyperOpt() needs the hyperopt package, which is missing; pip install 'image-tuner[train]'"
             )
         trials = problem.trials
         startup = self.startup_trials or (10 if trials is None else max(3, min(20, trials // 3)))

@@ -94,7 +94,7 @@ def _check_installed(form: Form) -> None:
         needed = f"{', '.join(libraries[:-1])} and {libraries[-1]}"
         raise RunFolderError(
             f"an export to {form.upper()} needs {needed}, got an installation without {', '.join(missing)}; "
-            f"pip install 'tuner[{form}]'"
+            f"pip install 'image-tuner[{form}]'"
         )
 
 
