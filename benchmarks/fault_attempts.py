@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.loop.invariants import faults_of_a_run
-from tuner import load_study
-from tuner.results import Run, load_run
+from tuner import Run, load_run, load_study
 
 ROOT = Path(__file__).parent.parent
 

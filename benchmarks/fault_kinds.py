@@ -15,9 +15,9 @@ from pathlib import Path
 
 from benchmarks import fault_nodes, fault_storms
 from benchmarks.fault_attempts import Attempt, commands, find, kill, send
+from tuner import load_run
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import Event
-from tuner.results import load_run
 from tuner.storage.folder import LocalFolder
 
 

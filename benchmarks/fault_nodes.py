@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from benchmarks.fault_attempts import ON_LOOPBACK, ROOT, Attempt, descendants, kill
-from tuner.results import load_run
+from tuner import load_run
 
 DRAIN = """
 import sys, time

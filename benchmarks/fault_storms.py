@@ -12,7 +12,7 @@ from collections import Counter
 
 from benchmarks.fault_attempts import Attempt, send
 from benchmarks.fault_nodes import cluster, drain_one
-from tuner.results import load_run
+from tuner import load_run
 
 DRIVER_SECONDS, NODE_SECONDS = 90.0, 60.0  # between two signals, and two drained nodes
 UNDISTURBED_SECONDS = 120.0  # after which the pace of an undisturbed search is known

@@ -142,7 +142,7 @@ def first_epoch() -> dict[str, float]:
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)
         process.wait(timeout=60)
-        from tuner.results import load_run
+        from tuner import load_run
 
         events = load_run(folder).events
     times: dict[str, float] = {}

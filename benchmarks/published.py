@@ -195,7 +195,7 @@ def plain(setting: Setting, data: Path, folder: Path, seed: int) -> Outcome:
 
 def ours(setting: Setting, data: Path, folder: Path, seed: int, *, search: str, scheduler: str) -> Outcome:
     """A study file, and `python -m tuner run`."""
-    from tuner.results import load_run
+    from tuner import load_run
 
     fewest, most = setting.epochs
     values = {"weights": setting.weights, "trials": setting.trials, "fewest": fewest, "most": most}

@@ -34,11 +34,11 @@ from tuner import (
     NoEarlyStopping,
     Random,
     Resources,
+    Run,
     Study,
     choice,
     loguniform,
 )
-from tuner.results import Run
 
 SCHEDULERS: dict[str, Any] = {
     "asha": ASHA(),

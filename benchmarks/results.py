@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 
 import tuner
-from tuner import Budget, NoEarlyStopping, Random, Resources, Study, choice, loguniform, uniform
+from tuner import Budget, NoEarlyStopping, Random, Resources, Study, choice, load_run, loguniform, uniform
 from tuner.history.events import EventLog
+from tuner.history.run_info import FORMAT, write_info
 from tuner.machine import this_machine
-from tuner.results import export, load_run
-from tuner.results.run import FORMAT, write_info
+from tuner.results import export
 from tuner.space import Space, space_record
 from tuner.storage.folder import LocalFolder
 

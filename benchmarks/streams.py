@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.history.events import EventLog
-from tuner.history.run_info import write_info
-from tuner.results.run import FORMAT
+from tuner.history.run_info import FORMAT, write_info
 from tuner.service.access import Access
 from tuner.service.database import studies
 from tuner.service.model import Role, State, Submission

@@ -43,7 +43,8 @@ from tuner import (
 )
 from tuner.history.events import Event
 from tuner.history.records import RunRecord
-from tuner.results.time_left import Ahead, ahead_of, time_left
+from tuner.results.played import Ahead
+from tuner.results.time_left import ahead_of, time_left
 from tuner.search.base import SearchAlgorithm
 
 MOMENTS = (0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95)  # of the time from the first report to the end

@@ -60,7 +60,6 @@ MAY_IMPORT = {
             *(
                 "history",
                 "storage",
-                "plots",
                 "study",
                 "study_file",
                 "study_json",
@@ -69,17 +68,7 @@ MAY_IMPORT = {
                 "space",
                 "search",
             ),
-            *(
-                "orders",
-                "errors",
-                "foreign_text",
-                "quoting",
-                "cache_folder",
-                "temporary",
-                "replay",
-                "schedule",
-                "one_thread",
-            ),
+            *("errors", "foreign_text", "quoting", "cache_folder", "temporary", "schedule", "one_thread"),
         },
         {"pandas", "optuna", "scipy"},
     ),
@@ -119,7 +108,7 @@ MAY_IMPORT = {
         {
             *("lifecycle", "loop", "study", "study_file", "study_json", "budget", "resources", "search", "schedule"),
             *("results", "history", "notify", "space"),
-            *("storage", "quoting", "errors", "temporary"),
+            *("storage", "quoting", "errors", "temporary", "api"),
         },
         set(),
     ),
@@ -194,20 +183,10 @@ MAY_IMPORT = {
     ),
     "api": (
         {
-            *(
-                "console",
-                "driver",
-                "inspection",
-                "results",
-                "history",
-                "study",
-                "study_file",
-                "installation",
-                "notify",
-                "errors",
-            ),
+            *("console", "driver", "inspection", "results", "history", "study", "study_file", "installation"),
+            *("notify", "errors", "plots", "replay", "orders", "lifecycle", "worker", "machine", "child_process"),
         },
-        set(),
+        {"pandas", "ray"},
     ),
     "service": (
         {
@@ -475,9 +454,7 @@ def test_loading_a_study_file_loads_neither_ray_nor_torch() -> None:
 
 
 def test_reading_a_run_loads_neither_ray_nor_torch() -> None:
-    code = (
-        "from tuner.results import Run, find_runs; from tuner.results.tables import trials_table; find_runs('nowhere')"
-    )
+    code = "from tuner import Run, find_runs; from tuner.results.tables import trials_table; Run; find_runs('nowhere')"
     assert loaded_by(code) & {"ray", "torch", "torchvision"} == set()
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.commands import run_main
 from tests.results.test_cleaning import interrupted
-from tuner.results import load_run
-from tuner.results.run import write_info
+from tuner import load_run
+from tuner.history.run_info import write_info
 from tuner.storage.lease import held
 
 

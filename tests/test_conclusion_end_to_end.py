@@ -11,7 +11,7 @@ import pytest
 
 from tests.commands import start, study_file, tuner
 from tests.searches import CURVE, RESUMABLE, epochs_reported, study, wait_for
-from tuner.results import load_run
+from tuner import load_run
 
 pytestmark = pytest.mark.ray
 

@@ -33,7 +33,7 @@ study = Study(
 DRIVE = """
 import json, subprocess, sys
 from pathlib import Path
-from tuner.results import load_run
+from tuner import load_run
 
 here, free = Path(sys.argv[1]), int(sys.argv[2])
 (here / "filler").write_bytes(bytes(64 * 2**20 - free))

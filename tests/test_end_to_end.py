@@ -15,9 +15,8 @@ import pytest
 from tests.commands import ROOT, Finished, study_file, tuner
 from tests.loop.simulation import build, drive
 from tests.searches import CURVE, RESUMABLE, study
-from tuner import load_study
+from tuner import Run, load_run, load_study
 from tuner.history.records import TrialRecord
-from tuner.results import Run, load_run
 from tuner.space import Config
 
 pytestmark = pytest.mark.ray

@@ -8,8 +8,8 @@ import pytest
 
 from tests.commands import ROOT, Finished, run_main, start, study_file, tuner, without_network
 from tests.searches import CURVE, RESUMABLE, epochs_reported, processes_of, sessions_of, study, wait_for
+from tuner import load_run
 from tuner.history.logs import log_text
-from tuner.results import load_run
 
 pytestmark = pytest.mark.ray
 

@@ -8,12 +8,13 @@ import pytest
 from tests.console.test_tables import make
 from tests.history.events_of_a_run import ended, event, fold, reported, started
 from tests.results.simulated import simulated
+from tuner import load_run
 from tuner.cli import main
 from tuner.console.progress import Lines, Plan, Progress
 from tuner.foreign_text import in_utf8, printable, spreadsheet_cell, text_of_cell
+from tuner.history.run_info import write_info
 from tuner.html_report import write_report
-from tuner.results import export, load_run
-from tuner.results.run import write_info
+from tuner.results import export
 from tuner.results.tables import history_table, write_tables
 from tuner.storage.folder import LocalFolder
 

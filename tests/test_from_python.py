@@ -1,6 +1,7 @@
 """What Python callers get: a line that says what won, an exception where nothing did, and progress where they look."""
 
 import io
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,48 @@ import pytest
 from tests.history.events_of_a_run import started
 from tests.loop.simulation import study as simulated_study
 from tests.results.simulated import simulated
-from tuner import SearchFailed, StudyError, start
+from tuner import Comparison, External, Run, Search, SearchFailed, StudyError, compare, find_runs, load_run, start
+from tuner.api.run import for_users
 from tuner.console.notebook import shown_here
 from tuner.console.progress import Plan
 from tuner.notify import listed
+from tuner.results import compare as compare_readers
+from tuner.results import found
 from tuner.results.representing import search_failure
+from tuner.results.run import RecordedRun
 
 PLAN = Plan("digits", "loss", "min", trials=4, max_epochs=9)
+
+
+def test_rooms_read_a_run_and_users_get_it_with_plots_and_orders(tmp_path: Path) -> None:
+    simulated(tmp_path / "study" / "one")
+    reader = found.load_run(tmp_path)
+    assert type(reader) is RecordedRun
+    assert not {"plot", "trials", "replay", "confirm", "stop"} & {*dir(reader)}
+    with Search(simulated_study(trial=External()), storage=tmp_path / "asked") as search:
+        runs = [load_run(tmp_path / "study"), *find_runs(tmp_path / "study"), search.run]
+    assert [type(run) for run in runs] == [Run, Run, Run]
+    assert isinstance(runs[0], RecordedRun)
+    assert runs[0].plot.history().layout.title.text
+    assert len(pickle.loads(pickle.dumps(load_run(tmp_path / "study"))).trials) == 24
+
+
+def test_what_a_reader_has_read_is_not_read_again_for_users(tmp_path: Path) -> None:
+    simulated(tmp_path)
+    reader = found.load_run(tmp_path)
+    record = reader.record
+    run = for_users(reader)
+    assert type(run) is Run
+    assert run.record is record
+
+
+def test_users_get_a_comparison_with_its_plot(tmp_path: Path) -> None:
+    runs = [simulated(tmp_path / name, seed=seed) for name, seed in (("one", 1), ("other", 2))]
+    compared = compare(runs)
+    assert type(compared) is Comparison
+    assert compared.runs == tuple(runs)
+    assert compared.plot("trials").name == "comparison against trials"
+    assert compared.conclusion == compare_readers(runs).conclusion
 
 
 def test_a_run_says_in_a_line_what_won(tmp_path: Path) -> None:

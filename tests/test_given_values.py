@@ -20,6 +20,7 @@ from tuner import (
     Grid,
     Random,
     Resources,
+    Run,
     Search,
     choice,
     load_run,
@@ -41,7 +42,7 @@ from tuner.lifecycle.description import describe_run
 from tuner.orders.inbox import put, waiting
 from tuner.orders.order import parsed as parsed_order
 from tuner.replay.stays import stays, way
-from tuner.results import Run, export
+from tuner.results import export
 from tuner.results.summaries import summary_of_trial
 from tuner.service.remote_trial import RemoteTrial
 from tuner.service.web.event_reader import sent

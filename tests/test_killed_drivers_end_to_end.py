@@ -12,7 +12,7 @@ import pytest
 from tests.commands import start, tuner
 from tests.searches import wait_for
 from tests.train.conftest import write_colours
-from tuner.results import Run, load_run
+from tuner import Run, load_run
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # trainer, loop and shipping have quick tests of the same
 ENVIRONMENT = {"WANDB_MODE": "disabled"}

@@ -9,8 +9,7 @@ import torchvision
 
 from tests.commands import Finished, run_main, tuner
 from tests.unclean import LEFT_OUT, write_unclean
-from tuner import load_model, load_run
-from tuner.results import Run
+from tuner import Run, load_model, load_run
 from tuner.trial.models import find_model
 
 MODELS = ("squeezenet1_1", "mobilenet_v3_small")

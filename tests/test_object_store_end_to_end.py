@@ -13,9 +13,8 @@ from tests.commands import start, study_file, tuner
 from tests.s3_proxy import proxied
 from tests.s3_server import s3_endpoint
 from tests.searches import RESUMABLE, study, wait_for
-from tuner import Budget, External, NoEarlyStopping, Random, Search, Study, uniform
+from tuner import Budget, External, NoEarlyStopping, Random, Run, Search, Study, find_runs, uniform
 from tuner.errors import RunFolderError
-from tuner.results import Run, find_runs
 
 
 @contextmanager

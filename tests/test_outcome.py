@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.loop.simulation import build, drive, study
+from tuner import load_run
 from tuner.cli.main import parser
 from tuner.cli.outcome import conclude
 from tuner.cli.parsing import driver_options
+from tuner.history.run_info import FORMAT, write_info
 from tuner.quoting import command
-from tuner.results import load_run
-from tuner.results.run import FORMAT, write_info
 from tuner.storage.folder import LocalFolder
 
 

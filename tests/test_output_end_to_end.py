@@ -7,7 +7,7 @@ import pytest
 
 from tests.commands import study_file, tuner
 from tests.worker.test_log_process import bare
-from tuner.results import load_run
+from tuner import load_run
 
 pytestmark = pytest.mark.ray
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from tests.commands import ROOT, environment
+from tuner import Run, load_run
 from tuner.history.events import Event
-from tuner.results import load_run
-from tuner.results.run import Run
 
 pytestmark = pytest.mark.ray
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 from tests.commands import study_file, tuner
 from tests.results.simulated import simulated
-from tuner import Budget, Study, load_run, loguniform
+from tuner import Budget, Run, Study, load_run, loguniform
 from tuner.cli.main import main
 from tuner.driver import data_look
 from tuner.driver.data_look import write_data
@@ -25,7 +25,6 @@ from tuner.history.data_record import began_before
 from tuner.inspection import LoadedModel, load_model, score, write_best
 from tuner.inspection.scoring import trial_splits
 from tuner.inspection.shipping import ship
-from tuner.results import Run
 from tuner.storage.folder import LocalFolder
 from tuner.train import Trainer
 from tuner.train.data.images import as_tensor, read_image

@@ -13,9 +13,9 @@ import pytest
 from tests.commands import Finished, environment, start, study_file, tuner
 from tests.results.simulated import simulated
 from tests.searches import wait_for
-from tuner.results import load_run
+from tuner import load_run
+from tuner.history.run_info import write_info
 from tuner.results.findings import advice
-from tuner.results.run import write_info
 
 STUDY = """
 def train(config):

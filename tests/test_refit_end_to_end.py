@@ -9,8 +9,8 @@ import pytest
 
 from tests.commands import start, tuner
 from tests.searches import wait_for
+from tuner import Run, load_run
 from tuner.history.refits import shipped_refit
-from tuner.results import Run, load_run
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # the loop, the trainer and the worker have quick tests
 ENVIRONMENT = {"WANDB_MODE": "disabled"}

@@ -14,8 +14,8 @@ import pytest
 
 from tests.commands import start, tuner
 from tests.searches import epochs_reported, wait_for
+from tuner import Run, load_run
 from tuner.history.records import TrialRecord
-from tuner.results import Run, load_run
 
 pytestmark = pytest.mark.ray
 STUDY = """

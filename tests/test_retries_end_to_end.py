@@ -7,7 +7,7 @@ import pytest
 from tests.commands import start, study_file, tuner
 from tests.processes import is_alive
 from tests.searches import epochs_reported, study, wait_for
-from tuner.results import load_run
+from tuner import load_run
 
 pytestmark = pytest.mark.ray
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.commands import Finished, start, study_file, tuner
 from tests.searches import RESUMABLE, epochs_reported, processes_of, ray_process, sessions_of, study, wait_for
-from tuner.results import load_run
+from tuner import load_run
 
 pytestmark = pytest.mark.ray
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.commands import study_file, tuner
 from tests.spoiling import SETTINGS, STUDY, TORCH
-from tuner.results import Run, load_run
+from tuner import Run, load_run
 
 pytestmark = pytest.mark.ray
 

@@ -14,7 +14,7 @@ from tests.loop.simulation import build, drive
 from tests.loop.simulation import study as simulated
 from tuner import Study, StudyError, load_run, load_study, refine
 from tuner.cli import main
-from tuner.results.run import FORMAT, write_info
+from tuner.history.run_info import FORMAT, write_info
 from tuner.space.values import canonical
 from tuner.storage.folder import LocalFolder
 from tuner.trial.function import source_fingerprint

@@ -7,9 +7,8 @@ import pytest
 from PIL import Image
 
 from tests.commands import tuner
-from tuner import load_model
+from tuner import Run, load_model, load_run
 from tuner.machine import this_machine
-from tuner.results import Run, load_run
 
 pytestmark = pytest.mark.ray
 

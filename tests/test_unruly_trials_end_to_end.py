@@ -6,7 +6,7 @@ import pytest
 
 from tests.commands import study_file, tuner
 from tests.searches import study
-from tuner.results import load_run
+from tuner import load_run
 
 pytestmark = pytest.mark.ray
 

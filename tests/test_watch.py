@@ -10,8 +10,8 @@ import pytest
 from tests.commands import start, study_file, tuner
 from tests.results.simulated import simulated
 from tuner import load_run
+from tuner.history.run_info import write_info
 from tuner.html_report import write_report
-from tuner.results.run import write_info
 
 STUDY = """
 def train(config):

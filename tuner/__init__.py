@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from tuner import starting as _starting  # noqa: F401 -- first: Ctrl-C while the rest is imported
 
 if TYPE_CHECKING:
-    from tuner.api import confirm, export_model, load_model, refit, resume, run, start
+    from tuner.api.functions import export_model, load_model, refit, resume, run, start
+    from tuner.api.run import Comparison, Run, compare, confirm, find_runs, load_run
     from tuner.ask_tell import AskedTrial, Search
     from tuner.budget import Budget
     from tuner.errors import ReportError, SearchFailed, StudyError, TrialError, TunerError
     from tuner.failures import Failures
     from tuner.resources import Resources
-    from tuner.results import Comparison, Run, compare, find_runs, load_run, refine
+    from tuner.results import refine
     from tuner.results.export import export
     from tuner.schedule import ASHA, HyperBand, MedianStopping, NoEarlyStopping
     from tuner.search import BOHB, Grid, History, HyperOpt, MultiFidelityGP, Optuna, Random
@@ -114,13 +115,14 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "tuner.api": "confirm export_model load_model refit resume run start",
+    "tuner.api.functions": "export_model load_model refit resume run start",
+    "tuner.api.run": "Comparison Run compare confirm find_runs load_run",
     "tuner.ask_tell": "AskedTrial Search",
     "tuner.budget": "Budget",
     "tuner.errors": "ReportError SearchFailed StudyError TrialError TunerError",
     "tuner.failures": "Failures",
     "tuner.resources": "Resources",
-    "tuner.results": "Comparison Run compare find_runs load_run refine",
+    "tuner.results": "refine",
     "tuner.results.export": "export",
     "tuner.schedule": "ASHA HyperBand MedianStopping NoEarlyStopping",
     "tuner.search": "BOHB Grid History HyperOpt MultiFidelityGP Optuna Random",

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.ask_tell.asked import PROMOTING, study, train_all
-from tuner import Budget, Search, load_run
-from tuner.results import Run
+from tuner import Budget, Run, Search, load_run
 
 DECLARED = study(scheduler=PROMOTING, budget=Budget(trials=12, max_epochs=9), seed=3)
 

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from tests.ask_tell.asked import epoch_of, study, train, train_all
-from tuner import Budget, Random, ReportError, Search, StudyError, uniform
+from tuner import Budget, Random, ReportError, Run, Search, StudyError, load_run, uniform
 from tuner.ask_tell import AskedTrial
 from tuner.cli.main import main
 from tuner.lifecycle.writing_best import write_as_saved
-from tuner.results import Run, load_run
 
 
 @pytest.fixture

@@ -13,10 +13,11 @@ from tuner import ASHA, Budget, ImageClassifier, NoEarlyStopping, Random, load_r
 from tuner.console.progress import Lines, LiveTable, Plan, Progress, Silence, display
 from tuner.history.events import Event
 from tuner.history.records import RunRecord
+from tuner.history.run_info import write_info
 from tuner.results import time_left as forecast
-from tuner.results.run import write_info
+from tuner.results.played import Ahead
 from tuner.results.text import best_so_far, duration, settings, short
-from tuner.results.time_left import Ahead, TimeLeft, time_left
+from tuner.results.time_left import TimeLeft, time_left
 
 PLAN = Plan("simulated", "loss", "min", trials=6, max_epochs=9)
 

@@ -7,15 +7,27 @@ from typing import Any
 import pytest
 
 from tests.history.events_of_a_run import ended, event, reported, started
-from tuner import ASHA, Budget, Grid, HyperOpt, ImageClassifier, Random, Study, choice, loguniform, uniform
+from tuner import (
+    ASHA,
+    Budget,
+    Grid,
+    HyperOpt,
+    ImageClassifier,
+    Random,
+    Run,
+    Study,
+    choice,
+    load_run,
+    loguniform,
+    uniform,
+)
 from tuner.console.printing import Output
 from tuner.console.studies import print_earlier, print_study
 from tuner.console.tables import print_failure, print_predictions, print_run, print_runs, print_winner
 from tuner.errors import RunFolderError
 from tuner.history.events import Event
+from tuner.history.run_info import FORMAT
 from tuner.inspection import Prediction
-from tuner.results import Run, load_run
-from tuner.results.run import FORMAT
 
 TRACEBACK = "Traceback (most recent call last):\n  line 3\nValueError: x[:x:] of [red]shape[/red] " + "9" * 500
 

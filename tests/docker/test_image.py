@@ -18,7 +18,7 @@ import pytest
 from tests.commands import ROOT
 from tests.docker.containers import HARDENED, RUN, Containers, missing
 from tests.searches import epochs_reported, wait_for
-from tuner.results import load_run
+from tuner import load_run
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(7200)]
 OWNER = 10001

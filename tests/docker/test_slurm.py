@@ -15,7 +15,7 @@ from tests.commands import ROOT, environment, study_file
 from tests.nodes import NEEDS_PLAIN_PATH
 from tests.searches import RESUMABLE, epochs_reported, processes_of, study, wait_for
 from tests.test_several_devices import ON_LOOPBACK
-from tuner.results import load_run
+from tuner import load_run
 
 SCRIPT = ROOT / "docker" / "slurm" / "search.sh"
 PROGRAMS = {

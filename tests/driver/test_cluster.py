@@ -17,10 +17,10 @@ from tests.commands import ROOT, environment, start, study_file, tuner
 from tests.nodes import NEEDS_PLAIN_PATH
 from tests.searches import CURVE, RESUMABLE, epochs_reported, ray_process, study, wait_for
 from tests.test_several_devices import ON_LOOPBACK
+from tuner import load_run
 from tuner.driver import cluster
 from tuner.driver.local_ray import LONGEST_PATH, short_folder
 from tuner.driver.patching import changed
-from tuner.results import load_run
 
 pytestmark = pytest.mark.ray
 

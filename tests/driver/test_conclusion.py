@@ -10,12 +10,13 @@ import pytest
 
 from tests.loop.simulation import build, drive, events_of, study
 from tests.mounts import needs_mounts, run_on_tmpfs
+from tuner import Run
 from tuner.driver.winner import write_winner
+from tuner.history.run_info import FORMAT
 from tuner.lifecycle.conclusion import Conclusion, Outcome
 from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption
 from tuner.orders.order import Order
 from tuner.resources import Resources
-from tuner.results.run import FORMAT, Run
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import held
 
@@ -75,7 +76,8 @@ from tuner.lifecycle.interruption import Interruption
 from tuner.driver.winner import write_winner
 from tuner.orders.order import Order
 from tuner.resources import Resources
-from tuner.results.run import Run, write_info
+from tuner import Run
+from tuner.history.run_info import write_info
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import held
 

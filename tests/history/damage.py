@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.results.simulated import simulated
 from tuner import Budget
-from tuner.results.run import write_info
+from tuner.history.run_info import write_info
 from tuner.results.tables import write_tables
 from tuner.storage.folder import LocalFolder
 

@@ -11,14 +11,12 @@ from tests.loop.simulation import study
 from tests.results.simulated import SPACE, simulated
 from tests.results.test_run import INFO, refusal
 from tests.trial.curve import Curve
-from tuner import StudyError, load_run, refine
+from tuner import Run, StudyError, load_run, refine
 from tuner.cli import main
 from tuner.errors import RunFolderError
-from tuner.history.run_info import _NEEDED, _OPTIONAL, read_info
+from tuner.history.run_info import _NEEDED, _OPTIONAL, FORMAT, read_info, write_info
 from tuner.loop.earlier import learned
-from tuner.results import Run
 from tuner.results.found import survey
-from tuner.results.run import FORMAT, write_info
 from tuner.space import Space
 from tuner.storage.folder import LocalFolder
 from tuner.storage.locations import require_own

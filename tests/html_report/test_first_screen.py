@@ -17,10 +17,10 @@ from tests.results.kinds_of_runs import (
 from tests.results.simulated import simulated
 from tuner import choice, load_run, uniform
 from tuner.cli.parsing import assignment
+from tuner.history.run_info import write_info
 from tuner.html_report import report_html
 from tuner.html_report.first_screen import copies, history
 from tuner.results.gains import gains
-from tuner.results.run import write_info
 
 
 def test_the_gain_is_said_with_the_luck_of_the_best_of_many(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from tests.html_report.browsing import Visit, needs_browser, opened
 from tests.html_report.test_report import dressed
 from tests.results.simulated import simulated
+from tuner import Run
 from tuner.html_report import write_report
-from tuner.results import Run
 
 DRAWN = "[...document.querySelectorAll('.js-plotly-plot')].map(e => `${e.id} ${e._fullLayout.width}`)"
 

@@ -10,12 +10,11 @@ import pytest
 
 from tests.results.kinds_of_runs import one_hyperparameter
 from tests.results.simulated import gone_on_an_hour_later, simulated
-from tuner import Budget, NoEarlyStopping, Random, choice, load_run, uniform
+from tuner import Budget, NoEarlyStopping, Random, Run, choice, load_run, uniform
 from tuner.errors import RunFolderError
+from tuner.history.run_info import write_info
 from tuner.html_report import report_html, write_report
 from tuner.html_report.trial_data import trial_data
-from tuner.results import Run
-from tuner.results.run import write_info
 
 
 def dressed(run: Run) -> Run:

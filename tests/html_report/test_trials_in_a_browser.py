@@ -10,8 +10,8 @@ import pytest
 
 from tests.html_report.browsing import Visit, needs_browser, opened
 from tests.results.kinds_of_runs import sixty_conditional
+from tuner import Run
 from tuner.html_report import write_report
-from tuner.results import Run
 
 pytestmark = needs_browser
 LIT = "[...document.querySelectorAll('[data-lit]')].filter(e => e.dataset.lit).map(e => [e.id, e.dataset.lit])"

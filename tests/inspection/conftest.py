@@ -7,8 +7,8 @@ import torch
 from PIL import Image
 
 from tests.results.simulated import simulated
+from tuner import Run
 from tuner.inspection import score, write_best
-from tuner.results import Run
 from tuner.train import Trainer
 from tuner.trial import ImageClassifier
 

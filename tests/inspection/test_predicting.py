@@ -8,12 +8,12 @@ import pytest
 import torch
 from PIL import Image
 
+from tuner import Run
 from tuner.cli.main import main
 from tuner.cli.predict import SOME_UNREAD
 from tuner.errors import DataError
 from tuner.inspection import load_model
 from tuner.inspection.predicting import AT_ONCE, answers, image_files
-from tuner.results import Run
 from tuner.train.models import head_of
 
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tuner import Run
 from tuner.cli.export import MODELS
 from tuner.errors import RunFolderError
 from tuner.inspection import LoadedModel, load_model
@@ -24,7 +25,6 @@ from tuner.inspection.shipping.card import model_card
 from tuner.inspection.shipping.examples import examples
 from tuner.inspection.shipping.forms import SHIPPED, facts_of
 from tuner.inspection.shipping.writing import MOST_APART, predict_script
-from tuner.results import Run
 from tuner.results.text import wilson
 
 pytest.importorskip("onnxruntime")

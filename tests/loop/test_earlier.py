@@ -9,9 +9,9 @@ from tests.results.test_results import make_run
 from tests.trial.curve import Curve
 from tuner import ASHA, Budget, History, ImageClassifier, Study, choice, loguniform, randint, uniform
 from tuner.errors import StudyError
+from tuner.history.run_info import write_info
 from tuner.lifecycle.description import function_sources
 from tuner.loop.earlier import Lesson, describe, learned, lessons, with_model
-from tuner.results.run import write_info
 from tuner.search import Learned
 
 

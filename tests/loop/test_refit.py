@@ -9,11 +9,25 @@ import pytest
 
 from tests.history.events_of_a_run import ended, reported, started
 from tests.loop.simulation import build, events_of
-from tuner import ASHA, Budget, External, Folds, ImageClassifier, NoEarlyStopping, Random, Study, StudyError, loguniform
+from tuner import (
+    ASHA,
+    Budget,
+    External,
+    Folds,
+    ImageClassifier,
+    NoEarlyStopping,
+    Random,
+    Run,
+    Study,
+    StudyError,
+    load_run,
+    loguniform,
+)
 from tuner.errors import RunFolderError
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.refits import refit_of, shipped_refit
+from tuner.history.run_info import write_info
 from tuner.lifecycle.description import describe_run
 from tuner.lifecycle.writing_best import is_written, winner_due, write_as_saved
 from tuner.loop.limits import Limits
@@ -23,8 +37,6 @@ from tuner.loop.search_loop import SearchLoop
 from tuner.orders.order import Order
 from tuner.quoting import command
 from tuner.resources import Resources
-from tuner.results.found import load_run
-from tuner.results.run import Run, write_info
 from tuner.results.text import ending, own_network, trained_again, trials_and_repeats
 from tuner.schedule import Decision, Scheduler
 

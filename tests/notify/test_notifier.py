@@ -11,8 +11,8 @@ from tests.notify.receiver import Receiver, receiving
 from tests.searches import wait_for
 from tuner import Budget, load_run
 from tuner.history.records import RunRecord
+from tuner.history.run_info import FORMAT, write_info
 from tuner.notify import Notifier, given_targets
-from tuner.results.run import FORMAT, write_info
 from tuner.storage.folder import LocalFolder
 
 

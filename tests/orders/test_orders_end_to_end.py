@@ -14,10 +14,10 @@ import pytest
 
 from tests.commands import start, study_file, tuner
 from tests.searches import RESUMABLE, epochs_reported, processes_of, sessions_of, study, wait_for
+from tuner import Run, load_run
 from tuner.errors import RunFolderError
 from tuner.history.events import Event
 from tuner.orders.inbox import put
-from tuner.results import Run, load_run
 
 pytestmark = pytest.mark.ray
 

@@ -17,9 +17,11 @@ import pytest
 from tests.loop.simulation import build, study
 from tests.results.simulated import simulated
 from tests.searches import wait_for
+from tuner import Run, load_run
 from tuner.cli.main import main
 from tuner.errors import RunFolderError, StudyError
 from tuner.history.events import Event, read_events
+from tuner.history.run_info import FORMAT, write_info
 from tuner.history.steered import Steered
 from tuner.html_report import report_html
 from tuner.lifecycle.obedience import Orders, foreseen_study, with_orders
@@ -27,8 +29,6 @@ from tuner.loop.search_loop import SearchLoop
 from tuner.orders.inbox import put
 from tuner.orders.order import Order
 from tuner.orders.sending import LOOK_SECONDS
-from tuner.results import Run, load_run
-from tuner.results.run import FORMAT, write_info
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import held
 

@@ -4,7 +4,7 @@ from functools import cache
 import pytest
 
 from tests.results.kinds_of_runs import KINDS
-from tuner.results import Run
+from tuner import Run
 
 
 @pytest.fixture(scope="session")

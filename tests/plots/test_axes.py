@@ -9,11 +9,10 @@ import pytest
 
 from tests.results.kinds_of_runs import QUICK
 from tests.results.simulated import simulated
-from tuner import Budget, Random, choice, loguniform
+from tuner import Budget, Random, Run, choice, loguniform
 from tuner.plots import Plots, progress, space
 from tuner.plots.scales import ABSENT, scale_of
 from tuner.plots.value_axes import colours_of, decades, is_wide, log_ticks, written
-from tuner.results import Run
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ from itertools import combinations
 import pytest
 
 from tests.results.kinds_of_runs import QUICK
+from tuner import Run
 from tuner.plots import Plots
 from tuner.plots.base import CATEGORIES, COLOURS, GREY, SCALE, SECOND, THEMES
-from tuner.results import Run
 
 LINES, TEXT = 3.0, 4.5
 

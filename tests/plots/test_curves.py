@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from tests.results.simulated import simulated
+from tuner import Run
 from tuner.plots import curves
-from tuner.results import Run
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,8 @@ import pytest
 
 from tests.results.kinds_of_runs import all_failed, interrupted, long_unicode, sixty_conditional, two_trials
 from tests.results.simulated import gone_on_an_hour_later, simulated
-from tuner import Budget, choice, uniform
+from tuner import Budget, Run, choice, uniform
 from tuner.plots import Against, Plots, progress, space
-from tuner.results import Run
 
 NAMES = Plots.names()
 

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from tests.results.simulated import simulated
-from tuner import load_run
+from tuner import Run, load_run
 from tuner.plots import classes, mistakes
-from tuner.results import Run
 
 COUNTS = [[5, 0, 1], [3, 4, 0], [0, 0, 9]]
 MISTAKE = {"index": 7, "label": "dog", "predicted": "cat", "confidence": 0.99, "image": "iVBORw0KGgo="}

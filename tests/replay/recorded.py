@@ -5,15 +5,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tuner import Study, load_run, load_study, session
+from tuner import Run, Study, load_run, load_study, session
 from tuner.errors import describe_failure
 from tuner.history.events import read_events
+from tuner.history.run_info import STUDY_FILE, write_info
 from tuner.lifecycle.description import describe_run
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
 from tuner.resources import Resources
-from tuner.results import Run
-from tuner.results.run import STUDY_FILE, write_info
 from tuner.schedule import Decision
 from tuner.storage.folder import LocalFolder
 from tuner.worker.assignment import Assignment

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from tests.replay.recorded import resumed, searched
-from tuner import TunerError, load_run, load_study
+from tuner import Run, TunerError, load_run, load_study
 from tuner.errors import RunFolderError
 from tuner.history.checkpoints import CheckpointStore
+from tuner.history.run_info import write_info
 from tuner.replay import Replayed
 from tuner.replay.replaying import Plan, Silence, planned
 from tuner.replay.training import train
-from tuner.results import Run
-from tuner.results.run import write_info
 from tuner.results.text import plural
 
 CLASSIFIER = """

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.loop.simulation import build, events_of, study
-from tuner import ASHA, Budget, NoEarlyStopping, Random, Study, choice, load_run, loguniform, randint, uniform
+from tuner import ASHA, Budget, NoEarlyStopping, Random, Run, Study, choice, load_run, loguniform, randint, uniform
 from tuner.history.event_lines import written
 from tuner.history.logs import log_name
+from tuner.history.run_info import FORMAT, write_info
 from tuner.loop.search_loop import SearchLoop
-from tuner.results import Run
-from tuner.results.run import FORMAT, write_info
 from tuner.schedule import Decision
 from tuner.space import space_record
 from tuner.storage.folder import LocalFolder

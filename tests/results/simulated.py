@@ -5,10 +5,9 @@ from typing import Any
 
 from tests.history.events_of_a_run import ended, event, reported, started
 from tests.loop.simulation import Curve, build, drive, study
-from tuner import ASHA, Budget, Random, choice, load_run, loguniform, randint, uniform
+from tuner import ASHA, Budget, Random, Run, choice, load_run, loguniform, randint, uniform
 from tuner.history.event_lines import Event, written
-from tuner.results import Run
-from tuner.results.run import FORMAT, write_info
+from tuner.history.run_info import FORMAT, write_info
 from tuner.space import space_record
 from tuner.storage.folder import LocalFolder
 

@@ -13,9 +13,10 @@ import pytest
 from tests.loop.simulation import build, drive, events_of, study
 from tests.mounts import needs_mounts, run_on_tmpfs
 from tests.results.simulated import simulated
+from tuner import Run, load_run
 from tuner.errors import RunFolderError
 from tuner.history.checkpoints import CheckpointStore
-from tuner.results import Run, load_run
+from tuner.history.run_info import write_info
 from tuner.results.cleaning import (
     Request,
     cache_entries,
@@ -27,7 +28,6 @@ from tuner.results.cleaning import (
     sessions,
     would_free,
 )
-from tuner.results.run import write_info
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import held
 from tuner.temporary import OwnedFolder
@@ -220,7 +220,7 @@ FULL = """
 import sys
 from pathlib import Path
 from tests.results.test_cleaning import interrupted
-from tuner.results import load_run
+from tuner import load_run
 from tuner.results.cleaning import Request, clean
 
 run = interrupted(Path(sys.argv[1]) / "run")

@@ -6,14 +6,13 @@ import pytest
 
 from tests.html_report.browsing import unpacked
 from tests.results.simulated import gone_on_an_hour_later, simulated
-from tuner import Budget, NoEarlyStopping, Random
+from tuner import Budget, NoEarlyStopping, Random, Run, compare, load_run
 from tuner.cli import main
 from tuner.errors import RunFolderError
 from tuner.history.records import RunRecord
+from tuner.history.run_info import write_info
 from tuner.html_report import comparison_html, elements, report_html
-from tuner.results import Run, compare, load_run
 from tuner.results.comparison import CAVEAT
-from tuner.results.run import write_info
 from tuner.storage.folder import LocalFolder
 
 

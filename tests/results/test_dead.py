@@ -20,10 +20,9 @@ import tuner
 from tests import commands
 from tests.commands import study_file
 from tests.history.events_of_a_run import ended, reported, started
-from tuner import Budget, Study, choice, loguniform, session, uniform
+from tuner import Budget, Study, choice, load_run, loguniform, session, uniform
 from tuner.history.records import RunRecord
 from tuner.loop.search_loop import SearchLoop
-from tuner.results import load_run
 from tuner.results.dead import alike, dead, unread
 from tuner.schedule import Decision
 from tuner.space import Space

@@ -15,9 +15,9 @@ from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
 from tests.history.events_of_a_run import ended, event, started
 from tests.results.simulated import SPACE, simulated
-from tuner import Budget, choice, load_run, uniform
+from tuner import Budget, Run, choice, load_run, uniform
 from tuner.errors import RunFolderError
-from tuner.results import Run, export
+from tuner.results import export
 from tuner.results.export import EXPORTS, Kind
 
 optuna = pytest.importorskip("optuna")

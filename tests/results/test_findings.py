@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.results.simulated import simulated
-from tuner import Budget, NoEarlyStopping, loguniform, uniform
-from tuner.results import Run, findings
-from tuner.results.run import write_info
+from tuner import Budget, NoEarlyStopping, Run, loguniform, uniform
+from tuner.history.run_info import write_info
+from tuner.results import findings
 
 
 def with_accuracies(folder: Path, best: list[float], *, images: int | None = 1000, **changes: Any) -> Run:

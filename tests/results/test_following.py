@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.history.events_of_a_run import started
+from tuner import Run, load_run
 from tuner.history.events import EventLog
 from tuner.history.run_info import write_info
-from tuner.results import follow_log, load_run
+from tuner.results import follow_log
 from tuner.results import found as module
-from tuner.results.run import Run
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import held
 

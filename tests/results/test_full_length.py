@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from tests.results.simulated import simulated
-from tuner import ASHA, Budget, NoEarlyStopping, Random, uniform
+from tuner import ASHA, Budget, NoEarlyStopping, Random, Run, uniform
 from tuner.history.records import RunRecord
-from tuner.results import Run
-from tuner.results.full_length import full_outcomes, outcomes_at_full_length
+from tuner.results.full_length import outcomes_at_full_length
 from tuner.space import Space
 
 SPACE = {"lr": uniform(0, 1), "idle": uniform(0, 1)}
@@ -32,7 +31,7 @@ def run_of(folder: Path, **changes: Any) -> Run:
 
 def test_stopped_trials_are_told_by_what_they_would_have_reached(tmp_path: Path) -> None:
     run = run_of(tmp_path)
-    found = full_outcomes(run)
+    found = run.full_outcomes
     truth = np.array([rising(config, 27) for config in found.configs])
     raw = np.array([one.value for one in run.record.reported()])
     short = np.array(found.predicted)
@@ -54,7 +53,7 @@ def values_of(run: Run) -> list[float]:
 
 def test_no_prediction_is_better_than_the_best_or_worse_than_what_was_reached(tmp_path: Path) -> None:
     run = run_of(tmp_path)
-    found = full_outcomes(run)
+    found = run.full_outcomes
     reached = np.minimum(values_of(run), run.record.winning_value)
     for values in (found.values, *found.draws):
         assert (np.array(values) >= reached - 1e-12).all()
@@ -64,14 +63,14 @@ def test_no_prediction_is_better_than_the_best_or_worse_than_what_was_reached(tm
 def test_a_loss_is_brought_to_full_length_downwards(tmp_path: Path) -> None:
     run = run_of(tmp_path, curve=lambda config, epoch: -rising(config, epoch), mode="min")
     reached = np.maximum(values_of(run), run.record.winning_value)
-    found = full_outcomes(run)
+    found = run.full_outcomes
     assert (np.array(found.values) <= reached + 1e-12).all()
     assert min(found.values) == pytest.approx(reached.min())
 
 
 def test_full_trials_keep_the_values_by_which_they_rank(tmp_path: Path) -> None:
     run = run_of(tmp_path, scheduler=NoEarlyStopping(), budget=Budget(trials=6, max_epochs=27))
-    found = full_outcomes(run)
+    found = run.full_outcomes
     assert list(found.values) == values_of(run)
     assert not any(found.predicted)
 

@@ -7,9 +7,8 @@ import pytest
 
 from tests.results.simulated import simulated
 from tests.results.test_findings import with_accuracies
-from tuner import ASHA, Budget, ImageClassifier, NoEarlyStopping, Random, Study, choice, loguniform, uniform
+from tuner import ASHA, Budget, ImageClassifier, NoEarlyStopping, Random, Run, Study, choice, loguniform, uniform
 from tuner.lifecycle.description import trainer_defaults
-from tuner.results import Run
 from tuner.results.gains import DEFAULTS, FIRST, START, Gain, gains
 
 SPACE = {"lr": loguniform(1e-4, 1e-1), "optimizer": choice(["sgd", "adam"]), "width": uniform(0, 1)}

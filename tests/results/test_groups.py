@@ -10,15 +10,14 @@ import pytest
 from tests.history.events_of_a_run import event, reported, started
 from tests.loop.simulation import study
 from tests.results.simulated import gone_on_an_hour_later, of_events, simulated
-from tuner import Budget, NoEarlyStopping, Random, Resources
+from tuner import Budget, NoEarlyStopping, Random, Resources, Run, compare, load_run
 from tuner.cli import main
 from tuner.history.events import EventLog
+from tuner.history.run_info import write_info
 from tuner.html_report import comparison_html
 from tuner.lifecycle.description import describe_run
-from tuner.results import Run, compare, load_run
 from tuner.results.comparison import FEW_RUNS
 from tuner.results.groups import difference
-from tuner.results.run import write_info
 
 
 def run_of(folder: Path, seed: int, search: str, **changes: Any) -> Run:

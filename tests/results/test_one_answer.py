@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from tests.history.events_of_a_run import event
-from tuner import Study, compare, load_run, refine
+from tuner import Run, Study, compare, load_run, refine
 from tuner.console.standing import Plan, Progress
 from tuner.errors import RunFolderError
 from tuner.history.event_lines import Event, written
 from tuner.history.refits import refit_of
+from tuner.history.run_info import FORMAT, write_info
 from tuner.html_report import report_html
 from tuner.html_report.first_screen import copies
 from tuner.lifecycle.writing_best import winner_due
 from tuner.loop.confirming import confirmation
 from tuner.plots import progress
-from tuner.results import Run, export
+from tuner.results import export
 from tuner.results.findings import advice, certainty
-from tuner.results.run import FORMAT, write_info
 from tuner.results.text import best_so_far
 from tuner.results.trial_told import ranks_of
 from tuner.service.web.comparing import compared

@@ -7,8 +7,7 @@ from tests.history.events_of_a_run import ended, event, reported, started
 from tuner.history.events import Event
 from tuner.history.pace import pace_of
 from tuner.history.records import RunRecord
-from tuner.results.played import Rest, _spread
-from tuner.results.time_left import Ahead
+from tuner.results.played import Ahead, Rest, _spread
 
 
 def paused(number: int, begun: float, value: float) -> list[Event]:

@@ -6,7 +6,7 @@ import pytest
 from tests.loop.simulation import build, drive, study
 from tuner import StudyError, load_run, refine
 from tuner.errors import RunFolderError
-from tuner.results.run import FORMAT, write_info
+from tuner.history.run_info import FORMAT, write_info
 from tuner.storage.folder import LocalFolder
 from tuner.study_file import load_study
 

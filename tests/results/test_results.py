@@ -10,13 +10,12 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 
 from tests.loop.simulation import build, drive, study
-from tuner import ASHA, Random
+from tuner import ASHA, Random, Run, find_runs, load_run
 from tuner.errors import RunFolderError
 from tuner.history.events import EventLog, read_events
 from tuner.history.records import RunRecord
+from tuner.history.run_info import FORMAT, write_info
 from tuner.lifecycle.description import function_sources
-from tuner.results import Run, find_runs, load_run
-from tuner.results.run import FORMAT, write_info
 from tuner.results.tables import write_tables
 from tuner.storage.folder import LocalFolder
 from tuner.storage.object_folder import ObjectFolder

@@ -10,9 +10,9 @@ import pytest
 
 from tests.loop.simulation import build, drive, study
 from tests.results.test_results import make_run
+from tuner import Run, find_runs, load_run
 from tuner.errors import RunFolderError
-from tuner.results import find_runs, load_run
-from tuner.results.run import FORMAT, Run, new_run_folder, write_info
+from tuner.history.run_info import FORMAT, new_run_folder, write_info
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import held
 

@@ -7,13 +7,12 @@ import pytest
 
 from tests.loop.simulation import build, drive, events_of, study
 from tests.loop.test_repeats import confirming, end, finished
-from tuner import Study, compare, confirm, load_run
+from tuner import Run, Study, compare, confirm, load_run
 from tuner.errors import RunFolderError
+from tuner.history.run_info import FORMAT, write_info
 from tuner.html_report import report_html
 from tuner.loop.confirming import check_asked, confirmation
 from tuner.loop.search_loop import SearchLoop
-from tuner.results import Run
-from tuner.results.run import FORMAT, write_info
 from tuner.results.seeds import verdict
 from tuner.results.text import best_so_far
 from tuner.storage.folder import LocalFolder

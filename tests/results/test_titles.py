@@ -6,9 +6,9 @@ import pytest
 
 from tests.commands import run_main
 from tests.results.simulated import simulated
+from tuner import load_run
 from tuner.errors import RunFolderError
 from tuner.html_report import report_html
-from tuner.results import load_run
 from tuner.results.titles import TITLE_FILE, rename
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import held

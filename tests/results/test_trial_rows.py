@@ -9,9 +9,10 @@ import pytest
 
 from tests.results.kinds_of_runs import sixty_conditional
 from tests.service.web.serving import Served, serving
+from tuner import Run
 from tuner.console.tables import print_run
 from tuner.html_report import report_html
-from tuner.results import Run, trial_rows
+from tuner.results import trial_rows
 from tuner.results.trial_rows import Cell, Cells, Column
 from tuner.results.trial_told import ranks_of, told, why_stopped
 from tuner.service.model import State

@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tuner import load_run
 from tuner.history.events import Event
 from tuner.history.run_info import FORMAT, new_run_folder, now, write_info
 from tuner.loop.search_loop import SearchLoop
 from tuner.orders.inbox import Inbox, open_inbox
-from tuner.results import load_run
 from tuner.schedule import Decision
 from tuner.space import space_record
 from tuner.storage.folder import Folder, LocalFolder

@@ -17,8 +17,7 @@ from tests.commands import run_main
 from tests.service.running import end_drivers, wait_for
 from tests.service.submissions import furnace
 from tests.service.web.serving import Served, made, serving
-from tuner import Budget, External, NoEarlyStopping, Random, Study, uniform
-from tuner.results import load_run
+from tuner import Budget, External, NoEarlyStopping, Random, Study, load_run, uniform
 from tuner.service import outcomes
 from tuner.service.client import Client, RemoteStudy
 from tuner.service.model import State

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tests.loop.simulation import build, study
-from tuner.results.run import FORMAT, write_info
+from tuner.history.run_info import FORMAT, write_info
 from tuner.service.following import Followed
 from tuner.storage.folder import LocalFolder
 

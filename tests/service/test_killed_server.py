@@ -16,9 +16,9 @@ from tests.service.running import end_drivers, wait_for
 from tests.service.submissions import ANNE, STUDY, submission
 from tests.service.test_external import free_port
 from tests.service.viewers import Viewer
+from tuner import find_runs
 from tuner.errors import StudyError
 from tuner.history.events import read_all, read_events
-from tuner.results import find_runs
 from tuner.service.access import Access
 from tuner.service.data_folder import DataFolder
 from tuner.service.database import audit, studies

@@ -11,11 +11,11 @@ from tests.searches import wait_for
 from tests.service.running import running, wait_until
 from tests.service.submissions import ANNE, STUDY, submission
 from tests.service.web.serving import Served, a_run, made
+from tuner import Run
 from tuner.history.event_reading import EventFollower
 from tuner.history.events import EventLog
 from tuner.history.records import RunRecord
 from tuner.history.run_info import read_info, write_info
-from tuner.results import Run
 from tuner.service import kept as module
 from tuner.service.kept import Records
 from tuner.service.model import State

@@ -17,7 +17,7 @@ from tests.service.running import wait_for
 from tests.service.submissions import furnace
 from tests.service.test_external import client, made_served, search_of, server_process, submitted
 from tests.service.web.serving import Served
-from tuner.results import load_run
+from tuner import load_run
 
 __all__ = ["made_served"]
 WORKERS, TRIALS, EPOCHS, KILLS = 32, 120, 4, 25

@@ -15,10 +15,10 @@ from tests.trial.curve import Curve
 from tests.worker.test_saving import ASSIGNMENT
 from tuner import Budget, Random, Resources, Study, StudyError, choice, load_run, uniform
 from tuner.driver.pipelines import check_splits
+from tuner.history.run_info import write_info
 from tuner.lifecycle.description import describe_run
 from tuner.machine import Machine
 from tuner.results.findings import advice
-from tuner.results.run import write_info
 from tuner.storage.folder import LocalFolder
 from tuner.study_file import load_study
 from tuner.trial import FunctionTrial, ImageClassifier

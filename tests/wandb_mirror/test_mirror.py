@@ -13,11 +13,10 @@ import pytest
 from tests.results.simulated import simulated
 from tests.wandb_mirror.wandb_files import Shown, shown_runs
 from tests.wandb_mirror.wandb_server import wandb_server
-from tuner import Budget, NoEarlyStopping, load_run
+from tuner import Budget, NoEarlyStopping, Run, load_run
 from tuner.history.records import TrialRecord
 from tuner.html_report import write_report
 from tuner.plots import Plots
-from tuner.results import Run
 from tuner.wandb_mirror.mirror import logged_in, mirror_command
 from tuner.wandb_mirror.summary import SECTIONS
 

@@ -11,6 +11,7 @@ from tuner.ask_tell.driver import AskDriver
 from tuner.budget import check_names
 from tuner.errors import RunFolderError, StudyError, shown
 from tuner.history.events import Listener
+from tuner.history.run_info import new_run_folder
 from tuner.lifecycle.description import describe_run, describe_session
 from tuner.lifecycle.notifying import Notifying
 from tuner.lifecycle.obedience import opening
@@ -20,7 +21,7 @@ from tuner.loop.earlier import learned
 from tuner.notify import given_targets
 from tuner.quoting import command
 from tuner.results.found import load_run
-from tuner.results.run import Run, new_run_folder
+from tuner.results.run import RecordedRun
 from tuner.storage.lease import held
 from tuner.storage.locations import check_writable, open_folder
 from tuner.study import Study
@@ -153,7 +154,7 @@ def check_asked_for(study: Study) -> None:
         )
 
 
-def _check_asked(earlier: Run) -> None:
+def _check_asked(earlier: RecordedRun) -> None:
     if not earlier.info["asked"]:
         raise RunFolderError(
             f"Search.resume needs a run whose trials a program asks for, got {earlier.path!r}, whose trials tuner "

@@ -21,6 +21,7 @@ from tuner.ask_tell.leases import holders
 from tuner.ask_tell.search import Search
 from tuner.errors import StudyError
 from tuner.lifecycle.detached import Task, perform, tell_begun
+from tuner.results.declaring import declared_study
 from tuner.results.found import load_run
 from tuner.search import Proposals
 from tuner.storage.folder import LocalFolder
@@ -56,7 +57,7 @@ def _begun(task: Task) -> tuple[Search, Desk]:
         new = Search(study, storage=task["storage"], **task["options"], **task["driving"])
         return new, Desk(new)
     earlier = load_run(task["run"])
-    _load(earlier.declared_study())
+    _load(declared_study(earlier))
     had, cut_off = holders(earlier.events), sum(trial.live for trial in earlier.record.trials.values())
     found = Search.resume(task["run"], **task["limits"], **task["driving"], retry=[] if task["retry"] else None)
     desk = Desk(found)

@@ -12,6 +12,7 @@ from typing import Any
 from tuner.errors import ReportError
 from tuner.history.events import Event, Listener
 from tuner.history.records import Status
+from tuner.history.run_info import write_info
 from tuner.history.stacks import HUNG
 from tuner.lifecycle.conclusion import Conclusion, Outcome, outcome_of
 from tuner.lifecycle.counting import InfoWriter
@@ -23,7 +24,6 @@ from tuner.lifecycle.writing_best import write_as_saved
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
 from tuner.resources import Resources
-from tuner.results.run import write_info
 from tuner.search import Learned
 from tuner.storage.folder import Folder
 from tuner.storage.lease import Lease

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tuner.api.run import Run
 from tuner.ask_tell.beginning import begin, go_on
 from tuner.ask_tell.checking import checked_cause, checked_epoch, checked_metrics, existing_folder, known_trial
 from tuner.ask_tell.driver import LOOK_SECONDS, AskDriver
@@ -20,7 +21,6 @@ from tuner.history.events import Listener
 from tuner.history.logs import add_to_log
 from tuner.loop.queue import Start
 from tuner.notify import listed
-from tuner.results.run import Run
 from tuner.study import Study
 
 LEFT = "its program left the search before its end"

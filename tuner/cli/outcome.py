@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 from tuner.foreign_text import printable
 
 if TYPE_CHECKING:
-    from tuner.results import Run
+    from tuner.results.run import RecordedRun
 
 SUCCESS, NO_WINNER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
-def conclude(run: Run, options: argparse.Namespace) -> int:
+def conclude(run: RecordedRun, options: argparse.Namespace) -> int:
     """Print the outcome of a search; returns its exit code."""
     from tuner.console.tables import print_failure, print_winner
     from tuner.quoting import command
+    from tuner.results.summaries import summary_of_run
 
-    summary = run.summary()
+    summary = summary_of_run(run)
     if options.json:
         print(json.dumps(summary))
     elif run.best is not None:
@@ -37,7 +38,7 @@ def conclude(run: Run, options: argparse.Namespace) -> int:
     return SUCCESS
 
 
-def tell_damages(*runs: Run) -> None:
+def tell_damages(*runs: RecordedRun) -> None:
     """Say on stderr which parts of the runs can't be read."""
     from tuner.console.tables import print_damages
 

@@ -20,10 +20,11 @@ def list_runs(options: argparse.Namespace) -> int:
     """List the runs under a storage folder; returns the exit code."""
     from tuner.console.tables import print_damages, print_runs
     from tuner.results.found import survey
+    from tuner.results.summaries import summary_of_run
 
     runs, refused = survey(options.storage)
     if options.json:
-        print(json.dumps([run.summary() for run in runs]))
+        print(json.dumps([summary_of_run(run) for run in runs]))
     else:
         print_runs(runs, options.storage)
     print_damages(refused, sys.stderr, of="left out: ")

@@ -17,7 +17,7 @@ from tuner.foreign_text import printable
 from tuner.installation import check_serves
 
 if TYPE_CHECKING:
-    from tuner.results import Run
+    from tuner.results.run import RecordedRun
 
 WATCH_SECONDS = 0.5
 OVER = ("study_ended", "study_interrupted")  # events that the winner's score and the report may follow
@@ -45,6 +45,7 @@ def perform(options: argparse.Namespace) -> int:
     """Run the verb; returns its exit code."""
     from tuner.console.tables import print_run
     from tuner.results import load_run
+    from tuner.results.summaries import summary_of_run, summary_of_trial
 
     _check(options)
     if options.web:
@@ -57,7 +58,8 @@ def perform(options: argparse.Namespace) -> int:
         _watch(run)
         run = load_run(run.path)
     if options.json:
-        print(json.dumps(run.trial_summary(options.trial) if options.trial else run.summary()))
+        trial = run.trial(options.trial) if options.trial else None
+        print(json.dumps(summary_of_trial(trial, run.folder) if trial else summary_of_run(run)))
     else:
         print_run(run, traceback_of=options.trial, every=options.all)
         _name_report(run, options)
@@ -85,7 +87,7 @@ def _show_in_browser(run: str, port: int | None) -> int:
     return SUCCESS
 
 
-def _name_report(run: Run, options: argparse.Namespace) -> None:
+def _name_report(run: RecordedRun, options: argparse.Namespace) -> None:
     """Print where the report is; with a winner, its line already says that."""
     from tuner.results.text import report_of
 
@@ -109,7 +111,7 @@ def _check(options: argparse.Namespace) -> None:
         raise StudyError(f"--log shows what one trial printed, got it with {other}; leave one of them out")
 
 
-def _show_log(run: Run, options: argparse.Namespace) -> None:
+def _show_log(run: RecordedRun, options: argparse.Namespace) -> None:
     """Print a trial's whole output; or its last lines, and new ones as they come."""
     from tuner.console.printing import print_log
 
@@ -125,7 +127,7 @@ def _show_log(run: Run, options: argparse.Namespace) -> None:
         print(f"trial {trial} printed nothing", file=sys.stderr)
 
 
-def _follow(run: Run, trial: str) -> None:
+def _follow(run: RecordedRun, trial: str) -> None:
     """Print a trial's output until it ends; say so if there is none."""
     from tuner.console.printing import print_log
     from tuner.results import follow_log
@@ -141,7 +143,7 @@ def _follow(run: Run, trial: str) -> None:
         print(f"trial {trial} printed nothing", file=sys.stderr)
 
 
-def _watch(run: Run) -> None:
+def _watch(run: RecordedRun) -> None:
     """Show a search that another process runs, until its report is written and run.json says so, or Ctrl-C."""
     from tuner.console.progress import Plan, display
     from tuner.console.standing import CONCLUDING

@@ -14,11 +14,12 @@ from rich.table import Table
 from tuner.console.charts import sparkline
 from tuner.history.events import Event, finite
 from tuner.history.records import RunRecord, TrialRecord, full_length, saved_share
+from tuner.results.played import Ahead
 from tuner.results.text import duration, plural, short, trials_and_repeats, with_error
-from tuner.results.time_left import Ahead, Reckoning, TimeLeft, ahead_of, told_of
+from tuner.results.time_left import Reckoning, TimeLeft, ahead_of, told_of
 
 if TYPE_CHECKING:
-    from tuner.results import Run
+    from tuner.results.run import RecordedRun
     from tuner.study import Study
 
 ORDERS = ("order_obeyed", "order_refused")
@@ -51,7 +52,7 @@ class Plan:
         return replace(plan, rungs=rungs, forecast=study.forecast)
 
     @classmethod
-    def of_run(cls, run: Run, limits: Mapping[str, Any]) -> Plan:
+    def of_run(cls, run: RecordedRun, limits: Mapping[str, Any]) -> Plan:
         """The plan of a run, with other limits if they are given."""
         given = {name: value for name, value in limits.items() if value is not None}
         longest = {"max_epochs": run.budget.get("max_epochs") or run.longest_trial}

@@ -41,7 +41,8 @@ from tuner.results.trial_told import ended_how, epochs_told, why_stopped
 if TYPE_CHECKING:
     from tuner.doctor.checks import Finding
     from tuner.inspection import Prediction
-    from tuner.results import Comparison, Run
+    from tuner.results.comparison import ComparedRuns
+    from tuner.results.run import RecordedRun
 
 SHOWN_DAMAGES = 3
 SHOWN_FAILURES = 4  # kinds of failures that are shown in addition to the most frequent
@@ -56,7 +57,7 @@ PLACES = {
 }
 
 
-def print_comparison(found: Comparison) -> None:
+def print_comparison(found: ComparedRuns) -> None:
     """A row per run, a row per group of runs if there are groups, and which is better at equal cost."""
     console = new_console()
     for columns in (found.table, *[found.by_group] * found.has_groups):
@@ -67,7 +68,7 @@ def print_comparison(found: Comparison) -> None:
     console.print(found.conclusion)
 
 
-def print_runs(runs: Sequence[Run], storage: str) -> None:
+def print_runs(runs: Sequence[RecordedRun], storage: str) -> None:
     """A row per run, newest first."""
     if not runs:
         print(printable(f"no runs under {storage}"))
@@ -83,7 +84,7 @@ def print_runs(runs: Sequence[Run], storage: str) -> None:
     new_console().print(table)
 
 
-def print_run(run: Run, traceback_of: str | None = None, *, every: bool = False) -> None:
+def print_run(run: RecordedRun, traceback_of: str | None = None, *, every: bool = False) -> None:
     """The trials, the best first, as many as fit on a screen or `every` one; failures, winner. Or one trial in full."""
     if traceback_of is not None:
         _print_trial(run, traceback_of)
@@ -105,7 +106,7 @@ def print_run(run: Run, traceback_of: str | None = None, *, every: bool = False)
         console.print(line)
 
 
-def _told(run: Run) -> list[str]:
+def _told(run: RecordedRun) -> list[str]:
     """Failures, notices and notes, a line each."""
     lines = [
         f"{plural(len(group.trials), 'trial')} failed, as trial {group.first.trial}: {group.described}"
@@ -121,7 +122,7 @@ def _told(run: Run) -> list[str]:
 
 
 def _columns_that_fit(
-    run: Run, trials: Sequence[TrialRecord], width: int
+    run: RecordedRun, trials: Sequence[TrialRecord], width: int
 ) -> tuple[dict[str, list[str]], list[str], list[str]]:
     """The cells of the columns, settings included, that fit into a row without line breaks; and the columns left out.
     `value` is the metric's column: its name may be broken into lines, its values may not.
@@ -173,7 +174,7 @@ def _trials_table(metric: str, columns: dict[str, list[str]], width: int) -> Tab
     return table
 
 
-def _settings_that_fit(run: Run, trials: Sequence[TrialRecord], room: int) -> list[str]:
+def _settings_that_fit(run: RecordedRun, trials: Sequence[TrialRecord], room: int) -> list[str]:
     """Names of the settings that fit into so many characters: if not all fit, the most important ones."""
     configs = [flat_config(trial.config) for trial in trials]
     every = list(dict.fromkeys(name for config in configs for name in config))
@@ -189,7 +190,7 @@ def _settings_that_fit(run: Run, trials: Sequence[TrialRecord], room: int) -> li
     return [name for name in every if name in kept]
 
 
-def _left_out(run: Run, trials: int, names: Sequence[str], hidden: Sequence[str]) -> list[str]:
+def _left_out(run: RecordedRun, trials: int, names: Sequence[str], hidden: Sequence[str]) -> list[str]:
     """How many trials and settings, and which columns, aren't shown, and how to see them."""
     every = {name for trial in run.record.trials.values() for name in flat_config(trial.config)}
     lines = [f"and {plural(trials, 'more trial')}; all with: {command('show', run.path, '--all')}"] if trials else []
@@ -203,14 +204,14 @@ def _left_out(run: Run, trials: int, names: Sequence[str], hidden: Sequence[str]
     return lines
 
 
-def print_winner(run: Run) -> None:
+def print_winner(run: RecordedRun) -> None:
     """The best trial, its scores, and where its files are."""
     console = new_console()
     for line in _winner(run):
         console.print(line)
 
 
-def _winner(run: Run) -> list[str]:
+def _winner(run: RecordedRun) -> list[str]:
     """The lines of `print_winner`; none without a winner."""
     if run.best is None:
         return []
@@ -229,7 +230,7 @@ def _winner(run: Run) -> list[str]:
     return [*lines, *([f"report: {report}"] if report else [])]
 
 
-def print_failure(run: Run, stream: IO[str]) -> None:
+def print_failure(run: RecordedRun, stream: IO[str]) -> None:
     """Why a search has no winner."""
     groups = failure_groups(run.record)
     if not groups:
@@ -265,7 +266,7 @@ def print_predictions(predictions: Iterable[Prediction]) -> None:
     new_console().print(table)
 
 
-def _print_trial(run: Run, trial_id: str) -> None:
+def _print_trial(run: RecordedRun, trial_id: str) -> None:
     trial = run.trial(trial_id)
     console = new_console()
     first = f"trial {trial.trial}: {ended_how(trial)}, seed {trial.seed}, {duration(trial.running_seconds)}"
@@ -298,7 +299,7 @@ def _print_trial(run: Run, trial_id: str) -> None:
     _print_output(run, trial, console)
 
 
-def _print_output(run: Run, trial: TrialRecord, console: Console) -> None:
+def _print_output(run: RecordedRun, trial: TrialRecord, console: Console) -> None:
     """The last lines of a failed trial's output; for others the place of the output."""
     end = end_of_log(run.folder, trial.trial)
     if not end:

@@ -22,6 +22,7 @@ from tuner.driver.pipelines import check_splits
 from tuner.driver.search import Search, workers_of
 from tuner.errors import RunFolderError, StudyError
 from tuner.history.data_record import began_before
+from tuner.history.run_info import FORMAT, new_run_folder
 from tuner.lifecycle.description import describe_run, describe_session
 from tuner.lifecycle.interruption import Interruption, interruptions
 from tuner.lifecycle.notifying import Notifying
@@ -34,9 +35,9 @@ from tuner.loop.confirming import check_asked
 from tuner.loop.earlier import learned
 from tuner.loop.refitting import check_refittable, refit_request
 from tuner.notify import given_targets
-from tuner.orders.going_on import going_on_by
 from tuner.results.found import load_run
-from tuner.results.run import FORMAT, Run, new_run_folder
+from tuner.results.run import RecordedRun
+from tuner.results.text import going_on_by
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.lease import held
 from tuner.storage.locations import check_writable, open_folder
@@ -52,7 +53,7 @@ def run(
     driving: Driving = DEFAULT,
     *,
     storage: str | Path = "runs",
-) -> Run:
+) -> RecordedRun:
     """Search: check the study, run its trials, write the run folder; returns the run.
 
     `changes` are those of `Study.with_options`; None for no change. Ctrl-C, SIGTERM and SIGHUP end the search early;
@@ -124,7 +125,7 @@ def resume(
     confirm: Wish | None = None,
     refit: bool = False,
     undo_refit: bool = False,
-) -> Run:
+) -> RecordedRun:
     """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
 
     `limits` are those of `Budget` by their names, for the whole run; `wandb` is unchanged by default. `study` is needed
@@ -234,12 +235,12 @@ def _room_for_the_start(storage: str | Path) -> Iterator[None]:
         ) from error
 
 
-def _storage_of(run: Run) -> str:
+def _storage_of(run: RecordedRun) -> str:
     """The folder of the run's study, next to those of other studies; for a run on object storage its own folder."""
     return str(run.folder.path.parents[1]) if isinstance(run.folder, LocalFolder) else run.path
 
 
-def _check_driven_from_here(earlier: Run, *, to_confirm: bool, to_refit: bool) -> None:
+def _check_driven_from_here(earlier: RecordedRun, *, to_confirm: bool, to_refit: bool) -> None:
     if to_confirm:
         check_asked(earlier)
     if to_refit:

@@ -15,6 +15,7 @@ from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.winner import write_winner
 from tuner.history.events import Event, Listener
 from tuner.history.records import Status
+from tuner.history.run_info import write_info
 from tuner.history.stacks import STACKS
 from tuner.lifecycle.conclusion import Conclusion, Outcome, outcome_of
 from tuner.lifecycle.counting import InfoWriter
@@ -23,7 +24,7 @@ from tuner.lifecycle.obedience import Obedience, Orders
 from tuner.lifecycle.report_loading import ReportLoading
 from tuner.lifecycle.telling import CONCLUDING, tell
 from tuner.loop.search_loop import SearchLoop
-from tuner.results.run import Run, write_info
+from tuner.results.run import RecordedRun
 from tuner.search import Learned
 from tuner.storage.azure import SCHEMES
 from tuner.storage.folder import Folder
@@ -86,7 +87,7 @@ class Search:
         )
         self.orders = Orders(folder, store_answers=self.loop.flush)
 
-    def perform(self, *, conclude_only: bool = False) -> Run:
+    def perform(self, *, conclude_only: bool = False) -> RecordedRun:
         """Search until the end or an interruption, then conclude; returns the run. An error of the search itself is not
         raised: the run is then interrupted, and names the error. Raises RunFolderError if another driver took the run
         over: the run goes on there, and nothing more is written here.
@@ -103,7 +104,7 @@ class Search:
             self._concludes("waiting for W&B")
             seconds = END_SECONDS if outcome.finished else INTERRUPTED_SECONDS
             mirror.finish_or_say(0.0 if self.interrupted.hurried else min(seconds, self.interrupted.seconds_left()))
-        return Run(self.folder)
+        return RecordedRun(self.folder)
 
     def tell(self, notices: Iterable[str]) -> None:
         """Show messages that the user should see before the first trial."""

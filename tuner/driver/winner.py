@@ -15,6 +15,7 @@ from tuner.driver.meanwhile import meanwhile
 from tuner.errors import TrialError
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
+from tuner.history.scored import BEST
 from tuner.lifecycle.writing_best import (
     NEW,
     ScoringInterrupted,
@@ -25,7 +26,6 @@ from tuner.lifecycle.writing_best import (
     winner_due,
 )
 from tuner.resources import Resources
-from tuner.results.run import BEST
 from tuner.storage.folder import Folder
 from tuner.storage.locations import open_folder
 from tuner.study import Study

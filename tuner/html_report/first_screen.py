@@ -20,7 +20,7 @@ from tuner.results.courses import course_against
 from tuner.results.text import short
 
 if TYPE_CHECKING:
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 WIDTH, HEIGHT, EDGE = 600.0, 160.0, 8.0  # of the history, in the units of its viewBox
 MOST_POINTS = 300
@@ -36,7 +36,7 @@ class Copy:
     text: str
 
 
-def copies(run: Run) -> list[Copy]:
+def copies(run: RecordedRun) -> list[Copy]:
     """The winner's configuration as Python, as JSON, and as the command with which a search tries it."""
     best = run.best
     if best is None:
@@ -67,7 +67,7 @@ class History:
     beyond: int
 
 
-def history(run: Run) -> History | None:
+def history(run: RecordedRun) -> History | None:
     """The value of each configuration and the best of those before it; None for fewer than two values."""
     found = sorted(run.record.reported(), key=lambda one: one.trial.configuration)
     if len(found) < 2:
@@ -76,7 +76,7 @@ def history(run: Run) -> History | None:
     values = [one.value for one in found]
     logarithmic = is_wide(values, run.mode)
     drawn = [math.log10(value) for value in values] if logarithmic else values
-    led = [value for _, value in course_against(run, "trials")]
+    led = [value for _, value in course_against(run.record, run.leads, "trials")]
     so_far = [math.log10(value) for value in led] if logarithmic else led
     scale = _Scale(len(drawn), *_edges(drawn, run.mode, logarithmic=logarithmic))
     changes = [index for index in range(1, len(so_far)) if so_far[index] != so_far[index - 1]]

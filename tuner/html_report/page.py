@@ -17,6 +17,7 @@ from tuner.html_report.elements import Table, cell, figures_of, packed, render, 
 from tuner.html_report.first_screen import copies, history
 from tuner.html_report.trial_data import metric_names, trial_data
 from tuner.plots import classes, curves, mistakes, progress, space
+from tuner.plots.groups import comparison_against
 from tuner.quoting import command
 from tuner.results import findings
 from tuner.results.courses import Against
@@ -38,8 +39,8 @@ from tuner.results.trial_rows import searched, trial_rows
 from tuner.results.winner_metrics import epoch_metrics, test_metrics
 
 if TYPE_CHECKING:
-    from tuner.results.comparison import Comparison
-    from tuner.results.run import Run
+    from tuner.results.comparison import ComparedRuns
+    from tuner.results.run import RecordedRun
 
 SHOWN_DAMAGES = 3
 MOST_TRIALS = 1000  # in the table of trials
@@ -52,7 +53,7 @@ LEARNED = (space.importances, space.parallel_coordinates, space.slices, space.co
 COSTS: tuple[Against, ...] = ("epochs", "time", "trials")
 
 
-def write_report(run: Run) -> str:
+def write_report(run: RecordedRun) -> str:
     """Write the run's `report.html`, replacing an older one; returns its path or URI.
 
     Raises RunFolderError if the folder can't be written to.
@@ -68,7 +69,7 @@ def write_report(run: Run) -> str:
     return run.folder.child(REPORT).uri
 
 
-def report_html(run: Run) -> str:
+def report_html(run: RecordedRun) -> str:
     """The page: HTML that needs no other file and no network."""
     best, failed, images = run.best, findings.failures(run), run.validation_images
     worth = run.record.standing_of(best.trial) if best else None
@@ -131,7 +132,7 @@ def report_html(run: Run) -> str:
 # Inside
 
 
-def _dimensions(run: Run) -> list[tuple[str, str, str]]:
+def _dimensions(run: RecordedRun) -> list[tuple[str, str, str]]:
     """Name, domain and condition of each hyperparameter."""
     return [
         (name, domain.describe(), ", ".join(f"{other} is {_any_of(values)}" for other, values in domain.conditions))
@@ -150,7 +151,7 @@ def _any_of(values: Sequence[Any]) -> str:
     return " or ".join(map(str, values))
 
 
-def _facts(run: Run) -> list[tuple[str, str]]:
+def _facts(run: RecordedRun) -> list[tuple[str, str]]:
     """The facts that are needed to repeat the search."""
     info = run.info
     machine = info.get("machine") or {}
@@ -193,7 +194,7 @@ def _machine_part(name: str, value: Any) -> str:
     return f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}"
 
 
-def comparison_html(comparison: Comparison) -> str:
+def comparison_html(comparison: ComparedRuns) -> str:
     """Runs side by side: HTML that needs no other file and no network."""
     conclusion = comparison.conclusion
     return render(
@@ -202,13 +203,13 @@ def comparison_html(comparison: Comparison) -> str:
         conclusion=conclusion[0].upper() + conclusion[1:],
         runs=table_of(comparison.table),
         groups=table_of(comparison.by_group) if comparison.has_groups else None,
-        going=figures_of(comparison.plot(against) for against in COSTS),
+        going=figures_of(comparison_against(comparison, against) for against in COSTS),
         importances=_importances_of_runs(comparison),
         winners=_winners_of_runs(comparison),
     )
 
 
-def _importances_of_runs(comparison: Comparison) -> Table:
+def _importances_of_runs(comparison: ComparedRuns) -> Table:
     """A row per hyperparameter, a column per run: the share of the variance that it explains, with its error."""
     shares = [
         {one.name: f"{one.share:.0%} ± {one.deviation:.0%}" for one in run.importances} for run in comparison.runs
@@ -218,7 +219,7 @@ def _importances_of_runs(comparison: Comparison) -> Table:
     return Table(("hyperparameter", *comparison.names), tuple(rows))
 
 
-def _winners_of_runs(comparison: Comparison) -> Table:
+def _winners_of_runs(comparison: ComparedRuns) -> Table:
     """A row per hyperparameter, a column per run: the winner's value."""
     configs = [flat_config(run.best.config) if run.best else {} for run in comparison.runs]
     names = dict.fromkeys(name for config in configs for name in config)

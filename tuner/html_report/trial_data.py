@@ -15,13 +15,13 @@ from tuner.results.text import short
 from tuner.results.trial_told import ranks_of, told, why_stopped
 
 if TYPE_CHECKING:
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 MOST_OUTPUTS = 100  # outputs that are read: of failed trials and the best ones
 DIGITS = 6  # of a metric: more than a curve shows
 
 
-def trial_data(run: Run, trials: list[TrialRecord]) -> str:
+def trial_data(run: RecordedRun, trials: list[TrialRecord]) -> str:
     """JSON of these trials: `metric`, and `trials`, each with its `told` texts and its curves as lists."""
     ranks, reasons, read = ranks_of(run.record), why_stopped(run.record), _with_output(trials)
     found = [
@@ -35,7 +35,7 @@ def trial_data(run: Run, trials: list[TrialRecord]) -> str:
     return json.dumps({"metric": run.metric, "trials": found}, separators=(",", ":"))
 
 
-def metric_names(run: Run) -> list[str]:
+def metric_names(run: RecordedRun) -> list[str]:
     """The metrics that any trial reported as a number, the study's first."""
     found = (
         name
@@ -51,7 +51,7 @@ def metric_names(run: Run) -> list[str]:
 # Inside
 
 
-def _described(run: Run, trial: TrialRecord) -> dict[str, Any]:
+def _described(run: RecordedRun, trial: TrialRecord) -> dict[str, Any]:
     worth = run.record.worth_of(trial.trial)
     epochs = [trial.epochs[epoch] for epoch in sorted(trial.epochs)]
     return {
@@ -88,5 +88,5 @@ def _with_output(trials: list[TrialRecord]) -> set[str]:
     return {trial.trial for trial in [*failed, *others][:MOST_OUTPUTS]}
 
 
-def _output(run: Run, trial: TrialRecord) -> str:
+def _output(run: RecordedRun, trial: TrialRecord) -> str:
     return printable(end_of_log(run.folder, trial.trial))

@@ -15,10 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import DataError, RunFolderError, TunerError
+from tuner.history.scored import BEST
 from tuner.inspection.card import CARD, FILES, TRAIN, ModelCard, read_card
 from tuner.inspection.scoring import Mistake, Score
+from tuner.results.declaring import declared_study
 from tuner.results.found import load_run
-from tuner.results.run import BEST, Run
+from tuner.results.run import RecordedRun
 from tuner.space.values import recorded, value_of
 from tuner.storage.files import sha256
 from tuner.storage.folder import LocalFolder
@@ -183,7 +185,9 @@ def _put_in_place(new: Path, folder: Path) -> None:
     shutil.rmtree(older, ignore_errors=True)
 
 
-def load_winner(run: Run | str | Path, device: torch.device | str = "cpu", *, trust: bool = False) -> LoadedModel:
+def load_winner(
+    run: RecordedRun | str | Path, device: torch.device | str = "cpu", *, trust: bool = False
+) -> LoadedModel:
     """The model of a run's winner, in evaluation mode; the newest run's if `run` is a storage folder.
 
     If the model is a user's function, it comes from the run's copy of the study file, which is only run if it belongs
@@ -194,7 +198,7 @@ def load_winner(run: Run | str | Path, device: torch.device | str = "cpu", *, tr
             another user's code is needed.
         StudyError: the study file, which is needed for a user's model, fails to run.
     """
-    found = run if isinstance(run, Run) else load_run(run)
+    found = run if isinstance(run, RecordedRun) else load_run(run)
     with tempfile.TemporaryDirectory() as temporary:
         best = found.folder.fetch(BEST, Path(temporary) / BEST)
         _check_kind(found, best)
@@ -205,7 +209,7 @@ def load_winner(run: Run | str | Path, device: torch.device | str = "cpu", *, tr
         return _load(best, card, trial, restore, device)
 
 
-def _check_kind(run: Run, best: Path) -> None:
+def _check_kind(run: RecordedRun, best: Path) -> None:
     """Raise RunFolderError for a run of the user's own training, whose models only the user's code can load."""
     if (best / CARD).is_file() or str(run.info.get("trial", "ImageClassifier(")).startswith("ImageClassifier("):
         return
@@ -276,14 +280,14 @@ def _module(best: Path, card: ModelCard, trial: ImageClassifier, restore: Restor
     return module
 
 
-def _user_trial(run: Run, *, trust: bool) -> tuple[ImageClassifier, Restore]:
+def _user_trial(run: RecordedRun, *, trust: bool) -> tuple[ImageClassifier, Restore]:
     """The declaration of a run whose model is a user's function, and what gives its configurations their own values."""
     if run.info["study_file"] is None:
         raise RunFolderError(
             f"a model made by a function needs the study file, got {run.path}, which was started from Python; "
             "call tuner.inspection.load_model(best, trial=...)"
         )
-    study = run.declared_study(trust=trust)
+    study = declared_study(run, trust=trust)
     trial = study.declared_trial
     if not isinstance(trial, ImageClassifier):
         raise RunFolderError(f"a model needs an ImageClassifier, got {trial.name} in {run.path}; name another run")

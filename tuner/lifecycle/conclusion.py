@@ -13,13 +13,15 @@ from typing import Any
 
 from tuner.errors import TunerError, describe_error
 from tuner.history.records import RunRecord
+from tuner.history.run_info import now, write_info
+from tuner.history.scored import BEST
 from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption
 from tuner.lifecycle.report_loading import begin_loading
 from tuner.lifecycle.writing_best import NEW, NoNetworkError, ScoringInterrupted, holds_network, is_written
 from tuner.loop.room import disk_too_full
 from tuner.loop.search_loop import SearchLoop
 from tuner.quoting import command
-from tuner.results.run import BEST, Run, now, write_info
+from tuner.results.run import RecordedRun
 from tuner.storage.folder import Folder
 from tuner.storage.lease import Lease
 from tuner.storage.locations import no_space
@@ -52,7 +54,7 @@ def outcome_of(error: BaseException, folder: Folder) -> Outcome:
     return Outcome(f"{type(error).__name__}: {lines[-1]}", error)
 
 
-def is_concluded(run: Run) -> bool:
+def is_concluded(run: RecordedRun) -> bool:
     """Whether everything that follows a search was done for the run in its present state."""
     return run.info["status"] in CONCLUDED and (is_written(run.folder, run.record) or bool(run.info.get("unscored")))
 
@@ -158,7 +160,7 @@ class Conclusion:
     def _write_report(self) -> None:
         from tuner.html_report import write_report
 
-        run = Run(self.loop.folder)
+        run = RecordedRun(self.loop.folder)
         run.info = self.info  # as run.json will be
         try:
             self.info["report"] = write_report(run)

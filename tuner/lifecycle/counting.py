@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tuner.history.events import Event
-from tuner.results.run import write_info
+from tuner.history.run_info import write_info
 from tuner.storage.folder import Folder
 
 SECONDS = 5.0  # between two writes, at least

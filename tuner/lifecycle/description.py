@@ -12,11 +12,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from tuner.history.run_info import FORMAT, now
 from tuner.lifecycle.study_changes import comparable
 from tuner.machine import this_machine
 from tuner.notify import redacted
 from tuner.resources import Resources
-from tuner.results.run import FORMAT, now
 from tuner.space import space_record
 from tuner.space.values import recorded
 from tuner.study import Study

@@ -10,7 +10,7 @@ from tuner.history.events import Event, Listener
 from tuner.history.records import RunRecord
 from tuner.loop.search_loop import SearchLoop
 from tuner.notify import Notifier, Target
-from tuner.results.run import Run
+from tuner.results.run import RecordedRun
 from tuner.storage.folder import Folder
 from tuner.study import Study
 
@@ -36,7 +36,7 @@ class Notifying:
 
     def end(self) -> None:
         """Send how the search ended, as its folder says."""
-        problem = self._notifier.end(Run(self._folder)) if self._notifier is not None else None
+        problem = self._notifier.end(RecordedRun(self._folder)) if self._notifier is not None else None
         if problem is not None:
             _log.warning("%s", problem)
 

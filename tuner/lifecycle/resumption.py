@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import RunFolderError, setting
+from tuner.history.run_info import FORMAT
 from tuner.lifecycle.conclusion import is_concluded
 from tuner.lifecycle.description import function_sources
 from tuner.lifecycle.obedience import extending, foreseen_study, given_later, with_orders
@@ -18,7 +19,8 @@ from tuner.loop.limits import Limits
 from tuner.loop.refitting import check_refittable, check_undoable, due_refit
 from tuner.loop.search_loop import SearchLoop
 from tuner.orders.foresight import cut_short
-from tuner.results.run import FORMAT, Run
+from tuner.results.declaring import declared_study
+from tuner.results.run import RecordedRun
 from tuner.study import REFIT, Study, check_refit
 
 Wish = tuple[int | None, int | None]  # numbers of configurations to confirm and of seeds; None for the default
@@ -44,7 +46,7 @@ class Resumption:
         warnings: sentences for the user
     """
 
-    earlier: Run
+    earlier: RecordedRun
     study: Study
     options: Mapping[str, Any]
     text: StudyText
@@ -83,7 +85,7 @@ class Resumption:
 
 
 def decide(
-    earlier: Run,
+    earlier: RecordedRun,
     limits: Mapping[str, float | None],
     study: Study | None,
     retry: Iterable[str] | None,
@@ -96,7 +98,7 @@ def decide(
     steered = earlier.record.steered
     given = {name: value for name, value in limits.items() if value is not None}
     options = with_orders(earlier.info["options"], steered) | given
-    ready = (study or earlier.declared_study()).with_options(**options)
+    ready = (study or declared_study(earlier)).with_options(**options)
     ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
     fingerprints = earlier.info["data_fingerprint"], earlier.info["weights_fingerprint"]
     trial, without_store = ready.declared_trial.pinned_again(*fingerprints)
@@ -143,7 +145,7 @@ def tell_of_changes(loop: SearchLoop, text: StudyText) -> None:
     )
 
 
-def _to_retry(earlier: Run, study: Study, named: Iterable[str]) -> list[str]:
+def _to_retry(earlier: RecordedRun, study: Study, named: Iterable[str]) -> list[str]:
     """The failed trials that run again; raises RunFolderError if there is none, or a limit leaves them no time."""
     names = to_retry(earlier.record, named)
     refusal = Limits(study, earlier.record, earlier.devices).refusal()
@@ -152,7 +154,7 @@ def _to_retry(earlier: Run, study: Study, named: Iterable[str]) -> list[str]:
     return names
 
 
-def _only_the_conclusion_is_left(earlier: Run, study: Study, *, may_wait: bool) -> bool:
+def _only_the_conclusion_is_left(earlier: RecordedRun, study: Study, *, may_wait: bool) -> bool:
     """Whether the run's search is done but not concluded.
 
     Raises RunFolderError if both are done, unless orders wait that are obeyed first.
@@ -165,7 +167,7 @@ def _only_the_conclusion_is_left(earlier: Run, study: Study, *, may_wait: bool) 
     return True
 
 
-def _nothing_left_to_search(earlier: Run, study: Study) -> str | None:
+def _nothing_left_to_search(earlier: RecordedRun, study: Study) -> str | None:
     """Why no trial is left to train, with the option that would change it; None if some are."""
     record = earlier.record
     if record.confirming.waiting or any(trial.live for trial in record.trials.values()):

@@ -12,7 +12,7 @@ from typing import Any
 
 from tuner.errors import RunFolderError, StudyError
 from tuner.history.events import Event
-from tuner.results.run import STUDY_FILE, STUDY_JSON
+from tuner.history.run_info import STUDY_FILE, STUDY_JSON
 from tuner.space import space_record
 from tuner.space.values import canonical
 from tuner.storage.folder import Folder

@@ -14,7 +14,7 @@ from tuner.errors import TunerError
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.refits import TRAINED_ON, shipped_refit
-from tuner.results.run import BEST
+from tuner.history.scored import BEST
 from tuner.storage.folder import Folder
 from tuner.temporary import OwnedFolder
 

@@ -8,7 +8,7 @@ from typing import Any
 from tuner.errors import RunFolderError, setting
 from tuner.history.event_lines import MOST_SEEDS
 from tuner.history.records import RunRecord, TrialRecord, full_length
-from tuner.results.run import Run
+from tuner.results.run import RecordedRun
 from tuner.results.seeds import TOP
 
 SEEDS = 5  # by default
@@ -18,13 +18,13 @@ ASKED_FOR = (
 )
 
 
-def check_asked(run: Run) -> None:
+def check_asked(run: RecordedRun) -> None:
     """Raise RunFolderError if tuner can't train the run's trials."""
     if run.info["asked"]:
         raise RunFolderError(ASKED_FOR)
 
 
-def cost_of(run: Run, top: int | None, seeds: int | None) -> str:
+def cost_of(run: RecordedRun, top: int | None, seeds: int | None) -> str:
     """What `tuner confirm` would train on such a run, in a sentence; raises RunFolderError as `confirmation` does."""
     found = confirmation(run.record, run.longest_trial, top, seeds)
     return found.cost(seconds_per_epoch(run.record), run.info.get("concurrency") or 1)

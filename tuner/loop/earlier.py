@@ -12,7 +12,7 @@ from tuner.history.events import finite
 from tuner.history.records import TrialRecord
 from tuner.loop.portfolio import describe_portfolio, of_portfolio
 from tuner.results.found import survey
-from tuner.results.run import Run
+from tuner.results.run import RecordedRun
 from tuner.search import EarlierStudy, EarlierTrial, History, Learned, learn, why_unfit
 from tuner.study import Study
 
@@ -75,14 +75,14 @@ def lessons(study: Study, storage: str | Path) -> list[Lesson]:
     return found
 
 
-def _why_unfit(run: Run, study: Study) -> str | None:
+def _why_unfit(run: RecordedRun, study: Study) -> str | None:
     one = _as_study(run, study)
     if one is None or not _can_be_learned_from(one, study):
         return "it can't be read"
     return why_unfit(study.problem, one)
 
 
-def _count(run: Run) -> int:
+def _count(run: RecordedRun) -> int:
     """The number of trials according to run.json, so that the events needn't be read."""
     return sum(count for count in run.info["trials"].values() if isinstance(count, int))
 
@@ -135,7 +135,7 @@ def _describe_learned(found: Learned) -> str:
     return f"starts with {count} learned from earlier runs ({names}{more}); {without} leaves them out"
 
 
-def _why_not_told_of(run: Run, study: Study, history: History) -> str | None:
+def _why_not_told_of(run: RecordedRun, study: Study, history: History) -> str | None:
     """Why a run is left out because of its study, before its trials are read; None if it isn't left out."""
     if history.studies is not None and run.name not in history.studies:
         return f"its study is {run.name!r}, which History.studies leaves out"
@@ -146,7 +146,7 @@ def _why_not_told_of(run: Run, study: Study, history: History) -> str | None:
     return "it is still running" if run.alive else None
 
 
-def _why_other_code(run: Run, study: Study) -> str | None:
+def _why_other_code(run: RecordedRun, study: Study) -> str | None:
     """A function learns only from runs of the same function: another one's hyperparameters may mean something else."""
     code, sources = study.declared_trial.source_fingerprint(), run.info["function_sources"]
     if code is None:
@@ -156,7 +156,7 @@ def _why_other_code(run: Run, study: Study) -> str | None:
     return None if code in sources.values() else "it ran other code"
 
 
-def _as_study(run: Run, study: Study) -> EarlierStudy | None:
+def _as_study(run: RecordedRun, study: Study) -> EarlierStudy | None:
     """The run as a study to learn from; None if it can't be read."""
     try:
         return _read(run, study)
@@ -164,7 +164,7 @@ def _as_study(run: Run, study: Study) -> EarlierStudy | None:
         return None
 
 
-def _read(run: Run, study: Study) -> EarlierStudy:
+def _read(run: RecordedRun, study: Study) -> EarlierStudy:
     metric, trials, model = study.metric, [], str(run.info["comparable"].get("model"))
     for record in _of_the_same_code(run, study):
         curve = {e.epoch: float(e.metrics[metric]) for e in record.epochs.values() if finite(e.metrics.get(metric))}
@@ -192,7 +192,7 @@ def with_model(config: Mapping[str, Any], model: str, study: Study) -> Mapping[s
     return None if domain is None and own is not None and config.get("model", own) != own else config
 
 
-def _of_the_same_code(run: Run, study: Study) -> list[TrialRecord]:
+def _of_the_same_code(run: RecordedRun, study: Study) -> list[TrialRecord]:
     """The run's trials; for a function only those that were started while its code was the same as the study's."""
     trials = list(run.record.trials.values())
     if not study.declared_trial.is_code:
@@ -201,5 +201,5 @@ def _of_the_same_code(run: Run, study: Study) -> list[TrialRecord]:
     return [trial for trial in trials if sources.get(str(trial.study_version)) == code]
 
 
-def _name(run: Run) -> str:
+def _name(run: RecordedRun) -> str:
     return "/".join(run.path.rstrip("/").split("/")[-2:])

@@ -17,7 +17,7 @@ from tuner.loop.packing import Place, Refusal, Wait
 from tuner.loop.queue import Entry, Queue
 from tuner.loop.refit_cost import refit_wanted
 from tuner.quoting import command
-from tuner.results.run import Run
+from tuner.results.run import RecordedRun
 from tuner.results.text import outcome, plural
 from tuner.study import Study
 
@@ -36,12 +36,12 @@ def due_refit(study: Study, record: RunRecord, limits: Limits) -> Refit | None:
     return None if over and found.going_on is None else found
 
 
-def refit_request(run: Run) -> dict[str, Any]:
+def refit_request(run: RecordedRun) -> dict[str, Any]:
     """Fields of the event that asks for it; if the search has ended, nothing else is trained."""
     return {} if run.record.ended is None else {"alone": True, "ended_by": run.end_reason}
 
 
-def check_refittable(run: Run) -> Refit:
+def check_refittable(run: RecordedRun) -> Refit:
     """The refit that `tuner refit` would train; raises RunFolderError if there is none."""
     if run.info["asked"]:
         raise RunFolderError(
@@ -70,7 +70,7 @@ def check_refittable(run: Run) -> Refit:
     return found
 
 
-def check_undoable(run: Run) -> TrialRecord:
+def check_undoable(run: RecordedRun) -> TrialRecord:
     """The trial whose network is in `best/` in place of the winner's; raises RunFolderError if there is none."""
     refit, found = shipped_refit(run.record), refit_of(run.record)
     if refit is None or found is None or run.record.ended is None:
@@ -90,7 +90,7 @@ def _check_kept(trial: TrialRecord, epoch: int) -> None:
         )
 
 
-def refit_cost(run: Run) -> str:
+def refit_cost(run: RecordedRun) -> str:
     """What `tuner refit` will train, in a sentence; raises RunFolderError as `check_refittable` does."""
     found = check_refittable(run)
     if found.done is not None:

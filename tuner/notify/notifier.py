@@ -15,7 +15,7 @@ from tuner.quoting import command
 from tuner.results.text import best_so_far, ending, trials_and_repeats
 
 if TYPE_CHECKING:
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 SECONDS_BETWEEN_BESTS = 60.0
 SECONDS_FOR_THE_LAST = 15.0  # that the end of a search waits until its message is sent
@@ -68,7 +68,7 @@ class Notifier:
         if before is None or (now > before if self._record.mode == "max" else now < before):
             self._put(self._message("new_best", f"new best {best_so_far(self._record)}", value=now))
 
-    def end(self, run: Run) -> str | None:
+    def end(self, run: RecordedRun) -> str | None:
         """Send how the search ended, instead of a best value that still waits.
 
         Returns what went wrong so far, unless a notice has said it.
@@ -141,7 +141,7 @@ class Notifier:
                     self._problem = f"a message could not be delivered: {why}; the next ones are still tried"
 
 
-def _outcome(run: Run) -> tuple[str, str]:
+def _outcome(run: RecordedRun) -> tuple[str, str]:
     """How the search ended, as an event's name and in a sentence."""
     trials = trials_and_repeats(run.record)
     if run.status == "interrupted":

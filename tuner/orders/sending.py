@@ -12,15 +12,15 @@ from tuner.budget import NAMES
 from tuner.errors import RunFolderError
 from tuner.history.events import Event, EventFollower
 from tuner.orders.foresight import all_begun, cut_short, too_few_trials, trials_begun, tried_before, used_up
-from tuner.orders.going_on import going_on_by
 from tuner.orders.inbox import put, waiting, withdraw
 from tuner.orders.order import Order, checked
 from tuner.quoting import command
+from tuner.results.text import going_on_by
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import holder
 
 if TYPE_CHECKING:
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 Outcome = Literal["obeyed", "refused", "waiting", "sent"]
 MORE_TRIALS = 10  # by which a message suggests to extend a search whose trials have all run
@@ -60,7 +60,7 @@ class Answer:
 class Sent:
     """An order that is in the inbox of a run."""
 
-    def __init__(self, run: Run, order: Order, follower: EventFollower, phase: Phase) -> None:
+    def __init__(self, run: RecordedRun, order: Order, follower: EventFollower, phase: Phase) -> None:
         self.order, self._run, self._follower, self._phase = order, run, follower, phase
 
     @property
@@ -124,7 +124,7 @@ class Sent:
         return going_on_by(self._run, None if asked is None else int(asked))
 
     @property
-    def _now(self) -> Run:
+    def _now(self) -> RecordedRun:
         """The run in its present state."""
         return type(self._run)(self._run.folder)
 
@@ -132,14 +132,14 @@ class Sent:
         return Answer(self.order.id, self.order.verb, outcome, message)
 
 
-def send(run: Run, verb: str, arguments: Mapping[str, Any], *, by: str | None = None) -> Sent:
+def send(run: RecordedRun, verb: str, arguments: Mapping[str, Any], *, by: str | None = None) -> Sent:
     """Put an order into the inbox of a run; `by` is who gives it, if that isn't this process's user.
 
     Raises StudyError for invalid arguments, RunFolderError if the run can't take such an order now, or its folder isn't
     writable.
     """
     verb, arguments = checked(verb, arguments)
-    now: Run = type(run)(run.folder)  # in its present state
+    now: RecordedRun = type(run)(run.folder)  # in its present state
     phase = phase_of(now)
     if phase == "searching":
         _check_driver(now)
@@ -154,7 +154,7 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any], *, by: str | None = 
     return Sent(run, put(run.folder, verb, arguments, by), follower, phase)
 
 
-def _why_none(run: Run, phase: Phase, verb: str, arguments: Mapping[str, Any]) -> str:
+def _why_none(run: RecordedRun, phase: Phase, verb: str, arguments: Mapping[str, Any]) -> str:
     """The state of a run that no search runs on, and what to do: as the end of a sentence."""
     if phase == "changing":
         return "whose driver is starting or ending just now; try again in a few seconds"
@@ -166,30 +166,30 @@ def _why_none(run: Run, phase: Phase, verb: str, arguments: Mapping[str, Any]) -
     return f"{why}; go on with it by: {instead}"
 
 
-def _trial_now(run: Run, name: str) -> str:
+def _trial_now(run: RecordedRun, name: str) -> str:
     """Why a trial can't be ended in a run that has no driver."""
     trial = run.trial(name)
     return f"trial {trial.trial} {'does not run now' if trial.live else 'has ended'}"
 
 
-def _resumed_by(run: Run) -> str:
+def _resumed_by(run: RecordedRun) -> str:
     """What resumes the run: a command, or a Python call if it was started from Python."""
     return going_on_by(run, run.record.configurations + MORE_TRIALS if _has_run_all_trials(run) else None)
 
 
-def _has_run_all_trials(run: Run) -> bool:
+def _has_run_all_trials(run: RecordedRun) -> bool:
     """Whether the search has ended as all its trials have, also where run.json doesn't say so yet."""
     return (run.record.ended if run.alive else run.status == "finished" and run.end_reason) == "trials"
 
 
-def _trials_with_ordered(run: Run) -> int | None:
+def _trials_with_ordered(run: RecordedRun) -> int | None:
     """The total of trials with room for the configurations that wait in the inbox; None if the present one has it."""
     needed = trials_begun(run.record) + sum(order.verb == "try" for order in _orders_that_wait(run))
     limit = {**run.budget, **_limits_that_wait(run)}.get("trials")
     return needed if _has_run_all_trials(run) or (limit is not None and needed > limit) else None
 
 
-def _check_driver(run: Run) -> None:
+def _check_driver(run: RecordedRun) -> None:
     """Refuse a run whose driver is of an older version that doesn't read the inbox."""
     session = newest_session(run)
     if session and session[0].get("orders") is not True:
@@ -199,7 +199,7 @@ def _check_driver(run: Run) -> None:
         )
 
 
-def _check_beforehand(run: Run, verb: str, arguments: Mapping[str, Any]) -> None:
+def _check_beforehand(run: RecordedRun, verb: str, arguments: Mapping[str, Any]) -> None:
     """Refuse at once what the driver would refuse later, as far as that can be known without the study."""
     if verb == "set":
         problem = too_few_trials(run.record, arguments.get("trials"))
@@ -213,9 +213,9 @@ def _check_beforehand(run: Run, verb: str, arguments: Mapping[str, Any]) -> None
         run.trial(arguments["trial"])
 
 
-def foreseen(run: Run, verb: str, arguments: Mapping[str, Any]) -> str | None:
+def foreseen(run: RecordedRun, verb: str, arguments: Mapping[str, Any]) -> str | None:
     """The effect of an order that waits, if there is no driver to say it; None if there is nothing to say."""
-    now: Run = type(run)(run.folder)  # in its present state
+    now: RecordedRun = type(run)(run.folder)  # in its present state
     budget = {**now.budget, **_limits_that_wait(now)}
     reached = used_up(now.record, budget, now.devices)
     if verb == "try" and reached is not None:
@@ -228,13 +228,13 @@ def foreseen(run: Run, verb: str, arguments: Mapping[str, Any]) -> str | None:
     return told_of_limits or cut_short(now.record, trials, budget.get("hours"))
 
 
-def _limits_that_wait(run: Run) -> dict[str, Any]:
+def _limits_that_wait(run: RecordedRun) -> dict[str, Any]:
     """The limits that orders in the inbox will set."""
     orders = [order for order in _orders_that_wait(run) if order.verb == "set"]
     return {name: value for order in orders for name, value in order.arguments.items() if name in NAMES}
 
 
-def _orders_that_wait(run: Run) -> list[Order]:
+def _orders_that_wait(run: RecordedRun) -> list[Order]:
     """Those in the inbox; none if it can't be read now."""
     try:
         return [order for order in waiting(run.folder) if isinstance(order, Order)]
@@ -242,7 +242,7 @@ def _orders_that_wait(run: Run) -> list[Order]:
         return []
 
 
-def phase_of(run: Run) -> Phase:
+def phase_of(run: RecordedRun) -> Phase:
     """The phase of a run's driver; `run` was read just now."""
     if not run.alive:
         return "none" if holder(run.folder) is None else "changing"
@@ -252,13 +252,13 @@ def phase_of(run: Run) -> Phase:
     return "concluding" if any(event["event"] in ENDS for event in session) else "searching"
 
 
-def newest_session(run: Run) -> list[Event]:
+def newest_session(run: RecordedRun) -> list[Event]:
     """The events of the newest driver; empty if there are none."""
     begun = [at for at, event in enumerate(run.events) if event["event"] in ("study_started", "study_resumed")]
     return run.events[begun[-1] :] if begun else []
 
 
-def _is_of_an_earlier_driver(session: list[Event], run: Run) -> bool:
+def _is_of_an_earlier_driver(session: list[Event], run: RecordedRun) -> bool:
     """Whether the present driver took the run only after these events, so that its own are still to come."""
     now = holder(run.folder)
     return now is not None and float(session[-1]["time"]) < datetime.fromisoformat(now.since).timestamp()

@@ -11,7 +11,7 @@ from tuner.errors import RunFolderError
 from tuner.orders.sending import Answer, foreseen, send
 
 if TYPE_CHECKING:
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 
 class Steerable:
@@ -59,6 +59,6 @@ class Steerable:
         return replace(answer, message=f"{answer.message}; {warning}") if warning else answer
 
     @property
-    def _ordered(self) -> Run:
+    def _ordered(self) -> RecordedRun:
         """The run to which the orders are sent."""
-        return cast("Run", self)
+        return cast("RecordedRun", self)

@@ -12,7 +12,7 @@ from tuner.results.importance import headline
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 __all__ = ["Against", "Plot", "Plots"]
 
@@ -26,7 +26,7 @@ class Plots:
     If there is nothing to show, the title says why.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RecordedRun) -> None:
         self._run = run
 
     @classmethod

@@ -17,7 +17,7 @@ from tuner.results.findings import share_error
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 MOST_CLASSES = 30  # of which are drawn, the worst ones; the table has all
 SCORES = ("precision", "recall", "F1")
@@ -29,7 +29,7 @@ SMALLEST, LARGEST = 6, 18  # pixels of a mark
 CLEAR_GAP = 0.02  # between confidence and accuracy, from which on a title mentions it
 
 
-def class_scores(run: Run) -> Plot | None:
+def class_scores(run: RecordedRun) -> Plot | None:
     """Precision, recall and F1 of each class with standard errors, the worst first; None if it was not scored.
 
     The errors of shares are those of Agresti and Coull (1998). F1 = 2J / (1 + J), where J is the share of both among
@@ -100,7 +100,7 @@ def _error(score: str, share: Share) -> float:
     return error * 2 / (1 + hits / images) ** 2 if score == "F1" else error
 
 
-def reliability(run: Run) -> Plot | None:
+def reliability(run: RecordedRun) -> Plot | None:
     """How often predictions of each confidence are right on the test split, before and after temperature scaling.
 
     A reliability diagram with the expected calibration error of 15 bins (Guo et al. 2017, "On Calibration of Modern

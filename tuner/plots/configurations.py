@@ -15,7 +15,7 @@ from tuner.space import Domain
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Tried:
         return pd.DataFrame(columns | {metric: self.values})
 
 
-def tried(run: Run) -> Tried:
+def tried(run: RecordedRun) -> Tried:
     """The trials of a run that reported a value."""
     reported = run.record.reported()
     trials = [one.trial for one in reported]
@@ -95,7 +95,7 @@ def tried(run: Run) -> Tried:
     )
 
 
-def _searched(run: Run, trial: TrialRecord) -> dict[str, Any]:
+def _searched(run: RecordedRun, trial: TrialRecord) -> dict[str, Any]:
     flat = run.space.flatten(run.space.project(trial.config))
     return {name: flat[name] for name in run.space.dimensions if name in flat}
 

@@ -22,7 +22,7 @@ from tuner.results.text import plural
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 MOST_CURVES = 100  # more are shown as bands
 ON_TOP = 10  # best trials that are drawn over the bands
@@ -30,7 +30,7 @@ ON_TOP = 10  # best trials that are drawn over the bands
 Curve = list[tuple[int, float]]  # epoch, value
 
 
-def learning_curves(run: Run) -> Plot | None:
+def learning_curves(run: RecordedRun) -> Plot | None:
     """Every trial's metric after each epoch, coloured by its outcome, with the rungs at which trials are compared.
 
     For more than 100 trials, quantiles of those trained up to each epoch, and the best ten. None without a value.
@@ -54,7 +54,7 @@ def learning_curves(run: Run) -> Plot | None:
     return Plot("learning curves", draw_values(figure, values, run.mode), table)
 
 
-def winner_curves(run: Run) -> Plot | None:
+def winner_curves(run: RecordedRun) -> Plot | None:
     """The winner's training and validation metrics, epoch by epoch; None if it reports no such pair of metrics."""
     best = run.best
     pairs = [] if best is None else _pairs(best)
@@ -85,7 +85,7 @@ def winner_curves(run: Run) -> Plot | None:
 # Inside
 
 
-def _title(run: Run, *, many: bool) -> str:
+def _title(run: RecordedRun, *, many: bool) -> str:
     trials = [trial for trial in run.record.trials.values() if trial.suggested]
     stopped = sum(trial.status == "stopped" for trial in trials)
     drawn = f"the best {ON_TOP} over the quantiles of all that trained so far" if many else "the best is bold"
@@ -93,7 +93,7 @@ def _title(run: Run, *, many: bool) -> str:
     return f"{which} {'was' if stopped < 2 else 'were'} stopped early; {drawn}"
 
 
-def _points(run: Run, curves: dict[str, Curve]) -> pd.DataFrame:
+def _points(run: RecordedRun, curves: dict[str, Curve]) -> pd.DataFrame:
     import pandas as pd
 
     record = run.record.trials

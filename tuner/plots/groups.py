@@ -7,22 +7,25 @@ from typing import TYPE_CHECKING
 from tuner.plots.base import CATEGORIES, Plot, escaped, label, new_figure
 from tuner.plots.progress import AXES
 from tuner.plots.value_axes import draw_values, is_wide
+from tuner.results.comparison import ComparedRuns, over_minutes
 from tuner.results.courses import Against, course_against
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from tuner.results.comparison import Comparison
-
 BAND = 0.2  # opacity of a colour
 DASHES = ("solid", "dash", "dot", "dashdot")  # so that runs don't differ only in colour
 
 
-def means(comparison: Comparison, against: Against = "epochs") -> Plot:
-    """The mean of the leaders' values so far, a line for each group of runs: against epochs trained, or minutes."""
-    from tuner.results.courses import over_minutes
+def comparison_against(comparison: ComparedRuns, against: Against = "epochs") -> Plot:
+    """The leaders' values so far on the same axes; for groups the mean and its error, except against trials."""
+    draw = _means if against != "trials" and comparison.has_groups else _best_values
+    return draw(comparison, against)
 
+
+def _means(comparison: ComparedRuns, against: Against) -> Plot:
+    """The mean of the leaders' values so far, a line for each group of runs: against epochs trained, or minutes."""
     table = comparison.over_time if against == "epochs" else over_minutes(comparison)
     axis = "epochs" if against == "epochs" else "minutes"
     metric, mode = comparison.runs[0].metric, comparison.runs[0].mode
@@ -35,7 +38,7 @@ def means(comparison: Comparison, against: Against = "epochs") -> Plot:
     return Plot(f"comparison against {against}", draw_values(figure, table["mean"], mode), table)
 
 
-def _title(comparison: Comparison, against: Against, table: pd.DataFrame) -> str:
+def _title(comparison: ComparedRuns, against: Against, table: pd.DataFrame) -> str:
     """What is drawn, and which groups are missing."""
     drawn = set(table["group"])
     if not drawn:
@@ -77,7 +80,7 @@ def _faded(colour: str) -> str:
     return f"rgba({red},{green},{blue},{BAND})"
 
 
-def best_values(comparison: Comparison, against: Against = "epochs") -> Plot:
+def _best_values(comparison: ComparedRuns, against: Against) -> Plot:
     """The value of every run's best so far, on the same axes."""
     import pandas as pd
 
@@ -86,7 +89,7 @@ def best_values(comparison: Comparison, against: Against = "epochs") -> Plot:
     figure = new_figure(escaped(title[0].upper() + title[1:]), x=AXES[against], y=label(metric))
     tables = [pd.DataFrame(columns=[against, "best so far", "run"])]
     for index, (name, run) in enumerate(zip(comparison.names, comparison.runs, strict=True)):
-        steps = pd.DataFrame(course_against(run, against), columns=[against, "best so far"])
+        steps = pd.DataFrame(course_against(run.record, run.leads, against), columns=[against, "best so far"])
         line = {"shape": "hv", "color": CATEGORIES[index % len(CATEGORIES)], "dash": DASHES[index % len(DASHES)]}
         if len(steps):
             figure.add_scatter(x=steps[against], y=steps["best so far"], name=escaped(name), mode="lines", line=line)

@@ -12,7 +12,7 @@ from tuner.plots.base import COLOURS, GREY, SYMBOLS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 FULL_SIZE, SMALLEST = 9, 5  # pixels
 CROWDED = 300  # from this number on marks are small
@@ -34,7 +34,7 @@ class Group:
         return [list(pair) for pair in zip(self.rows["trial"], self.rows["trained"].tolist(), strict=True)]
 
 
-def in_full(run: Run, trial: TrialRecord) -> bool:
+def in_full(run: RecordedRun, trial: TrialRecord) -> bool:
     """Whether the trial was trained as long as its configuration and the budget say."""
     return trial.epoch >= full_length(trial.config, run.longest_trial)
 

@@ -8,7 +8,7 @@ from tuner.history.scored import CONFUSION, LEAST_SURE, MISTAKE, MISTAKES
 from tuner.plots.base import Plot, escaped, label, new_figure
 
 if TYPE_CHECKING:
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 SHOWN_MISTAKES = 16
 COLUMNS = 8
@@ -18,7 +18,7 @@ FIT_A_PHONE = 6  # classes up to which a matrix needs no scrolling on a phone
 MOST_TIES = 3  # the most that a title names
 
 
-def confusion_matrix(run: Run) -> Plot | None:
+def confusion_matrix(run: RecordedRun) -> Plot | None:
     """How often the winner confuses each class with each other one, on the test split; None if it was not scored."""
     import pandas as pd
 
@@ -50,33 +50,33 @@ def confusion_matrix(run: Run) -> Plot | None:
     return Plot("confusion matrix", figure, table, wide=len(classes) > FIT_A_PHONE)
 
 
-def mistakes(run: Run) -> Plot | None:
+def mistakes(run: RecordedRun) -> Plot | None:
     """The test images that the winner is most confidently wrong about; None if there are none."""
     title = "The winner's most confident mistakes: its answer, and the right one"
     return _images("mistakes", title, shown_mistakes(run))
 
 
-def least_sure(run: Run) -> Plot | None:
+def least_sure(run: RecordedRun) -> Plot | None:
     """The test images with the winner's least confident predictions, right or wrong; None if there are none."""
     return _images("least sure", "The images that the winner is least sure about", shown_least_sure(run))
 
 
-def scored(run: Run) -> bool:
+def scored(run: RecordedRun) -> bool:
     """Whether the winner was scored on a test split."""
     return confusion(run) is not None
 
 
-def shown_mistakes(run: Run) -> list[dict[str, Any]]:
+def shown_mistakes(run: RecordedRun) -> list[dict[str, Any]]:
     """The most confident mistakes: index, label, predicted, confidence, the image as PNG in base64, maybe saliency."""
     return list((run.scored(MISTAKES) or [])[:SHOWN_MISTAKES])
 
 
-def shown_least_sure(run: Run) -> list[dict[str, Any]]:
+def shown_least_sure(run: RecordedRun) -> list[dict[str, Any]]:
     """The images with the least confident predictions, as in `shown_mistakes`."""
     return list((run.scored(LEAST_SURE) or [])[:SHOWN_MISTAKES])
 
 
-def confusion(run: Run) -> tuple[list[str], list[list[int]]] | None:
+def confusion(run: RecordedRun) -> tuple[list[str], list[list[int]]] | None:
     """Classes, and for each a row of counts by predicted class; None if the winner was not scored."""
     found = run.scored(CONFUSION)
     return None if found is None else (found["classes"], found["counts"])

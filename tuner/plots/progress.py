@@ -17,18 +17,18 @@ from tuner.results.courses import Against, Point, course_against, value_at
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 AXES = {"trials": "trials started", "epochs": "epochs trained in all", "time": "minutes of the search"}
 OFF_THE_WORKER = ("trial_paused", "trial_lost", "trial_retried", "trial_ended")
 
 
-def optimisation_history(run: Run, against: Against = "trials") -> Plot | None:
+def optimisation_history(run: RecordedRun, against: Against = "trials") -> Plot | None:
     """Each trial's value, and the leader's so far: against trials, epochs trained, or wall-clock time.
 
     A trial stands where the epoch was reported whose network stands for it. None while no trial has reported a value.
     """
-    course = course_against(run, against)
+    course = course_against(run.record, run.leads, against)
     table = _values(run, against, course)
     if table.empty:
         return None
@@ -56,7 +56,7 @@ def optimisation_history(run: Run, against: Against = "trials") -> Plot | None:
     return Plot(f"history against {against}", draw_values(figure, table["value"], run.mode), table)
 
 
-def distribution(run: Run) -> Plot | None:
+def distribution(run: RecordedRun) -> Plot | None:
     """The share of trials whose value is at most this high: the empirical distribution of outcomes.
 
     If trials were stopped early, those trained in full have their own line. None without a value.
@@ -85,7 +85,7 @@ def distribution(run: Run) -> Plot | None:
     return Plot("distribution", draw_values(figure, values, run.mode, "xaxis"), table)
 
 
-def timeline(run: Run) -> Plot | None:
+def timeline(run: RecordedRun) -> Plot | None:
     """When each trial ran, in lanes for simultaneous trials; blank parts were idle. None before any trial."""
     import pandas as pd
 
@@ -128,7 +128,7 @@ def timeline(run: Run) -> Plot | None:
     return Plot("timeline", figure, table)
 
 
-def savings(run: Run) -> Plot | None:
+def savings(run: RecordedRun) -> Plot | None:
     """For each rung the epochs trained by trials that ended there, and the epochs saved by stopping them.
 
     None while no epoch was trained.
@@ -157,7 +157,7 @@ def savings(run: Run) -> Plot | None:
     return Plot("savings", figure, table)
 
 
-def costs(run: Run) -> Plot | None:
+def costs(run: RecordedRun) -> Plot | None:
     """Memory and throughput of each trial: its peak memory, and the images per second of its median epoch.
 
     None if trials don't report both.
@@ -193,7 +193,7 @@ def costs(run: Run) -> Plot | None:
 # Inside
 
 
-def _values(run: Run, against: Against, course: Sequence[Point]) -> pd.DataFrame:
+def _values(run: RecordedRun, against: Against, course: Sequence[Point]) -> pd.DataFrame:
     """A row per trial that reported: where on the axis its value was reached, the value, the leader's then."""
     import pandas as pd
 
@@ -213,7 +213,7 @@ def _numbers(trial: TrialRecord, metric: str) -> list[float]:
     return [float(e.metrics[metric]) for e in trial.epochs.values() if finite(e.metrics.get(metric))]
 
 
-def _spans(run: Run) -> list[dict[str, Any]]:
+def _spans(run: RecordedRun) -> list[dict[str, Any]]:
     """The intervals in which each trial ran, in seconds of search; a trial that paused has several.
 
     What ran when a driver was killed ended with its last event: the pause until another one goes on is no time of

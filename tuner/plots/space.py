@@ -25,14 +25,13 @@ from tuner.plots.configurations import Tried, tried
 from tuner.plots.marks import CROWDED, HOVER, MANY_POINTS, Group, by_length, size_of
 from tuner.plots.scales import Scale
 from tuner.plots.value_axes import colours_of, draw_values, is_wide, written
-from tuner.results.full_length import full_outcomes
 from tuner.results.importance import headline
 from tuner.search.features import is_ordered
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 COLUMNS = 3  # of the slice plot
 PLACES = 60  # along either axis of a contour
@@ -45,7 +44,7 @@ LONGEST_PARALLEL, ROOM = 18, 96  # characters of a name above an axis of paralle
 Floats = npt.NDArray[np.float64]
 
 
-def importances(run: Run) -> Plot | None:
+def importances(run: RecordedRun) -> Plot | None:
     """The share of the metric's variance that each hyperparameter explains alone, with its standard error.
 
     None if there are too few trials.
@@ -77,7 +76,7 @@ def importances(run: Run) -> Plot | None:
     return Plot("importance", figure, table)
 
 
-def parallel_coordinates(run: Run) -> Plot | None:
+def parallel_coordinates(run: RecordedRun) -> Plot | None:
     """A line per trial through its hyperparameters to the metric, coloured by the metric; None without both."""
     import plotly.graph_objects as go
 
@@ -101,7 +100,7 @@ def parallel_coordinates(run: Run) -> Plot | None:
     return Plot("parallel coordinates", figure, found.table(run.metric), wide=True)
 
 
-def slices(run: Run) -> Plot | None:
+def slices(run: RecordedRun) -> Plot | None:
     """The metric against each hyperparameter; trials that ended early are hollow. None without both."""
     from plotly.subplots import make_subplots
 
@@ -135,7 +134,7 @@ def slices(run: Run) -> Plot | None:
     return Plot("slices", draw_values(grid, found.values, run.mode, headings=True), found.table(run.metric), wide=True)
 
 
-def contour(run: Run, first: str | None = None, second: str | None = None) -> Plot | None:
+def contour(run: RecordedRun, first: str | None = None, second: str | None = None) -> Plot | None:
     """The metric over two hyperparameters, by default the two most important ordered ones that enough trials have.
 
     The surface is of the trials that were trained in full; if those are too few, of the values that all would reach at
@@ -179,7 +178,7 @@ def contour(run: Run, first: str | None = None, second: str | None = None) -> Pl
     return Plot("contour", _with_axes(figure, *scales), table[both])
 
 
-def ranks(run: Run) -> Plot | None:
+def ranks(run: RecordedRun) -> Plot | None:
     """Trials over the two hyperparameters that matter most, coloured by their rank: 1 is the best.
 
     Trials that ended early have hollow marks. None without a hyperparameter or a value.
@@ -231,7 +230,7 @@ def _parallel_axis(name: str, scale: Scale) -> dict[str, Any]:
     return {"label": name, "values": scale.places, "tickvals": scale.ticks, "ticktext": names}
 
 
-def _along_bar(run: Run) -> dict[str, str]:
+def _along_bar(run: RecordedRun) -> dict[str, str]:
     """The metric's name next to a colour bar, rotated: above the bar a long name would need too much room."""
     return {"text": label(run.metric, LONGEST_PARALLEL), "side": "right"}
 
@@ -240,7 +239,9 @@ def _whole_ticks(numbers: list[int]) -> list[int]:
     return sorted({round(tick) for tick in np.linspace(min(numbers), max(numbers), 5)})
 
 
-def _add_slice(grid: go.Figure, run: Run, found: Tried, name: str, place: dict[str, int], *, legend: bool) -> None:
+def _add_slice(
+    grid: go.Figure, run: RecordedRun, found: Tried, name: str, place: dict[str, int], *, legend: bool
+) -> None:
     scale = found.scale(name)
     table, named = found.table(run.metric), scale.is_named
     draws = grid.add_scattergl if len(found.trials) * len(found.settings) > MANY_POINTS else grid.add_scatter
@@ -273,7 +274,7 @@ def _name_in_legend(figure: go.Figure, group: Group) -> None:
     figure.add_scatter(x=[None], y=[None], mode="markers", name=group.name, legendgroup=group.name, marker=marker)
 
 
-def _two_ordered(run: Run, found: Tried, first: str | None, second: str | None) -> list[str]:
+def _two_ordered(run: RecordedRun, found: Tried, first: str | None, second: str | None) -> list[str]:
     ordered = [name for name in found.settings if is_ordered(found.domains[name])]
     by_weight = [one.name for one in run.importances if one.name in ordered]
     wanted = [name for name in (first, second) if name is not None]
@@ -285,9 +286,9 @@ def _two_ordered(run: Run, found: Tried, first: str | None, second: str | None) 
     return list(chosen)
 
 
-def _at_full_length(run: Run, found: Tried) -> Floats:
+def _at_full_length(run: RecordedRun, found: Tried) -> Floats:
     """The values [N] that trials would reach; for trials that aren't in the model, the values that they reached."""
-    predicted = full_outcomes(run)
+    predicted = run.full_outcomes
     known = dict(zip(predicted.trials, predicted.values, strict=True))
     reached = zip(found.trials, found.values.tolist(), strict=True)
     return np.array([known.get(trial.trial, value) for trial, value in reached])
@@ -300,7 +301,7 @@ def _with_axes(figure: go.Figure, *scales: Scale) -> go.Figure:
 
 
 def _add_surface(
-    figure: go.Figure, run: Run, scales: list[Scale], values: Floats, chosen: npt.NDArray[np.bool_]
+    figure: go.Figure, run: RecordedRun, scales: list[Scale], values: Floats, chosen: npt.NDArray[np.bool_]
 ) -> None:
     """Add a surface coloured by the metric, or by its decimal logarithm if it spans decades."""
     shown, bar = colours_of(values, run.mode)

@@ -15,7 +15,7 @@ from tuner.study_file import load_study
 
 if TYPE_CHECKING:
     from tuner.history.records import TrialRecord
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 STUDY_FILE = "study.py"
 
@@ -39,7 +39,7 @@ class Declared:
     given: bool = False
 
 
-def declared(run: Run, trial: TrialRecord, study: Study | None = None, *, trust: bool = False) -> Declared:
+def declared(run: RecordedRun, trial: TrialRecord, study: Study | None = None, *, trust: bool = False) -> Declared:
     """The study with which the trial ran; `study` is needed for a run that was started from Python.
 
     The study file is run as Python, with `trust` even if it may be another user's.
@@ -64,14 +64,14 @@ def declared(run: Run, trial: TrialRecord, study: Study | None = None, *, trust:
     return Declared(_as_driven(found, run), code, versions, edited_since=None not in (text, now) and text != now)
 
 
-def _as_driven(study: Study, run: Run) -> Study:
+def _as_driven(study: Study, run: RecordedRun) -> Study:
     """The study as `resume` prepares it."""
     changed = study.with_options(**run.info["options"])
     resolved = changed.declared_trial.resolved(Path(run.info["working_directory"]))
     return replace(changed, trial=resolved)
 
 
-def _load(text: str, run: Run) -> tuple[Study, str | None]:
+def _load(text: str, run: RecordedRun) -> tuple[Study, str | None]:
     """The study and its code's fingerprint, which needs the file."""
     with tempfile.TemporaryDirectory() as temporary:
         file = Path(temporary) / STUDY_FILE
@@ -80,13 +80,13 @@ def _load(text: str, run: Run) -> tuple[Study, str | None]:
         return found, found.declared_trial.source_fingerprint()
 
 
-def _texts(run: Run) -> dict[int, str]:
+def _texts(run: RecordedRun) -> dict[int, str]:
     """The texts of the study file by their versions; older runs have none."""
     opening = (event for event in run.events if event["event"] in ("study_started", "study_resumed"))
     return {event.get("study_version", 1): event["study_file"] for event in opening if event.get("study_file")}
 
 
-def _versions_of(run: Run, trial: str) -> Iterator[int]:
+def _versions_of(run: RecordedRun, trial: str) -> Iterator[int]:
     """The version of the study file at each start of the trial."""
     version = 1
     for event in run.events:
@@ -95,7 +95,7 @@ def _versions_of(run: Run, trial: str) -> Iterator[int]:
             yield version
 
 
-def _text_now(run: Run) -> str | None:
+def _text_now(run: RecordedRun) -> str | None:
     try:
         return run.folder.read(STUDY_FILE).decode("utf-8", "replace")
     except OSError:

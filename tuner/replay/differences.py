@@ -16,12 +16,14 @@ from tuner.worker.implementation import implementation_of
 if TYPE_CHECKING:
     from tuner.history.records import TrialRecord
     from tuner.replay.declaration import Declared
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 PACKAGES = ("tuner", "torch", "torchvision", "numpy")  # recorded packages with which a trial computes
 
 
-def differences(run: Run, trial: TrialRecord, declared: Declared, *, gpus: float, cpus: int | None) -> list[str]:
+def differences(
+    run: RecordedRun, trial: TrialRecord, declared: Declared, *, gpus: float, cpus: int | None
+) -> list[str]:
     """A sentence for each difference between then and now, the most important first."""
     return [
         *_of_versions(run),
@@ -33,7 +35,7 @@ def differences(run: Run, trial: TrialRecord, declared: Declared, *, gpus: float
     ]
 
 
-def _of_versions(run: Run) -> Iterator[str]:
+def _of_versions(run: RecordedRun) -> Iterator[str]:
     recorded = {"python": run.info["python"], **{name: run.info["versions"].get(name) for name in PACKAGES}}
     for name, before in recorded.items():
         now = platform.python_version() if name == "python" else _version(name)
@@ -41,7 +43,7 @@ def _of_versions(run: Run) -> Iterator[str]:
             yield f"{name} was {before}, and is {now or 'not installed'}"
 
 
-def _of_the_study(run: Run, trial: TrialRecord, declared: Declared) -> Iterator[str]:
+def _of_the_study(run: RecordedRun, trial: TrialRecord, declared: Declared) -> Iterator[str]:
     if declared.edited_since:
         yield "the study file was edited since; the trial is trained with the text that it was started with"
     if len(declared.versions) > 1:
@@ -54,7 +56,7 @@ def _of_the_study(run: Run, trial: TrialRecord, declared: Declared) -> Iterator[
         yield f"max_epochs was {longest}, and is {declared.study.budget.max_epochs} in the study that was given"
 
 
-def _of_the_data(run: Run, trial: TrialRecord, declared: Declared) -> Iterator[str]:
+def _of_the_data(run: RecordedRun, trial: TrialRecord, declared: Declared) -> Iterator[str]:
     before, now = run.info["data_fingerprint"], declared.study.declared_trial.fingerprint()
     if before is not None and before != now:
         yield f"the data are other files: their fingerprint was {before}, and is {now or 'unknown'}"
@@ -69,7 +71,7 @@ def _of_the_data(run: Run, trial: TrialRecord, declared: Declared) -> Iterator[s
     yield from dict.fromkeys(one for one in said if OTHERWISE in one)
 
 
-def _of_hardware(run: Run, gpus: float) -> Iterator[str]:
+def _of_hardware(run: RecordedRun, gpus: float) -> Iterator[str]:
     here, before = this_machine().record(), run.info["machine"]
     if before.get("processor") is not None and before["processor"] != here["processor"]:
         yield f"the processor was {before['processor']!r}, and is {here['processor']!r}"
@@ -77,7 +79,7 @@ def _of_hardware(run: Run, gpus: float) -> Iterator[str]:
         yield "the trial was trained on a GPU, and is trained on the CPU, as there is no GPU here"
 
 
-def _of_threads(run: Run, trial: TrialRecord, cpus: int | None) -> Iterator[str]:
+def _of_threads(run: RecordedRun, trial: TrialRecord, cpus: int | None) -> Iterator[str]:
     had = {Setting.of(epoch).threads for epoch in trial.epochs.values()} - {None}
     before = had or {int(run.info["resources"].get("cpus") or 1)}
     if cpus is not None and before != {cpus}:
@@ -91,14 +93,14 @@ def _of_micro_batches(trial: TrialRecord) -> Iterator[str]:
         yield "memory ran out within an epoch; the replay takes smaller micro-batches from the beginning of that epoch"
 
 
-def replayed_gpus(run: Run) -> float:
+def replayed_gpus(run: RecordedRun) -> float:
     """The GPUs that a replay of the run's trials gets: as many as the trials had, if there are so many."""
     wanted = float(run.info["resources"].get("gpus") or 0) or float(_had_gpus(run))
     present = this_machine().gpus
     return wanted if wanted <= present else 0.0
 
 
-def _had_gpus(run: Run) -> bool:
+def _had_gpus(run: RecordedRun) -> bool:
     return bool(run.info["resources"].get("gpus") or run.info["shared_gpus"])
 
 

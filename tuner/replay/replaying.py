@@ -22,7 +22,7 @@ from tuner.worker.implementation import implementation_of
 
 if TYPE_CHECKING:
     from tuner.history.records import TrialRecord
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
     from tuner.study import Study
     from tuner.trial import Trial
 
@@ -50,7 +50,7 @@ class Silence:
 
 
 def replay(
-    run: Run,
+    run: RecordedRun,
     trial_id: str,
     *,
     epochs: int | None = None,
@@ -104,7 +104,7 @@ class Plan:
         differences: what has changed, in sentences
     """
 
-    run: Run
+    run: RecordedRun
     trial: TrialRecord
     found: Declared
     on: Way
@@ -169,7 +169,7 @@ class Plan:
 
 
 def planned(
-    run: Run,
+    run: RecordedRun,
     trial_id: str,
     folder: Path,
     *,
@@ -193,7 +193,7 @@ def planned(
     return Plan(run, trial, found, on, tuple(parts), tuple(differences(run, trial, found, gpus=gpus, cpus=cpus)))
 
 
-def _check(run: Run, trial: TrialRecord, epochs: int | None, output: str | Path | None) -> None:
+def _check(run: RecordedRun, trial: TrialRecord, epochs: int | None, output: str | Path | None) -> None:
     """Raise RunFolderError if there is nothing that can be trained, or no place to write to."""
     if run.info["asked"]:
         raise RunFolderError(
@@ -219,7 +219,7 @@ def provide_data(study: Study) -> None:
         implementation_of(trial).download(trial)
 
 
-def _way(run: Run, trial: TrialRecord, found: Declared, epochs: int | None, folder: Path) -> Way:
+def _way(run: RecordedRun, trial: TrialRecord, found: Declared, epochs: int | None, folder: Path) -> Way:
     """What is trained, with a copy in `folder` of the checkpoint from which it goes on."""
     kept = CheckpointStore(run.folder).epochs(trial.trial)
     on = way(trial, found.study.budget.max_epochs, epochs, kept)
@@ -234,7 +234,7 @@ def _way(run: Run, trial: TrialRecord, found: Declared, epochs: int | None, fold
     return on
 
 
-def _copy(run: Run, trial: str, epoch: int, folder: Path) -> None:
+def _copy(run: RecordedRun, trial: str, epoch: int, folder: Path) -> None:
     source = CheckpointStore(run.folder).fetch(trial, epoch, folder / "fetched")
     CheckpointStore(LocalFolder(folder)).write(trial, epoch, copied(source))
 

@@ -18,7 +18,7 @@ from tuner.history.records import EpochRecord, TrialRecord, full_length
 from tuner.worker.assignment import Assignment
 
 if TYPE_CHECKING:
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
     from tuner.study import Study
 
 
@@ -84,7 +84,14 @@ def way(trial: TrialRecord, longest: int, epochs: int | None, kept: Sequence[int
 
 
 def stays(
-    run: Run, study: Study, trial: TrialRecord, on: Way, *, cpus: int | None = None, gpus: float = 0, keep: bool = False
+    run: RecordedRun,
+    study: Study,
+    trial: TrialRecord,
+    on: Way,
+    *,
+    cpus: int | None = None,
+    gpus: float = 0,
+    keep: bool = False,
 ) -> list[Stay]:
     """The parts in which the trial is trained, in their order.
 
@@ -134,7 +141,7 @@ def _parts(trial: TrialRecord, on: Way) -> Iterator[tuple[Setting, int, int, int
         first += count
 
 
-def _assignment(run: Run, study: Study, trial: TrialRecord, gpus: float) -> Assignment:
+def _assignment(run: RecordedRun, study: Study, trial: TrialRecord, gpus: float) -> Assignment:
     resources = run.info["resources"]
     return Assignment(
         trial=trial.trial,

@@ -24,7 +24,7 @@ from tuner.history.events import EventLog
 from tuner.history.run_info import RUN_FILE
 from tuner.history.scored import BEST
 from tuner.results.found import load_run, survey
-from tuner.results.run import Run
+from tuner.results.run import RecordedRun
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.lease import LEASE, held
 from tuner.storage.locations import no_space, open_folder
@@ -42,7 +42,7 @@ SECONDS = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 class Holding:
     """The disk space of one run: bytes by part; "other" is events, tables, report and the like."""
 
-    run: Run
+    run: RecordedRun
     parts: dict[Part, int]
 
     @property
@@ -67,13 +67,13 @@ class Request:
     keep_best: bool = False
     older_seconds: float | None = None
 
-    def applies(self, run: Run) -> bool:
+    def applies(self, run: RecordedRun) -> bool:
         """Whether the run is old enough, and no driver works on it."""
         old = self.older_seconds is None or time.time() - last_change(run) > self.older_seconds
         return old and not run.alive
 
 
-def chosen_runs(paths: Sequence[str], storage: str) -> tuple[list[Run], list[str]]:
+def chosen_runs(paths: Sequence[str], storage: str) -> tuple[list[RecordedRun], list[str]]:
     """The runs at these paths, or all under a storage folder, newest first; and what is left out, in sentences.
 
     Links are left out: they lead to runs elsewhere. Raises RunFolderError for a path that is a link, or not a run's.
@@ -89,13 +89,13 @@ def chosen_runs(paths: Sequence[str], storage: str) -> tuple[list[Run], list[str
     return own, refused + outside
 
 
-def holding(run: Run) -> Holding:
+def holding(run: RecordedRun) -> Holding:
     """The disk space that a run uses now."""
     parts = {part: run.folder.held_bytes(name) if name in _inside(run.folder) else 0 for part, name in PARTS.items()}
     return Holding(run, parts | {"other": run.folder.held_bytes(without=tuple(PARTS.values()))})
 
 
-def last_change(run: Run) -> float:
+def last_change(run: RecordedRun) -> float:
     """When the run changed last, in seconds since 1970."""
     told = (run.info.get(name) for name in ("ended", "updated", "started"))
     for text in filter(None, told):
@@ -104,7 +104,7 @@ def last_change(run: Run) -> float:
     return 0.0
 
 
-def clean(run: Run, request: Request) -> int:
+def clean(run: RecordedRun, request: Request) -> int:
     """Delete the chosen parts of a run; returns the bytes that were freed.
 
     Raises RunFolderError if a driver works on the run, or its folder can't be changed.
@@ -148,13 +148,13 @@ def parse_age(text: str) -> float:
 # Inside
 
 
-def _delete(run: Run, request: Request, *, telling: bool = True) -> None:
+def _delete(run: RecordedRun, request: Request, *, telling: bool = True) -> None:
     if request.whole:
         _delete_run(run.folder)
         return
     for part in request.parts:
         if part == "checkpoints":
-            _delete_checkpoints(Run(run.folder), keep_best=request.keep_best, telling=telling)
+            _delete_checkpoints(RecordedRun(run.folder), keep_best=request.keep_best, telling=telling)
         else:
             run.folder.delete(PARTS[part])
 
@@ -166,7 +166,7 @@ def _inside(folder: Folder) -> Collection[str]:
     return [name for name in folder.folders() if not (folder.path / name).is_symlink()]
 
 
-def _winners_place(run: Run) -> tuple[str, int] | None:
+def _winners_place(run: RecordedRun) -> tuple[str, int] | None:
     """Trial and epoch of the winner's checkpoint; None if the run has none."""
     best = run.best
     found = best and run.record.best_of(best.trial)
@@ -176,7 +176,7 @@ def _winners_place(run: Run) -> tuple[str, int] | None:
     return (best.trial, epoch) if epoch else None
 
 
-def _delete_checkpoints(run: Run, *, keep_best: bool, telling: bool) -> None:
+def _delete_checkpoints(run: RecordedRun, *, keep_best: bool, telling: bool) -> None:
     """Write the events first, so that they also know the deletion if the process is killed in between."""
     kept = _winners_place(run) if keep_best else None
     store, known = CheckpointStore(run.folder), run.record.trials

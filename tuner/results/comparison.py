@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 
 from tuner.errors import RunFolderError
 from tuner.foreign_text import in_utf8
-from tuner.results.courses import course
+from tuner.results.courses import SECONDS_PER_MINUTE, course, course_against, value_at
 from tuner.results.groups import Difference, Group, difference, grouped, seeds_told_again, standard_error
-from tuner.results.run import Run
+from tuner.results.run import RecordedRun
 from tuner.results.text import plural, with_error
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tuner.plots import Against, Plot
 
 PLACES = 120  # points of a course over time
 CAVEAT = "from one run each, which may be the other way round with another seed: compare several seeds of each"
@@ -43,10 +42,10 @@ class _Reached:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedRuns:
     """Runs with the same metric; `epochs` is the number that each of them has trained at least."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[RecordedRun, ...]
     epochs: int
 
     @property
@@ -122,7 +121,7 @@ class Comparison:
         rows = []
         places = sorted({round(1 + (self.epochs - 1) * k / (PLACES - 1)) for k in range(PLACES)})
         for group in self.groups:
-            courses = [course(run, self.epochs) for run in group.runs]
+            courses = [course(run.leads, self.epochs) for run in group.runs]
             for place in places:
                 values = [value for course in courses if (value := course[place - 1]) is not None]
                 if values:
@@ -151,12 +150,6 @@ class Comparison:
             return "no run has reported a value"
         again = seeds_told_again(self.runs, self.names)
         return f"after {plural(self.epochs, 'epoch')} {self._compared(ranked)}" + (f"; {again}" if again else "")
-
-    def plot(self, against: Against = "epochs") -> Plot:
-        """The leaders' values so far on the same axes; for groups the mean and its error, except against trials."""
-        from tuner.plots.groups import best_values, means
-
-        return means(self, against) if against != "trials" and self.has_groups else best_values(self, against)
 
     @property
     def has_groups(self) -> bool:
@@ -192,19 +185,19 @@ class Comparison:
         return {run.info.get("seed"): value for run in group.runs if (value := self._after(run)) is not None}
 
     @staticmethod
-    def _over_seeds(run: Run) -> dict[str, str]:
+    def _over_seeds(run: RecordedRun) -> dict[str, str]:
         """The value of the winner's configuration with its standard error, if it has several seeds."""
         standing = run.record.standing_of(run.best.trial) if run.best else None
         if standing is None or standing.seeds < 2:
             return {}
         return {f"{run.metric} of the winner's seeds": f"{with_error(standing)} ({standing.seeds})"}
 
-    def _after(self, run: Run) -> float | None:
+    def _after(self, run: RecordedRun) -> float | None:
         """The value of the winner that a run would have had after `self.epochs` epochs of all its trials together."""
-        return course(run, self.epochs)[-1]
+        return course(run.leads, self.epochs)[-1]
 
 
-def compare(runs: Sequence[Run]) -> Comparison:
+def compare(runs: Sequence[RecordedRun]) -> ComparedRuns:
     """Compare runs; raises RunFolderError unless there are at least two, with the same metric."""
     if len(runs) < 2:
         raise RunFolderError(f"compare needs at least two runs, got {len(runs)}; name another")
@@ -212,4 +205,35 @@ def compare(runs: Sequence[Run]) -> Comparison:
     if len(kinds) > 1:
         told = "; ".join(f"{run.path} {kind}" for kind, run in kinds.items())
         raise RunFolderError(f"compare needs runs of the same metric, got others: {told}; choose runs of one metric")
-    return Comparison(tuple(runs), max(1, min(run.record.epochs() for run in runs)))
+    return ComparedRuns(tuple(runs), max(1, min(run.record.epochs() for run in runs)))
+
+
+def over_minutes(comparison: ComparedRuns) -> pd.DataFrame:
+    """What groups had reached after each number of minutes: group, minutes, mean, standard error, runs.
+
+    The minutes are of the whole search with its start-up and waiting, without the pauses in which no driver worked on
+    it. A group's rows begin when all of its runs have a value, so that the mean doesn't jump as runs join, and end with
+    its longest run; a run that ended before keeps its value. A run without any value is left out.
+    """
+    import pandas as pd
+
+    rows = [(group.name, *row) for group in comparison.groups for row in _rows(group)]
+    table = pd.DataFrame(rows, columns=["group", "minutes", "mean", "standard error", "runs"])
+    return table.astype({"minutes": "float64", "mean": "float64", "standard error": "float64"})
+
+
+def _rows(group: Group) -> list[tuple[float, float, float | None, int]]:
+    """The rows of one group; none if no run of it has a value."""
+    known = [(run, course) for run in group.runs if (course := course_against(run.record, run.leads, "time"))]
+    if not known:
+        return []
+    courses, rows = [course for _, course in known], []
+    last = max(max(course[-1][0], run.record.wall_seconds / SECONDS_PER_MINUTE) for run, course in known)
+    for place in _places(max(course[0][0] for course in courses), last):
+        values = [value for course in courses if (value := value_at(course, place)) is not None]
+        rows.append((place, mean(values), standard_error(values), len(values)))
+    return rows
+
+
+def _places(first: float, last: float) -> list[float]:
+    return [first + (last - first) * k / (PLACES - 1) for k in range(PLACES)] if first < last else [first]

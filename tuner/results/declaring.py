@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tuner.errors import RunFolderError, StudyError
 from tuner.history.run_info import STUDY_FILE, STUDY_JSON
-from tuner.orders.going_on import going_on_by
+from tuner.results.text import going_on_by
 from tuner.storage.folder import Folder
 from tuner.storage.locations import fetched_file, require_own
 from tuner.study import Study
@@ -16,11 +16,18 @@ from tuner.study_file import load_study
 from tuner.study_json import study_from_json
 
 if TYPE_CHECKING:
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 
-def declared_study(run: Run, *, trust: bool) -> Study:
-    """See `Run.declared_study`."""
+def declared_study(run: RecordedRun, *, trust: bool = True) -> Study:
+    """The study that the run's own copy of the file declares, which is run as Python unless it is JSON.
+
+    Without `trust` only the file of a folder that belongs to the present user is run: see `require_own`.
+
+    Raises:
+        RunFolderError: the run was started from Python, or the folder is another user's.
+        StudyError: the file is missing or fails to run.
+    """
     original = run.info["study_file"]
     if original is None:
         raise RunFolderError(

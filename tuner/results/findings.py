@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Literal
 
 from tuner.history.failures import failure_groups
 from tuner.history.records import Standing, TrialRecord
-from tuner.orders.going_on import going_on_by
 from tuner.quoting import command
 from tuner.results.dead import told_unread
 from tuner.results.importance import FEWEST_TRIALS
-from tuner.results.text import plural, settings, short, trials_and_repeats
+from tuner.results.text import going_on_by, plural, settings, short, trials_and_repeats
 from tuner.search import good_region
 
 if TYPE_CHECKING:
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 SHARES = ("val_accuracy", "val_top5_accuracy")  # of the validation images
 CLEAR = 2.0  # standard errors from which on a difference counts
@@ -74,7 +73,7 @@ class Advice:
     trials: int | None = None
 
 
-def certainty(run: Run) -> Certainty | None:
+def certainty(run: RecordedRun) -> Certainty | None:
     """The winner's certainty; None without a second trial, or if the metric isn't a share of images."""
     images, best = run.validation_images, run.best
     ranked = run.record.ranked()
@@ -92,7 +91,7 @@ def certainty(run: Run) -> Certainty | None:
     return Certainty(images, value, worth.first, worth.last, error, second.trial, lead, lead_error, equals)
 
 
-def runner_up(run: Run) -> Standing | None:
+def runner_up(run: RecordedRun) -> Standing | None:
     """The second best configuration."""
     ranked = run.record.ranked()
     return ranked[1] if len(ranked) > 1 else None
@@ -107,13 +106,13 @@ def share_error(share: float, images: int) -> float:
     return math.sqrt(adjusted * (1 - adjusted) / (images + 4))
 
 
-def failures(run: Run) -> list[Failure]:
+def failures(run: RecordedRun) -> list[Failure]:
     """The failures and their causes, the most frequent first; different exceptions are different failures."""
     groups = failure_groups(run.record)
     return [Failure(g.cause, tuple(t.trial for t in g.trials), g.first, g.described) for g in groups]
 
 
-def advice(run: Run) -> list[Advice]:
+def advice(run: RecordedRun) -> list[Advice]:
     """Advice for the next run, the most promising first.
 
     What mattered is told from values at full length, see `tuner.results.full_length`: early stopping makes a trial's
@@ -136,12 +135,12 @@ def advice(run: Run) -> list[Advice]:
 # Inside
 
 
-def _dead(run: Run) -> list[Advice]:
+def _dead(run: RecordedRun) -> list[Advice]:
     told = told_unread(run.record, run.space) if run.dead else None
     return [Advice(f"{told[0].upper()}{told[1:]}.")] if told else []
 
 
-def _going_on(run: Run) -> list[Advice]:
+def _going_on(run: RecordedRun) -> list[Advice]:
     trials = run.record.configurations
     if run.status == "interrupted":
         return [Advice("The search was interrupted; to continue it:", _resumed(run))]
@@ -166,7 +165,7 @@ def _going_on(run: Run) -> list[Advice]:
     ]
 
 
-def _is_ahead_of_earlier(run: Run, first: TrialRecord, reached: float) -> bool:
+def _is_ahead_of_earlier(run: RecordedRun, first: TrialRecord, reached: float) -> bool:
     """Whether the winner is better than the best configuration before it by more than values vary between epochs.
 
     `first` is the first trial of its configuration. Those before it have lower numbers, and had their own value before
@@ -179,14 +178,14 @@ def _is_ahead_of_earlier(run: Run, first: TrialRecord, reached: float) -> bool:
     return earlier is not None and sign * (winner.value - earlier.value) > CLEAR * (winner.worth.error or 0.0)
 
 
-def _resumed(run: Run, trials: int | None = None) -> str:
+def _resumed(run: RecordedRun, trials: int | None = None) -> str:
     """The command; if a program asks for the run's trials, the call in Python."""
     if run.info["asked"]:
         return going_on_by(run, trials)
     return command("resume", run.path, *(("--trials", str(trials)) if trials else ()))
 
 
-def _borders(run: Run) -> list[Advice]:
+def _borders(run: RecordedRun) -> list[Advice]:
     limits = run.info.get("limits")
     if limits is None:  # an older run, which may be at a border that can't be passed
         return []
@@ -204,20 +203,20 @@ def _borders(run: Run) -> list[Advice]:
     ]  # fmt: skip
 
 
-def _longer(run: Run) -> list[Advice]:
+def _longer(run: RecordedRun) -> list[Advice]:
     best, longest = run.best, run.budget.get("max_epochs")
     if best is None or longest is None or longest == 1 or _best_reported(run, best) != longest:
         return []
     return [Advice(f"The winner was best at its last epoch: trials longer than max_epochs={longest} may do better.")]
 
 
-def _best_reported(run: Run, trial: TrialRecord) -> int | None:
+def _best_reported(run: RecordedRun, trial: TrialRecord) -> int | None:
     """The epoch of the trial's best value, which needn't be the one whose network stands for it."""
     found = run.record.best_report_of(trial.trial)
     return found and found[0]
 
 
-def _noise(run: Run) -> list[Advice]:
+def _noise(run: RecordedRun) -> list[Advice]:
     found = certainty(run)
     if found is None or found.clear or run.record.repeated:
         return []
@@ -230,7 +229,7 @@ def _noise(run: Run) -> list[Advice]:
     ]
 
 
-def _unimportant(run: Run) -> list[Advice]:
+def _unimportant(run: RecordedRun) -> list[Advice]:
     best = run.best
     if best is None or len(run.outcomes()[1]) < 3 * FEWEST_TRIALS:
         return []
@@ -242,7 +241,7 @@ def _unimportant(run: Run) -> list[Advice]:
     return [Advice(f"By itself, this hardly mattered and can be fixed: {settings(fixed)}.")]
 
 
-def _failing(run: Run) -> list[Advice]:
+def _failing(run: RecordedRun) -> list[Advice]:
     total = len(run.record.trials)
     return [
         Advice(

@@ -11,14 +11,14 @@ from tuner.history.events import EVENTS, EventFollower
 from tuner.history.logs import LogFollower
 from tuner.history.records import RunRecord
 from tuner.history.run_info import RUN_FILE
-from tuner.results.run import Run
+from tuner.results.run import RecordedRun
 from tuner.storage.folder import Folder
 from tuner.storage.locations import open_folder
 
 POLL_SECONDS = 0.5
 
 
-def load_run(path: str | Path = "runs") -> Run:
+def load_run(path: str | Path = "runs") -> RecordedRun:
     """The run at a folder or URI, or the newest run under a storage folder.
 
     Raises RunFolderError if there is none, or if a newer version of tuner wrote it.
@@ -31,7 +31,7 @@ def load_run(path: str | Path = "runs") -> Run:
             f"a run is a folder that can be read, got {str(path)!r} ({error.strerror or error}); check its permissions"
         ) from error
     if is_run:
-        return Run(folder)
+        return RecordedRun(folder)
     if not (runs := find_runs(path)):
         known = "" if str(path) == "runs" else "; `python -m tuner runs` lists all runs"
         raise RunFolderError(
@@ -40,19 +40,19 @@ def load_run(path: str | Path = "runs") -> Run:
     return runs[0]
 
 
-def find_runs(storage: str | Path) -> list[Run]:
+def find_runs(storage: str | Path) -> list[RecordedRun]:
     """The readable runs under a storage folder (or under one study's folder in it), newest first."""
     return survey(storage)[0]
 
 
-def survey(storage: str | Path) -> tuple[list[Run], list[str]]:
+def survey(storage: str | Path) -> tuple[list[RecordedRun], list[str]]:
     """The readable runs under a storage folder as in `find_runs`, and for each other one why it can't be read."""
-    runs: list[Run] = []
+    runs: list[RecordedRun] = []
     refused: list[str] = []
     children = _children(open_folder(storage), refused)
     for folder in [*children, *(inner for child in children for inner in _children(child, refused))]:
         try:
-            runs.append(Run(folder))
+            runs.append(RecordedRun(folder))
         except RunFolderError as error:
             if _was_a_run(folder):
                 refused.append(str(error))
@@ -74,7 +74,7 @@ def _was_a_run(folder: Folder) -> bool:
         return True
 
 
-def follow_log(run: Run, trial: str) -> Iterator[str]:
+def follow_log(run: RecordedRun, trial: str) -> Iterator[str]:
     """The last lines of the trial's log, then new lines, until the trial has ended or the run has no driver."""
     log, events, over = LogFollower(run.folder, trial), EventFollower(run.folder), False
     record = RunRecord(run.metric, run.mode)

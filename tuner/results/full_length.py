@@ -11,11 +11,9 @@ import numpy.typing as npt
 
 from tuner.history.records import RunRecord, Standing, TrialRecord, full_length
 from tuner.one_thread import on_one_thread
-from tuner.results.importance import Importance, importance
 from tuner.space import Config, Space
 
 if TYPE_CHECKING:
-    from tuner.results.run import Run
     from tuner.search.gaussian_process import CurveProcess, Rows
 
 Floats = npt.NDArray[np.float64]
@@ -39,17 +37,6 @@ class Outcomes:
     values: tuple[float, ...]
     predicted: tuple[bool, ...]
     draws: tuple[tuple[float, ...], ...]
-
-
-def full_outcomes(run: Run) -> Outcomes:
-    """The outcomes of a run at the full length of its trials; see `outcomes_at_full_length`."""
-    return outcomes_at_full_length(run.record, run.space, run.longest_trial, run.info.get("rungs") or ())
-
-
-def full_importance(run: Run) -> tuple[Importance, ...]:
-    """The hyperparameters by their importance for the value at full length, the most important first."""
-    found = full_outcomes(run)
-    return tuple(importance(run.space, found.configs, found.values, draws=found.draws, without=run.dead))
 
 
 def outcomes_at_full_length(record: RunRecord, space: Space, longest: int, rungs: Sequence[int] = ()) -> Outcomes:
@@ -83,17 +70,19 @@ def outcomes_at_full_length(record: RunRecord, space: Space, longest: int, rungs
     )
 
 
-def reached_by(run: Run, config: Config) -> tuple[float, float] | None:
+def reached_by(
+    record: RunRecord, space: Space, config: Config, longest: int, rungs: Sequence[int]
+) -> tuple[float, float] | None:
     """The predicted value at full length of a new trial of this configuration: mean and deviation.
 
     Both in units of the metric; the deviation includes the uncertainty about the configuration and the difference
     between trials. None if the space has no such configuration, or nothing was reported.
     """
-    space, told = run.space, _told_by(run.record)
+    told = _told_by(record)
     flat = space.flatten(space.project(config))
     if not told.trials or not space.dimensions or not all(name in flat for name in space.active(config)):
         return None
-    model = _Model(space, told, _levels(run.info.get("rungs") or (), run.longest_trial))
+    model = _Model(space, told, _levels(rungs, longest))
     mean, deviation = model.of_new(space.encode(space.project(config)))
     return told.sign * mean, deviation
 

@@ -18,7 +18,7 @@ from tuner.space import Choice, Domain, Space
 from tuner.space.values import same, value_of
 
 if TYPE_CHECKING:
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 WITHIN_80 = 1.2816  # 80 % of a normal variable is within so many standard deviations on each side
 FIRST, START, DEFAULTS = "the first trial", "what the study starts from", "the trainer's own defaults"
@@ -97,7 +97,7 @@ class Gains:
         return any(one.is_clear for one in self.known)
 
 
-def gains(run: Run) -> Gains | None:
+def gains(run: RecordedRun) -> Gains | None:
     """The gains of the search; None without a winner.
 
     Compared with the trial that was started first, the first configuration of the study's `start_from`, and the
@@ -132,7 +132,7 @@ def _named(names: list[str]) -> str:
     return f"{names[0]}, which had {defaults[0]}" if defaults else names[0]
 
 
-def _measured(run: Run, trial: TrialRecord, best: TrialRecord, over: str) -> Gain:
+def _measured(run: RecordedRun, trial: TrialRecord, best: TrialRecord, over: str) -> Gain:
     found, other = run.record.standing_of(best.trial), run.record.standing_of(trial.trial)
     if found is None or other is None:
         return Gain(0.0, over, trial.trial)
@@ -145,7 +145,7 @@ def _measured(run: Run, trial: TrialRecord, best: TrialRecord, over: str) -> Gai
     return Gain(by, over, trial.trial, trial.epoch, whole, noise=noise, times=times)
 
 
-def _noise(run: Run, one: Worth, other: Worth) -> float:
+def _noise(run: RecordedRun, one: Worth, other: Worth) -> float:
     """The standard error of the difference: of shares from the number of images, else from variation over epochs."""
     images = run.validation_images
     if run.metric in SHARES and images:
@@ -153,14 +153,14 @@ def _noise(run: Run, one: Worth, other: Worth) -> float:
     return math.hypot(one.error or 0.0, other.error or 0.0)
 
 
-def _defaults(run: Run) -> dict[str, Any]:
+def _defaults(run: RecordedRun) -> dict[str, Any]:
     """The trainer's defaults; 0, which isn't in a logarithmic range, becomes the range's lowest value."""
     defaults: dict[str, Any] = run.info.get("defaults") or {}
     return {name: _lowest(run.space.dimensions.get(name)) if _is_below(run, name) else value
             for name, value in defaults.items()}  # fmt: skip
 
 
-def _is_below(run: Run, name: str) -> bool:
+def _is_below(run: RecordedRun, name: str) -> bool:
     return run.info["defaults"][name] == 0 and _lowest(run.space.dimensions.get(name)) > 0
 
 
@@ -169,19 +169,19 @@ def _lowest(domain: Domain | None) -> float:
     return float(getattr(domain, "low", 0.0)) if getattr(domain, "log", False) else 0.0
 
 
-def _moved(run: Run) -> str:
+def _moved(run: RecordedRun) -> str:
     """The defaults that had to be replaced because a range has no 0, in words."""
     moved = [name for name in run.info.get("defaults") or {} if _is_below(run, name)]
     said = " and ".join(f"{short(_lowest(run.space.dimensions[name]))} for a {name} of 0" for name in moved)
     return f" (with {said}, which was not searched)" if moved else ""
 
 
-def _predicted(run: Run, value: float) -> Gain | None:
+def _predicted(run: RecordedRun, value: float) -> Gain | None:
     """The gain over the trainer's defaults by the model, if it shows that they are worse or better."""
     defaults, space = _defaults(run), run.space
     if not defaults or len(run.record.reported()) < FEWEST_TO_NAME:
         return None
-    reached = reached_by(run, space.unflatten(defaults))
+    reached = reached_by(run.record, space, space.unflatten(defaults), run.longest_trial, run.info.get("rungs") or ())
     if reached is None:
         return None
     by, within = _sign(run) * (value - reached[0]), WITHIN_80 * reached[1]
@@ -190,18 +190,18 @@ def _predicted(run: Run, value: float) -> Gain | None:
     return Gain(by, DEFAULTS + _moved(run), low=by - within, high=by + within)
 
 
-def _sign(run: Run) -> float:
+def _sign(run: RecordedRun) -> float:
     return 1.0 if run.mode == "max" else -1.0
 
 
-def _is_starting_point(run: Run, trial: TrialRecord) -> bool:
+def _is_starting_point(run: RecordedRun, trial: TrialRecord) -> bool:
     """Whether it is the first configuration that the study starts from; older runs don't record it."""
     points = value_of(run.info.get("start_from") or [])
     flat = flat_config(trial.config)
     return bool(points) and all(name in flat and same(flat[name], one) for name, one in flat_config(points[0]).items())
 
 
-def _has_defaults(run: Run, trial: TrialRecord) -> bool:
+def _has_defaults(run: RecordedRun, trial: TrialRecord) -> bool:
     """Whether each searched hyperparameter is at the trainer's default, or nearly; see `NEAR`."""
     space, defaults = run.space, _defaults(run)
     wanted = space.project(space.unflatten(defaults))

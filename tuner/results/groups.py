@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from tuner.foreign_text import in_utf8
 
 if TYPE_CHECKING:
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 SURE = 0.05  # a group is called better if the probability of such a difference by chance is below this
 PAIRED = 0.75  # share of the smaller group's seeds in both groups from which on pairs are compared
@@ -36,7 +36,7 @@ class Group:
     """
 
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[RecordedRun, ...]
     surplus: bool = False
 
     @property
@@ -83,13 +83,13 @@ class Difference:
         return f"{self.better} and {self.worse} can't be distinguished: {self.better} is ahead by {told}"
 
 
-def grouped(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
+def grouped(runs: Sequence[RecordedRun], names: Sequence[str]) -> list[Group]:
     """Groups of runs that only differ in their seed, in the order of their first runs; `names` are the runs'.
 
     Runs belong to one study if run.json records the same except for the seed, and the same options. Two runs with the
     same seed are not two independent measurements: each makes its own group.
     """
-    found: dict[tuple[str, int], list[tuple[Run, str]]] = {}
+    found: dict[tuple[str, int], list[tuple[RecordedRun, str]]] = {}
     for run, name in zip(runs, names, strict=True):
         study, place = _declared(run), 0
         while any(other.info.get("seed") == run.info.get("seed") for other, _ in found.get((study, place), [])):
@@ -104,7 +104,7 @@ def grouped(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
     ]
 
 
-def seeds_told_again(runs: Sequence[Run], names: Sequence[str]) -> str | None:
+def seeds_told_again(runs: Sequence[RecordedRun], names: Sequence[str]) -> str | None:
     """A sentence without its end about seeds that several runs of one study have; None if there are none."""
     found: dict[tuple[str, int | None], list[str]] = {}
     for run, name in zip(runs, names, strict=True):
@@ -117,7 +117,7 @@ def seeds_told_again(runs: Sequence[Run], names: Sequence[str]) -> str | None:
     return f"{', '.join(told)}{more}: such runs are no independent measurements, so a group has only one of them"
 
 
-def _declared(run: Run) -> str:
+def _declared(run: RecordedRun) -> str:
     options = {name: value for name, value in (run.info.get("options") or {}).items() if name not in _MAY_DIFFER}
     limits = {name: value for name, value in (run.info.get("budget") or {}).items() if name != "disk_gb"}
     compared = {name: value for name, value in (run.info.get("comparable") or {}).items() if name != "seed"}
@@ -127,7 +127,7 @@ def _declared(run: Run) -> str:
     return json.dumps(told, sort_keys=True, default=str)
 
 
-def _labels(groups: Sequence[Sequence[Run]], first_names: Sequence[str]) -> list[str]:
+def _labels(groups: Sequence[Sequence[RecordedRun]], first_names: Sequence[str]) -> list[str]:
     """A short name for each group: its algorithm if that distinguishes the groups, else its first run's name."""
     for described in (
         [_algorithm(members[0].info.get("search")) for members in groups],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,6 @@ from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.schedule import Decision, EarlyStopper, NoEarlyStopping
 from tuner.schedule.asha import PromotingASHA, StoppingASHA
 from tuner.schedule.hyperband import HyperBandStopper
-
-if TYPE_CHECKING:
-    from tuner.results.time_left import Ahead
 
 Floats = npt.NDArray[np.float64]
 MOST_GAMES, FEWEST_GAMES, STAYS = 40, 4, 1500  # how often the rest is simulated; stays on workers in all games together
@@ -35,6 +32,35 @@ SHIFT = 0.45  # standard deviation of that
 RECENT, LEAST_RECENT = 0.5, 6  # the last share of the trials, and number, which shows how the next ones will be
 EXTREME = 3.0  # standard deviations beyond which a larger value makes no difference
 FAILS = -1  # instead of the epoch that a trial reaches
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """The plan of a search.
+
+    `rungs` are the epochs after which early stopping compares trials, of which one in `reduction_factor` goes on;
+    `workers` is how many trials run at once, None if only the record shows it; `limits` are those of the budget by
+    their names; `devices` is how many a running trial holds; `brackets` is true for HyperBand, whose brackets differ;
+    `own_rule` for a scheduler that is neither HyperBand nor ASHA: its ended trials show how long trials will be;
+    `scored` if the winner is scored on a test split; `learns` if the search algorithm does, so that trials get better.
+    """
+
+    trials: int | None
+    max_epochs: int
+    rungs: tuple[int, ...] = ()
+    workers: int | None = None
+    limits: Mapping[str, Any] | None = None
+    devices: float = 1.0
+    reduction_factor: float = 3.0
+    brackets: bool = False
+    own_rule: bool = False
+    scored: bool = False
+    learns: bool = True
+
+    def foreseen(self, forecast: Mapping[str, Any]) -> Ahead:
+        """With the fields that `Study.forecast` knows; what a run of an earlier version lacks keeps its default."""
+        known = ("reduction_factor", "brackets", "own_rule", "scored", "learns")
+        return replace(self, **{name: forecast[name] for name in known if name in forecast})
 
 
 @dataclass(frozen=True)

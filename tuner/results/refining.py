@@ -9,9 +9,11 @@ from textwrap import fill
 from typing import Any, Literal
 
 from tuner.errors import RunFolderError, StudyError
+from tuner.history.run_info import STUDY_JSON
 from tuner.quoting import command
+from tuner.results.declaring import declared_study
 from tuner.results.importance import FEWEST_TRIALS, importance
-from tuner.results.run import STUDY_JSON, Run
+from tuner.results.run import RecordedRun
 from tuner.results.study_text import study_text
 from tuner.search import Grid, MultiFidelityGP, Region, good_region, grid_of
 from tuner.space import Choice, GridSearch, Space
@@ -56,7 +58,7 @@ class Refinement:
 
 
 def refine(
-    run: Run, kind: Kind = "grid", *, quantile: float = 0.25, configurations: int = 30, trust: bool = False
+    run: RecordedRun, kind: Kind = "grid", *, quantile: float = 0.25, configurations: int = 30, trust: bool = False
 ) -> Refinement:
     """The good region of a run, that of its best `quantile` of the trials, as the next study.
 
@@ -94,9 +96,9 @@ def refine(
     return Refinement(_as_narrowed(study, region), study, space, region, len(told), run.info["options"])
 
 
-def _declared(run: Run, *, trust: bool) -> Study:
+def _declared(run: RecordedRun, *, trust: bool) -> Study:
     """The run's study with the options that it was started with."""
-    study = run.declared_study(trust=trust).with_options(**run.info["options"])
+    study = declared_study(run, trust=trust).with_options(**run.info["options"])
     return study if run.info["study_file"] == STUDY_JSON else replace(study, source=Path(run.info["study_file"]))
 
 

@@ -22,18 +22,18 @@ from tuner.results.text import (
 from tuner.results.trial_rows import as_html, trial_rows
 
 if TYPE_CHECKING:
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 SHOWN_TRIALS = 10  # in a notebook
 
 
-def in_a_line(run: Run) -> str:
+def in_a_line(run: RecordedRun) -> str:
     """Name, status, trials, the winner's value and configuration, and the path in its short form."""
     trials = trials_and_repeats(run.record)
     return printable(f"<Run {run.title}: {run.status}, {trials}, {_won(run)}, {shown_path(run.path)}>")
 
 
-def _won(run: Run) -> str:
+def _won(run: RecordedRun) -> str:
     best = run.best
     worth = run.record.standing_of(best.trial) if best is not None else None
     if best is None or worth is None:
@@ -43,7 +43,7 @@ def _won(run: Run) -> str:
     return f"best {run.metric} {with_error(worth)} by {best.trial} ({settings(best.config)}){again}"
 
 
-def search_failure(run: Run) -> SearchFailed | None:
+def search_failure(run: RecordedRun) -> SearchFailed | None:
     """The exception for a search that ended without any successful trial; None for any other search.
 
     An interrupted search may still get some, unless an error ended it.
@@ -63,7 +63,7 @@ def search_failure(run: Run) -> SearchFailed | None:
     )
 
 
-def in_html(run: Run) -> str:
+def in_html(run: RecordedRun) -> str:
     """The run in a few lines, and its best trials."""
     counts = ", ".join(f"{count} {status}" for status, count in run.record.counts().items() if count)
     told = trained_again(run.record)

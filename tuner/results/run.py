@@ -1,9 +1,9 @@
-"""A run, read from its folder."""
+"""A run as its folder records it: what every room reads that computes or shows something of it."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tuner.budget import SECONDS_PER_HOUR
 from tuner.errors import RunFolderError, StudyError
@@ -11,56 +11,22 @@ from tuner.foreign_text import in_utf8
 from tuner.history.events import Event, Reading, read_all
 from tuner.history.logs import log_text
 from tuner.history.records import RunRecord, TrialRecord
-from tuner.history.run_info import (
-    FORMAT,
-    RUN_FILE,
-    STUDY_FILE,
-    STUDY_JSON,
-    TIME_FORMAT,
-    lives_without_lease,
-    new_run_folder,
-    now,
-    read_info,
-    write_info,
-)
-from tuner.history.scored import BEST, METRICS, read_scored
-from tuner.orders.steerable import Steerable
+from tuner.history.run_info import RUN_FILE, lives_without_lease, read_info
+from tuner.history.scored import METRICS, read_scored
+from tuner.results.courses import Lead, leads
+from tuner.results.dead import dead
+from tuner.results.full_length import Outcomes, outcomes_at_full_length
+from tuner.results.importance import Importance, importance
 from tuner.results.titles import read_title
 from tuner.space import Config, Space, recorded_space
 from tuner.storage.folder import Folder
 from tuner.storage.lease import ever_held, holder
-from tuner.study import Study
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from tuner.plots import Plots
-    from tuner.replay import Replayed
-    from tuner.results.courses import Lead
-    from tuner.results.importance import Importance
-
-__all__ = [
-    "BEST",
-    "FORMAT",
-    "RUN_FILE",
-    "STUDY_FILE",
-    "STUDY_JSON",
-    "TIME_FORMAT",
-    "Run",
-    "RunStatus",
-    "new_run_folder",
-    "now",
-    "read_info",
-    "write_info",
-]
 
 RunStatus = Literal["running", "finished", "interrupted", "failed"]
 
 
-class Run(Steerable):
-    """A run folder, read once; `load_run` makes one. Its methods write only orders, into `inbox/`. Long because users
-    read a run through it: each method is a few lines that name where the work is done.
-    """
+class RecordedRun:
+    """A run folder, read once; `tuner.Run` is the one that users get, with tables, plots and orders."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -115,19 +81,6 @@ class Run(Steerable):
         """The study's limits by their names, as last set; None for limits that it doesn't have."""
         return dict(self.info.get("budget") or {}) | self.record.steered.limits
 
-    def declared_study(self, *, trust: bool = True) -> Study:
-        """The study that the run's own copy of the file declares, which is run as Python unless it is JSON.
-
-        Without `trust` only the file of a folder that belongs to the present user is run: see `require_own`.
-
-        Raises:
-            RunFolderError: the run was started from Python, or the folder is another user's.
-            StudyError: the file is missing or fails to run.
-        """
-        from tuner.results.declaring import declared_study
-
-        return declared_study(self, trust=trust)
-
     @cached_property
     def events(self) -> list[Event]:
         """Everything that happened, in order, as far as it can be read."""
@@ -161,49 +114,7 @@ class Run(Steerable):
     @cached_property
     def leads(self) -> list[Lead]:
         """Who led at each moment, see `tuner.results.courses`."""
-        from tuner.results.courses import leads
-
-        return leads(self)
-
-    @property
-    def trials(self) -> pd.DataFrame:
-        """A row per trial."""
-        from tuner.results.tables import trials_table
-
-        return trials_table(self.record)
-
-    @property
-    def history(self) -> pd.DataFrame:
-        """A row per trial and epoch."""
-        from tuner.results.tables import history_table
-
-        return history_table(self.record)
-
-    def top(self, count: int = 10) -> pd.DataFrame:
-        """The best `count` rows of `trials` that did not fail; of several seeds the best trial's row, with the mean."""
-        from tuner.results.tables import best_rows
-
-        return best_rows(self.record, self.trials, count)
-
-    @property
-    def configurations(self) -> pd.DataFrame:
-        """A row per configuration, the best first: `seeds`, their mean, its standard `error`, `lowest`, `highest`."""
-        from tuner.results.tables import configurations_table
-
-        return configurations_table(self.record)
-
-    def confirm(self, top: int | None = None, seeds: int | None = None, **options: Any) -> Run:
-        """`tuner.confirm` for this run; returns the run afterwards. A running search has only taken the order then."""
-        from tuner.results.confirming import confirm
-
-        return confirm(self, top, seeds, options)
-
-    @property
-    def metric_column(self) -> str:
-        """The metric's column in `trials`: its name, unless that is one of the table's own."""
-        from tuner.results.tables import metric_column
-
-        return metric_column(self.metric)
+        return leads(self.record, self.readable_events)
 
     @property
     def best(self) -> TrialRecord | None:
@@ -279,40 +190,23 @@ class Run(Steerable):
     @cached_property
     def dead(self) -> tuple[str, ...]:
         """The hyperparameters that are known to change nothing, such as those that no trial has read."""
-        from tuner.results.dead import dead
-
         return dead(self.record, self.space)
+
+    @cached_property
+    def full_outcomes(self) -> Outcomes:
+        """The values of the trials at full length, see `tuner.results.full_length`."""
+        return outcomes_at_full_length(self.record, self.space, self.longest_trial, self.info.get("rungs") or ())
 
     @cached_property
     def importances(self) -> tuple[Importance, ...]:
         """The hyperparameters by how much they matter at full length, those that matter most first."""
-        from tuner.results.full_length import full_importance
-
-        return full_importance(self)
-
-    def importance(self) -> pd.DataFrame:
-        """`hyperparameter`, the `share` of the variance it explains at full length, its standard `error`; ordered."""
-        from tuner.results.tables import importance_table
-
-        return importance_table(self.importances)
+        found = self.full_outcomes
+        return tuple(importance(self.space, found.configs, found.values, draws=found.draws, without=self.dead))
 
     def outcomes(self) -> tuple[list[Config], list[float]]:
         """The configurations that have a value, and the value of each, the winner first; failed trials don't count."""
         ranked = self.record.ranked()
         return [one.trial.config for one in ranked], [one.value for one in ranked]
-
-    def advice(self) -> pd.DataFrame:
-        """What to try next, the most promising first: `text`, and the `command` that does it if there is one."""
-        from tuner.results import findings, tables
-
-        return tables.advice_table(findings.advice(self))
-
-    @property
-    def plot(self) -> Plots:
-        """Plots of the run: `run.plot.history()` and others, as plotly figures."""
-        from tuner.plots import Plots
-
-        return Plots(self)
 
     def trial(self, trial_id: str) -> TrialRecord:
         """A trial by its id, whose leading zeros may be left out.
@@ -327,44 +221,14 @@ class Run(Steerable):
             raise RunFolderError(f"a trial is named by its id, got {trial_id!r}; this run has {known}")
         return found
 
-    def trial_summary(self, trial_id: str) -> dict[str, Any]:
-        """What `show --trial ID --json` prints: the trial with its configuration, outcome and epochs."""
-        from tuner.results.summaries import summary_of_trial
-
-        return summary_of_trial(self.trial(trial_id), self.folder)
-
     def log(self, trial_id: str) -> str:
         """What the trial printed, each line with its time (UTC) and epoch; empty if nothing. Raises RunFolderError."""
         return log_text(self.folder, self.trial(trial_id).trial)
-
-    def replay(self, trial_id: str, epochs: int | None = None, **options: Any) -> Replayed:
-        """Train a trial again and compare its curve; `options` and exceptions are those of `tuner.replay.replay`."""
-        from tuner.replay import replay
-
-        return replay(self, trial_id, epochs=epochs, **options)
-
-    def summary(self) -> dict[str, Any]:
-        """What `--json` prints: run, status, best, trials, failures, wall_seconds, report."""
-        from tuner.results.summaries import summary_of_run
-
-        return summary_of_run(self)
 
     @property
     def best_epoch(self) -> int | None:
         """The epoch whose network is the winner's."""
         return found[0] if self.best and (found := self.record.best_of(self.best.trial)) else None
-
-    def __repr__(self) -> str:
-        """The run in one line, with its winner."""
-        from tuner.results.representing import in_a_line
-
-        return in_a_line(self)
-
-    def _repr_html_(self) -> str:
-        """For notebooks: the run in a few lines, and its best trials."""
-        from tuner.results.representing import in_html
-
-        return in_html(self)
 
     def scored(self, name: str) -> Any:
         """The content of a file of `best/`; None if the run has no scored winner, or the file can't be used."""

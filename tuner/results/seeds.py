@@ -13,7 +13,7 @@ from tuner.results.text import plural, short, with_error
 
 if TYPE_CHECKING:
     from tuner.history.worth import Worth
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 ALIKE = (
     "each trial of a configuration reported the same value under every seed: training sets a seed of its own, or uses "
@@ -54,7 +54,7 @@ class Repeated:
         return ", ".join(f"{count} {what}" for count, what in parts if count)
 
 
-def repeated(run: Run) -> list[Repeated]:
+def repeated(run: RecordedRun) -> list[Repeated]:
     """The configurations that have several trials, the best first."""
     record, several = run.record, {one.trial for one in run.record.repeated}
     return [
@@ -64,7 +64,7 @@ def repeated(run: Run) -> list[Repeated]:
     ]
 
 
-def ahead(run: Run) -> Difference | None:
+def ahead(run: RecordedRun) -> Difference | None:
     """Whether the best configuration is better than the next of those with at least two seeds, by a t-test."""
     known = [one for one in repeated(run) if len(one.values) > 1]
     if len(known) < 2 or _are_alike(known):
@@ -76,7 +76,7 @@ def ahead(run: Run) -> Difference | None:
     return difference(names[0], mine, names[1], other, run.mode, len(known))
 
 
-def verdict(run: Run) -> str | None:
+def verdict(run: RecordedRun) -> str | None:
     """Which configuration is best and how certainly, in a sentence; None if none has several seeds."""
     known, beside = [one for one in repeated(run) if len(one.values) > 1], _unconfirmed(run)
     if not known:
@@ -96,7 +96,7 @@ def verdict(run: Run) -> str | None:
     )
 
 
-def _unconfirmed(run: Run) -> str:
+def _unconfirmed(run: RecordedRun) -> str:
     """A part of a sentence about configurations that are better than the winner, but from too few seeds to win."""
     better = run.record.challengers()
     if not better:

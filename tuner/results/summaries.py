@@ -16,7 +16,7 @@ from tuner.results.text import report_of
 from tuner.storage.folder import Folder
 
 if TYPE_CHECKING:
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 
 def summary_of_trial(trial: TrialRecord, folder: Folder) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def summary_of_trial(trial: TrialRecord, folder: Folder) -> dict[str, Any]:
     }
 
 
-def summary_of_run(run: Run) -> dict[str, Any]:
+def summary_of_run(run: RecordedRun) -> dict[str, Any]:
     """The run with its winner, and how many trials and failures there are."""
     counts = run.record.counts()
     return {
@@ -57,12 +57,12 @@ def summary_of_run(run: Run) -> dict[str, Any]:
     }
 
 
-def _trained_again(run: Run, refit: TrialRecord) -> dict[str, Any]:
+def _trained_again(run: RecordedRun, refit: TrialRecord) -> dict[str, Any]:
     own = (run.scored(METRICS) or {}).get("refit", {}).get("own")
     return {"trial_id": refit.trial, "epochs": refit.refit_epochs, "trained_on": TRAINED_ON, "own": own}
 
 
-def _told_of_seeds(run: Run, seeds: int, known: Sequence[Repeated]) -> dict[str, Any]:
+def _told_of_seeds(run: RecordedRun, seeds: int, known: Sequence[Repeated]) -> dict[str, Any]:
     return {"seeds": seeds, "repeated": [_of_seeds(one) for one in known], "verdict": verdict(run)}
 
 
@@ -72,7 +72,7 @@ def _of_seeds(one: Repeated) -> dict[str, Any]:
     return {"trials": trials, "values": list(one.values), "mean": worth.value, "error": worth.error}
 
 
-def _winner(run: Run) -> dict[str, Any] | None:
+def _winner(run: RecordedRun) -> dict[str, Any] | None:
     """The winner; None without one.
 
     `value` is what trials are compared by: the mean `over_epochs` (the first and the last), or over this many `seeds`

@@ -1,4 +1,4 @@
-"""Settings, times and outcomes as short text."""
+"""Settings, times and outcomes as short text; and what a user types to go on with a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.quoting import command
 
 if TYPE_CHECKING:
     from tuner.history.worth import Worth
-    from tuner.results import Run
+    from tuner.results.run import RecordedRun
 
 ACCURACY = "val_accuracy"
 Z = 1.96  # 95 % of a normal variable lie within so many standard deviations on either side of the mean
@@ -94,7 +94,7 @@ def trained_again(record: RunRecord) -> str | None:
     )
 
 
-def own_network(run: Run) -> str | None:
+def own_network(run: RecordedRun) -> str | None:
     """A sentence about the test results of the winner's own network if `best/` has another one; None if unknown."""
     scored = run.scored(METRICS) or {}
     own = scored.get("refit", {}).get("own")
@@ -201,7 +201,7 @@ def averaged(worth: Worth) -> str:
     return f" over epochs {worth.first} to {worth.last}" if worth.last > worth.first else ""
 
 
-def ending(run: Run) -> str | None:
+def ending(run: RecordedRun) -> str | None:
     """Why a finished search ended, as a part of a sentence; None for one that runs or was interrupted."""
     reason = run.end_reason or ""
     if reason == "space":
@@ -218,7 +218,7 @@ def ending(run: Run) -> str | None:
     return f"{told}, with what was kept to train the winner again" if told and _kept_some(run, reason) else told
 
 
-def _kept_some(run: Run, reason: str) -> bool:
+def _kept_some(run: RecordedRun, reason: str) -> bool:
     """Whether a limit was reached only together with what the search reserved for its refit, which took less."""
     limit, value = next((pair for pair in budget.limits_of(run.budget) if pair[0].name == reason), (None, 0.0))
     if (
@@ -239,6 +239,16 @@ def outcome(trial: TrialRecord) -> str:
     return f"failed: {trial.cause}" if trial.status == "failed" else trial.status
 
 
-def report_of(run: Run) -> str | None:
+def report_of(run: RecordedRun) -> str | None:
     """Path or URI of `report.html` in the run's present folder, also after it was copied; None if it wasn't written."""
     return run.folder.child(REPORT).uri if isinstance(run.info.get("report"), str) else None
+
+
+def going_on_by(run: RecordedRun, trials: int | None = None) -> str:
+    """The command or call, with this many trials in total; None for the planned number."""
+    from_python = run.info.get("study_file", "") is None
+    if not from_python and not run.info["asked"]:
+        return command("resume", run.path, *(("--trials", str(trials)) if trials else ()))
+    more = f", trials={trials}" if trials else ""
+    study = ", study=study" if from_python else ""
+    return f"tuner.{'Search.' if run.info['asked'] else ''}resume({run.path!r}{study}{more})"

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +14,11 @@ import numpy.typing as npt
 from tuner.budget import SECONDS_PER_HOUR
 from tuner.history.pace import Pace, pace_of, still_trials
 from tuner.history.records import RunRecord
-from tuner.results.played import PRIOR_SPREAD, Rest
+from tuner.results.played import PRIOR_SPREAD, Ahead, Rest
 from tuner.results.text import duration
 
 if TYPE_CHECKING:
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 Floats = npt.NDArray[np.float64]
 DRAWS = 400  # possible futures
@@ -54,36 +54,7 @@ class TimeLeft:
         return f"about {rounded(self.middle)} left ({_span(self.low, self.high)})"
 
 
-@dataclass(frozen=True)
-class Ahead:
-    """The plan of a search.
-
-    `rungs` are the epochs after which early stopping compares trials, of which one in `reduction_factor` goes on;
-    `workers` is how many trials run at once, None if only the record shows it; `limits` are those of the budget by
-    their names; `devices` is how many a running trial holds; `brackets` is true for HyperBand, whose brackets differ;
-    `own_rule` for a scheduler that is neither HyperBand nor ASHA: its ended trials show how long trials will be;
-    `scored` if the winner is scored on a test split; `learns` if the search algorithm does, so that trials get better.
-    """
-
-    trials: int | None
-    max_epochs: int
-    rungs: tuple[int, ...] = ()
-    workers: int | None = None
-    limits: Mapping[str, Any] | None = None
-    devices: float = 1.0
-    reduction_factor: float = 3.0
-    brackets: bool = False
-    own_rule: bool = False
-    scored: bool = False
-    learns: bool = True
-
-    def foreseen(self, forecast: Mapping[str, Any]) -> Ahead:
-        """With the fields that `Study.forecast` knows; what a run of an earlier version lacks keeps its default."""
-        known = ("reduction_factor", "brackets", "own_rule", "scored", "learns")
-        return replace(self, **{name: forecast[name] for name in known if name in forecast})
-
-
-def ahead_of(run: Run) -> Ahead:
+def ahead_of(run: RecordedRun) -> Ahead:
     """The plan of a run, from its folder."""
     limits, longest = run.budget, run.longest_trial
     ahead = Ahead(limits.get("trials"), longest, tuple(run.info.get("rungs") or ()), run.info.get("concurrency"))

@@ -19,7 +19,7 @@ from tuner.history.worth import Worth
 from tuner.results.text import duration, outcome, settings, short, valued
 
 if TYPE_CHECKING:
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 Kind = Literal["trial", "status", "value", "number", "word", "text"]
 
@@ -123,7 +123,7 @@ class Cells:
         return Cell("; ".join(note.text for note in self._record.steered.notes_of(trial.trial)))
 
 
-def trial_rows(run: Run, trials: Iterable[TrialRecord], metrics: Sequence[str] = ()) -> TrialRows:
+def trial_rows(run: RecordedRun, trials: Iterable[TrialRecord], metrics: Sequence[str] = ()) -> TrialRows:
     """A row per trial; `metrics` have columns in addition to the study's own. All text is UTF-8."""
     cells = Cells(run.record, run.longest_trial)
     columns = _columns(run, cells, metrics)
@@ -134,7 +134,7 @@ def trial_rows(run: Run, trials: Iterable[TrialRecord], metrics: Sequence[str] =
     return TrialRows(tuple(Column(in_utf8(column.name), column.kind) for column, _ in columns), tuple(rows))
 
 
-def searched(run: Run) -> list[str]:
+def searched(run: RecordedRun) -> list[str]:
     """Names of the hyperparameters that differ between trials, as far as the run records what is constant."""
     return list(_searched(run))
 
@@ -154,7 +154,7 @@ def as_html(columns: Iterable[str], rows: Iterable[Iterable[Cell]]) -> str:
 CellOf = Callable[[TrialRecord], Cell]
 
 
-def _columns(run: Run, cells: Cells, metrics: Sequence[str]) -> list[tuple[Column, CellOf]]:
+def _columns(run: RecordedRun, cells: Cells, metrics: Sequence[str]) -> list[tuple[Column, CellOf]]:
     noted = [(Column("notes", "text"), cells.notes)] if any(note.trial for note in run.record.steered.notes) else []
     return [
         (Column("trial", "trial"), cells.trial),
@@ -168,7 +168,7 @@ def _columns(run: Run, cells: Cells, metrics: Sequence[str]) -> list[tuple[Colum
     ]
 
 
-def _searched(run: Run) -> dict[str, Kind]:
+def _searched(run: RecordedRun) -> dict[str, Kind]:
     """The searched hyperparameters, each with whether all of its values are numbers, in the order of the space."""
     found: dict[str, Kind] = {}
     constants = run.space.constants

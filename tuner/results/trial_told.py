@@ -14,7 +14,7 @@ from tuner.results.text import averaged, outcome, short, with_error
 from tuner.results.trial_rows import Cells
 
 if TYPE_CHECKING:
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 Pairs = list[tuple[str, str]]  # names and their texts
 
@@ -36,7 +36,7 @@ class TrialTold:
     of_run: Pairs  # seed, time and place
 
 
-def told(run: Run, trial: TrialRecord, ranks: Mapping[str, int], reasons: Mapping[str, str]) -> TrialTold:
+def told(run: RecordedRun, trial: TrialRecord, ranks: Mapping[str, int], reasons: Mapping[str, str]) -> TrialTold:
     """What is said about a trial; `ranks` are those of `ranks_of`, `reasons` those of `why_stopped`."""
     worth = run.record.worth_of(trial.trial)
     epoch = trial.epochs.get(worth.epoch if worth else trial.epoch)
@@ -97,7 +97,7 @@ def epochs_told(trial: TrialRecord) -> tuple[list[str], list[list[str]]]:
 # Inside
 
 
-def _said(run: Run, trial: TrialRecord, ranks: Mapping[str, int], reasons: Mapping[str, str]) -> str:
+def _said(run: RecordedRun, trial: TrialRecord, ranks: Mapping[str, int], reasons: Mapping[str, str]) -> str:
     """Such as: Completed, 27 of 27 epochs; val_accuracy 0.93 ± 0.004 over epochs 20 to 27, rank 1 of 48."""
     epochs = f"{len(trial.epochs)} of {full_length(trial.config, run.longest_trial)} epochs"
     worth = run.record.worth_of(trial.trial)
@@ -108,7 +108,7 @@ def _said(run: Run, trial: TrialRecord, ranks: Mapping[str, int], reasons: Mappi
     return f"{ended_how(trial)}, {epochs}{value}{rank}{why}"
 
 
-def _of_run(run: Run, trial: TrialRecord) -> Pairs:
+def _of_run(run: RecordedRun, trial: TrialRecord) -> Pairs:
     others = [other.trial for other in run.record.same_configuration(trial) if other is not trial]
     found = [
         ("seed", str(trial.seed)),

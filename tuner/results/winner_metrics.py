@@ -9,14 +9,14 @@ from tuner.results import findings
 from tuner.results.text import short
 
 if TYPE_CHECKING:
-    from tuner.results.run import Run
+    from tuner.results.run import RecordedRun
 
 STANDARD_ERROR = "_se"  # suffix of the name of a metric's standard error in a cross-validation
 NBSP = "\N{NO-BREAK SPACE}"  # no line break there on a narrow page
 NORMAL_90 = 1.645  # 90 % lie within so many standard errors on either side of the mean
 
 
-def epoch_metrics(run: Run) -> list[tuple[str, str]]:
+def epoch_metrics(run: RecordedRun) -> list[tuple[str, str]]:
     """The winner's metrics at its epoch; in a cross-validation with standard error and 90 % interval."""
     metrics = {name: value for name, value in run.best_metrics.items() if not name.startswith("test_")}
     errors = {f"{name}{STANDARD_ERROR}" for name in metrics} & metrics.keys()
@@ -33,7 +33,7 @@ def epoch_metrics(run: Run) -> list[tuple[str, str]]:
     return told
 
 
-def test_metrics(run: Run) -> list[tuple[str, str]]:
+def test_metrics(run: RecordedRun) -> list[tuple[str, str]]:
     """The winner's test metrics, with 95 % intervals or, from older runs, shares with their errors."""
     images, intervals = run.images.get("test"), run.test_intervals
     told = []

@@ -13,8 +13,9 @@ from types import MappingProxyType
 from tuner.errors import RunFolderError
 from tuner.foreign_text import printable
 from tuner.history.run_info import RUN_FILE
-from tuner.orders.going_on import going_on_by
-from tuner.results import Run, load_run
+from tuner.results import load_run
+from tuner.results.run import RecordedRun
+from tuner.results.text import going_on_by
 from tuner.service.errors import Code, ServiceError
 from tuner.service.following import Followed
 from tuner.service.model import Change, Demand, Page, Progress, State, SubmittedStudy
@@ -37,7 +38,7 @@ _log = logging.getLogger(__name__)
 class OneRun(Service):
     """Shows a run's present state; starts, changes and ends nothing. `folder` is for data of sessions."""
 
-    def __init__(self, run: Run, folder: Path) -> None:
+    def __init__(self, run: RecordedRun, folder: Path) -> None:
         super().__init__(folder, devices=())
         self._path = run.path
         self._seen: tuple[object, ...] = ()
@@ -106,11 +107,11 @@ class OneRun(Service):
             elif self._run_followed is not None and self._run_followed.new():
                 self._listeners.tell(Change(STUDY, "progress", self._study.state))
 
-    def _stamp(self, run: Run) -> tuple[object, ...]:
+    def _stamp(self, run: RecordedRun) -> tuple[object, ...]:
         """A value that changes when a driver begins or ends."""
         return run.status, run.folder.modified(RUN_FILE)
 
-    def _read(self, run: Run) -> SubmittedStudy:
+    def _read(self, run: RecordedRun) -> SubmittedStudy:
         self._seen = self._stamp(run)
         followed = Followed(run.path)
         followed.new()
@@ -140,7 +141,7 @@ class OneRun(Service):
         )
 
 
-def _reason(run: Run, state: State) -> str | None:
+def _reason(run: RecordedRun, state: State) -> str | None:
     if state is State.FAILED:
         return "no trial of the search succeeded"
     if state is not State.PAUSED:

@@ -17,7 +17,8 @@ from typing import Any, Literal, Self
 from tuner.errors import RunFolderError, shown
 from tuner.orders.inbox import put
 from tuner.orders.sending import Answer
-from tuner.results import Run, load_run
+from tuner.results import load_run
+from tuner.results.run import RecordedRun
 from tuner.service import bundles, rights, steering, submitting
 from tuner.service.checking import check, demand_of
 from tuner.service.checking.facts import refuse_missing
@@ -209,7 +210,7 @@ class Service:
         with self.database.reading() as connection:
             return usage.since(connection, since, time.time())
 
-    def run(self, study: int) -> Run | None:
+    def run(self, study: int) -> RecordedRun | None:
         """The study's run as it is now; None while it has none."""
         path = self.study(study).run
         try:

@@ -10,7 +10,7 @@ from typing import Any
 from tuner.budget import check_names
 from tuner.errors import RunFolderError, StudyError
 from tuner.orders.sending import Answer, send
-from tuner.results import Run
+from tuner.results.run import RecordedRun
 from tuner.service.checking.facts import Facts, demand_of
 from tuner.service.database import audit, studies
 from tuner.service.errors import Code, ServiceError
@@ -99,7 +99,9 @@ def _changes(verb: Verb, becomes: State, study: SubmittedStudy, by: User, now: f
     return {"reason": f"finished by {by.name}"}
 
 
-def ordered(study: SubmittedStudy, run: Run | None, verb: str, arguments: Mapping[str, Any], by: User) -> Answer:
+def ordered(
+    study: SubmittedStudy, run: RecordedRun | None, verb: str, arguments: Mapping[str, Any], by: User
+) -> Answer:
     """The immediate answer to an order: "sent", or "waiting" if no search runs. Raises ServiceError."""
     if run is None:
         raise ServiceError(

@@ -26,10 +26,12 @@ from tuner.history.events import Event, EventFollower, finite
 from tuner.history.failures import failure_groups, place_of
 from tuner.history.logs import end_of_log
 from tuner.history.records import CAUSES, STATUSES, RunRecord, TrialRecord
+from tuner.history.scored import BEST
 from tuner.history.steered import Note
 from tuner.quoting import command
 from tuner.results.found import load_run
-from tuner.results.run import BEST, Run
+from tuner.results.run import RecordedRun
+from tuner.results.summaries import summary_of_run
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.wandb_mirror.summary import add_winner, alert_about, contents
 
@@ -70,7 +72,7 @@ def mirror_command(folder: Folder, mode: WandbMode) -> list[str]:
 class Mirror:
     """Sends a run's events to W&B, from where an earlier mirror of the run stopped."""
 
-    def __init__(self, run: Run, mode: WandbMode, directory: Path) -> None:
+    def __init__(self, run: RecordedRun, mode: WandbMode, directory: Path) -> None:
         self._run, self._mode, self._directory = run, mode, directory
         self.gave_up = False  # whether the server couldn't be used
         self._record = RunRecord(run.metric, run.mode)
@@ -103,7 +105,7 @@ class Mirror:
         state = {"events": max(self._told, self._told_before), "best": self._marked, "url": self._url}
         self._run.folder.write(STATE, json.dumps(state).encode())
 
-    def finish(self, run: Run) -> None:
+    def finish(self, run: RecordedRun) -> None:
         """End the open W&B runs, and write the summary; `run` is read again."""
         for trial_id in list(self._shown):
             self._close(self._record.trials[trial_id])
@@ -236,7 +238,7 @@ class Mirror:
                 return shown
         return wandb.init(mode="offline", **options)
 
-    def _summarise(self, run: Run) -> None:
+    def _summarise(self, run: RecordedRun) -> None:
         """Write the W&B run for the whole search."""
         import wandb
 
@@ -246,7 +248,7 @@ class Mirror:
         shown = self._start(
             "summary", name=f"{run.title} summary", job_type="summary", config=config, notes=_written(notes)
         )
-        summary = run.summary()
+        summary = summary_of_run(run)
         shown.summary.update({"status": run.status, "wall_seconds": summary["wall_seconds"], **summary["trials"]})
         shown.summary.update({n: v for n, v in run.best_metrics.items() if finite(v)})
         if panels := contents(run):

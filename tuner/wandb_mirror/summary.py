@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.history.event_lines import finite, in_json
 from tuner.history.refits import TRAINED_ON
-from tuner.history.scored import MISTAKE, MISTAKES
-from tuner.results.run import BEST, Run
+from tuner.history.scored import BEST, MISTAKE, MISTAKES
+from tuner.plots import Plots
+from tuner.results.run import RecordedRun
 from tuner.results.text import trained_again, trials_and_repeats
 from tuner.space.values import recorded
 
@@ -37,17 +38,18 @@ _NUMBERS = ("x", "y", "z", "values")
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_.-]")  # an artifact's name
 
 
-def contents(run: Run) -> dict[str, Any]:
+def contents(run: RecordedRun) -> dict[str, Any]:
     """All panels of the run that have something to show, by their keys."""
     import wandb
 
     from tuner.html_report import REPORT
+    from tuner.results.tables import configurations_table, trials_table
 
     found: dict[str, Any] = {}
     if run.record.trials:
-        found["trials"] = _table(run.trials.drop(columns=["started", "ended"]))
+        found["trials"] = _table(trials_table(run.record).drop(columns=["started", "ended"]))
     if run.record.repeated:
-        found["configurations"] = _table(run.configurations)
+        found["configurations"] = _table(configurations_table(run.record))
     found |= {f"{section}/{name}": wandb.Plotly(figure) for section, name, figure in _figures(run)}
     if mistakes := _mistakes(run):
         found["winner/mistaken_images"] = mistakes
@@ -58,7 +60,7 @@ def contents(run: Run) -> dict[str, Any]:
     return found
 
 
-def add_winner(shown: wandb.Run, run: Run) -> None:
+def add_winner(shown: wandb.Run, run: RecordedRun) -> None:
     """The winner's files as a model artifact, whose newest version is `best`, with its metrics and configuration."""
     import wandb
 
@@ -77,7 +79,7 @@ def add_winner(shown: wandb.Run, run: Run) -> None:
         shown.log_artifact(artifact, aliases=["latest", "best"])
 
 
-def alert_about(shown: wandb.Run, run: Run) -> None:
+def alert_about(shown: wandb.Run, run: RecordedRun) -> None:
     """Let W&B alert its users of a search that did not end well."""
     if run.status in ("failed", "interrupted"):
         done = trials_and_repeats(run.record)
@@ -96,11 +98,11 @@ def has_marks(figure: go.Figure) -> bool:
 # Inside
 
 
-def _figures(run: Run) -> Iterator[tuple[str, str, go.Figure]]:
+def _figures(run: RecordedRun) -> Iterator[tuple[str, str, go.Figure]]:
     """Section, name and figure of those that show something."""
     for section, names in SECTIONS.items():
         for name in names:
-            figure = getattr(run.plot, name)()
+            figure = getattr(Plots(run), name)()
             if has_marks(figure):
                 yield section, name, figure
 
@@ -132,7 +134,7 @@ def _table(frame: pd.DataFrame) -> wandb.Table:
     return wandb.Table(columns=list(frame.columns), data=rows, allow_mixed_types=True)  # type: ignore[arg-type]
 
 
-def _mistakes(run: Run) -> wandb.Table | None:
+def _mistakes(run: RecordedRun) -> wandb.Table | None:
     """The test images that the winner is most confidently wrong about, a row each."""
     import wandb
 
@@ -158,7 +160,7 @@ def _image(encoded: str) -> wandb.Image | None:
         return None
 
 
-def _orders(run: Run) -> wandb.Table | None:
+def _orders(run: RecordedRun) -> wandb.Table | None:
     """Users' orders to the search while it ran, and their results."""
     import wandb
 

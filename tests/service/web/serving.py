@@ -13,7 +13,7 @@ import httpx
 from tests.results.simulated import simulated
 from tests.service.running import end_drivers
 from tests.service.submissions import external, furnace, submission
-from tuner.results import Run
+from tuner import Run
 from tuner.service.access import Access
 from tuner.service.database import studies
 from tuner.service.executors import LocalProcesses, Task

@@ -7,9 +7,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from tests.service.web.serving import Served, a_run, made
+from tuner import Run
 from tuner.history.events import EventLog
 from tuner.history.run_info import read_info, write_info
-from tuner.results import Run
 from tuner.service.model import State
 from tuner.service.web import answers
 from tuner.service.web.answers import Answers

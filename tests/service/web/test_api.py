@@ -11,8 +11,8 @@ import pytest
 
 from tests.service.submissions import STUDY
 from tests.service.web.serving import PASSWORD, Served, a_run, serving
+from tuner import Run
 from tuner.history.events import read_all
-from tuner.results import Run
 from tuner.service.database import studies
 from tuner.service.model import State
 

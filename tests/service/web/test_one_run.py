@@ -17,9 +17,9 @@ from tests.commands import environment
 from tests.html_report.browsing import PATIENCE_MS, browsers, needs_browser
 from tests.searches import wait_for
 from tests.service.web.serving import a_run
+from tuner import Run, load_run
 from tuner.cli.main import main
 from tuner.history.events import EventLog
-from tuner.results import Run, load_run
 from tuner.service.one_run import OneRun
 from tuner.service.web.application import application
 from tuner.storage.folder import LocalFolder

@@ -9,7 +9,7 @@ from typing import Any
 from tuner.inspection.best import LoadedModel
 from tuner.inspection.shipping.examples import CHECKED, Examples
 from tuner.inspection.shipping.forms import SHIPPED
-from tuner.results.run import Run
+from tuner.results.run import RecordedRun
 from tuner.results.text import own_network, settings, trained_again, trials_and_repeats, wilson
 from tuner.trial.models import IMAGENET, find_model, looks_published
 from tuner.trial.splitting import REFIT
@@ -24,7 +24,7 @@ OF_TORCHVISION = (
 
 
 def model_card(
-    run: Run, loaded: LoadedModel, form: str, facts: Mapping[str, Any], shown: Examples, *, scripted: bool
+    run: RecordedRun, loaded: LoadedModel, form: str, facts: Mapping[str, Any], shown: Examples, *, scripted: bool
 ) -> str:
     """The card of a winner that was written in a form; `facts` as in model.json."""
     sections = [
@@ -50,7 +50,7 @@ def model_card(
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _about(run: Run, loaded: LoadedModel) -> str:
+def _about(run: RecordedRun, loaded: LoadedModel) -> str:
     together = (
         f" It is {loaded.card.networks} networks of a cross-validation, whose probabilities are averaged: each was "
         "trained on all training images but those of its part."
@@ -113,7 +113,7 @@ def _checks(facts: Mapping[str, Any], shown: Examples) -> Iterator[str]:
     yield "\n".join(rows)
 
 
-def _metrics(run: Run, loaded: LoadedModel) -> Iterator[str]:
+def _metrics(run: RecordedRun, loaded: LoadedModel) -> Iterator[str]:
     metrics, images = run.best_metrics, run.images.get("test", 0)
     if not images or "test_accuracy" not in metrics:
         yield "It was not scored on a test split."
@@ -180,7 +180,7 @@ def _classes(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Iterator[
         yield "It confuses most: " + "; ".join(f"{a} taken for {b} ({count})" for count, a, b in worst) + "."
 
 
-def _data(run: Run, loaded: LoadedModel, shown: Examples) -> Iterator[str]:
+def _data(run: RecordedRun, loaded: LoadedModel, shown: Examples) -> Iterator[str]:
     sizes = ", ".join(f"{count:,} for {part}" for part, count in run.images.items())
     fingerprint = run.info.get("data_fingerprint")
     yield f"`{loaded.card.data}`: images {sizes or 'not counted'}" + (
@@ -197,7 +197,7 @@ def _data(run: Run, loaded: LoadedModel, shown: Examples) -> Iterator[str]:
     yield "\n".join(rows)
 
 
-def _search(run: Run) -> Iterator[str]:
+def _search(run: RecordedRun) -> Iterator[str]:
     best, info = run.best, run.info
     trials = trials_and_repeats(run.record)
     yield (

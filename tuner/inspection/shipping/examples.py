@@ -12,7 +12,8 @@ from tuner.errors import StudyError
 from tuner.history.refits import shipped_refit
 from tuner.inspection.best import LoadedModel
 from tuner.inspection.scoring import trial_splits
-from tuner.results.run import Run
+from tuner.results.declaring import declared_study
+from tuner.results.run import RecordedRun
 from tuner.train.data import Splits
 from tuner.trial import ImageClassifier
 
@@ -44,7 +45,7 @@ class Examples:
         return np.concatenate([self.images[chosen], random_images(missing)])
 
 
-def examples(run: Run, loaded: LoadedModel, *, trust: bool) -> Examples:
+def examples(run: RecordedRun, loaded: LoadedModel, *, trust: bool) -> Examples:
     """The run's own test images, or random ones where its study or its data can't be read any more."""
     try:
         splits = _splits(run, trust=trust)
@@ -64,11 +65,11 @@ def random_images(shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
 
 
-def _splits(run: Run, *, trust: bool) -> Splits:
+def _splits(run: RecordedRun, *, trust: bool) -> Splits:
     best = run.best
     if best is None or run.info["study_file"] is None:
         raise StudyError("the run was started from Python, so that its data is known to that program alone")
-    study = run.declared_study(trust=trust)
+    study = declared_study(run, trust=trust)
     study = study.with_options(**run.info["options"])
     trial = study.declared_trial.resolved(Path(run.info["working_directory"]))
     if not isinstance(trial, ImageClassifier):

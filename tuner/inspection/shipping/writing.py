@@ -20,7 +20,7 @@ from tuner.inspection.shipping import forms
 from tuner.inspection.shipping.card import model_card
 from tuner.inspection.shipping.examples import Examples, examples
 from tuner.inspection.shipping.forms import SHIPPED, Form, facts_of
-from tuner.results.run import Run
+from tuner.results.run import RecordedRun
 from tuner.trial import pixels
 
 CARD, FACTS, SCRIPT, READER = "README.md", "model.json", "predict.py", "pixels.py"
@@ -52,7 +52,7 @@ class Checked:
     labelled: int
 
 
-def ship(run: Run, form: Form, path: str | Path, *, trust: bool = False) -> list[Path]:
+def ship(run: RecordedRun, form: Form, path: str | Path, *, trust: bool = False) -> list[Path]:
     """Write a run's winner into the new folder `path`; returns the files, the card first.
 
     Args:
@@ -98,7 +98,7 @@ def _check_installed(form: Form) -> None:
         )
 
 
-def _write(run: Run, loaded: LoadedModel, form: Form, folder: Path, shown: Examples) -> None:
+def _write(run: RecordedRun, loaded: LoadedModel, form: Form, folder: Path, shown: Examples) -> None:
     shipped = SHIPPED[form]
     file = folder / shipped.file
     original = forms.original_answers(loaded)

@@ -10,12 +10,12 @@ from tuner.errors import RunFolderError, shown
 from tuner.results.export.event_files import write_event_files
 from tuner.results.export.optuna_storage import write_storage
 from tuner.results.export.table_files import write_csv, write_parquet
-from tuner.results.run import Run
+from tuner.results.run import RecordedRun
 
 __all__ = ["EXPORTS", "Kind", "export"]
 
 Kind = Literal["csv", "parquet", "optuna", "tensorboard"]
-EXPORTS: Mapping[Kind, Callable[[Run, Path], list[Path]]] = {
+EXPORTS: Mapping[Kind, Callable[[RecordedRun, Path], list[Path]]] = {
     "csv": write_csv,
     "parquet": write_parquet,
     "optuna": write_storage,
@@ -23,7 +23,7 @@ EXPORTS: Mapping[Kind, Callable[[Run, Path], list[Path]]] = {
 }  # each writes new files at or below a path, and returns their paths; these are the choices of `tuner export --to`
 
 
-def export(run: Run, kind: Kind, path: str | Path) -> list[Path]:
+def export(run: RecordedRun, kind: Kind, path: str | Path) -> list[Path]:
     """Write the run's trials in another tool's form; returns the files written.
 
     "csv" and "parquet" write `trials` and `history` into the folder `path` (in CSV, text that a spreadsheet would take

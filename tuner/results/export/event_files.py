@@ -8,11 +8,11 @@ from typing import Any
 from tuner.history.events import finite
 from tuner.history.records import TrialRecord, flat_config
 from tuner.results.export.new_place import new
-from tuner.results.run import Run
+from tuner.results.run import RecordedRun
 from tuner.results.text import outcome
 
 
-def write_event_files(run: Run, path: Path) -> list[Path]:
+def write_event_files(run: RecordedRun, path: Path) -> list[Path]:
     """A folder per trial with its metrics by epoch and, for the HParams tab, its configuration and best value.
 
     A trial without any value, for instance because it failed before an epoch, is in the HParams tab without a value;
@@ -22,7 +22,7 @@ def write_event_files(run: Run, path: Path) -> list[Path]:
     return [_write_trial(run, trial, path / trial.trial) for trial in run.record.trials.values()]
 
 
-def _write_trial(run: Run, trial: TrialRecord, folder: Path) -> Path:
+def _write_trial(run: RecordedRun, trial: TrialRecord, folder: Path) -> Path:
     from tensorboardX import SummaryWriter
 
     found, best = run.record.best_of(trial.trial), f"best/{run.metric}"

@@ -12,12 +12,12 @@ from tuner.errors import RunFolderError
 from tuner.history.events import finite
 from tuner.history.records import TrialRecord
 from tuner.results.export.new_place import new
-from tuner.results.run import Run
+from tuner.results.run import RecordedRun
 from tuner.space import Choice, Domain, Float, Integer
 from tuner.space.values import canonical, is_number
 
 
-def write_storage(run: Run, path: Path) -> list[Path]:
+def write_storage(run: RecordedRun, path: Path) -> list[Path]:
     """A SQLite file with the run as a study of Optuna's; raises RunFolderError if the optuna package is missing."""
     new(path)
     try:
@@ -44,7 +44,7 @@ def write_storage(run: Run, path: Path) -> list[Path]:
     return [path]
 
 
-def _as_optuna(run: Run, trial: TrialRecord, distributions: dict[str, Any]) -> Any:
+def _as_optuna(run: RecordedRun, trial: TrialRecord, distributions: dict[str, Any]) -> Any:
     """A stopped trial becomes a pruned one. Optuna's best trial is the completed one with the best value, so the winner
     becomes completed, with the value by which it won, and one that has a better value but didn't win becomes pruned.
     """
@@ -86,7 +86,7 @@ def _as_optuna(run: Run, trial: TrialRecord, distributions: dict[str, Any]) -> A
     return made
 
 
-def _searched(run: Run, trial: TrialRecord) -> dict[str, Any]:
+def _searched(run: RecordedRun, trial: TrialRecord) -> dict[str, Any]:
     """The part of the configuration that is in the space, under dotted names."""
     return run.space.flatten(run.space.project(trial.config))
 
@@ -96,7 +96,7 @@ def _local(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC).astimezone().replace(tzinfo=None)
 
 
-def _distributions(run: Run) -> dict[str, Any]:
+def _distributions(run: RecordedRun) -> dict[str, Any]:
     """For each dimension Optuna's distribution, wide enough for every value that was tried, and what makes a value
     Optuna's.
     """

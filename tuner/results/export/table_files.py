@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.results.export.new_place import new
-from tuner.results.run import Run
+from tuner.results.run import RecordedRun
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def write_csv(run: Run, folder: Path) -> list[Path]:
+def write_csv(run: RecordedRun, folder: Path) -> list[Path]:
     """`trials.csv` and `history.csv`.
 
     Text that a spreadsheet would take for a formula has an apostrophe before it, see
@@ -24,15 +24,17 @@ def write_csv(run: Run, folder: Path) -> list[Path]:
     return _write(run, folder, "csv", lambda table, file: file.write_text(csv_text(table), encoding="utf-8"))
 
 
-def write_parquet(run: Run, folder: Path) -> list[Path]:
+def write_parquet(run: RecordedRun, folder: Path) -> list[Path]:
     """`trials.parquet` and `history.parquet`."""
     return _write(run, folder, "parquet", lambda table, file: _write_parquet(_without_mixtures(table), file))
 
 
-def _write(run: Run, folder: Path, suffix: str, write: Callable[[pd.DataFrame, Path], object]) -> list[Path]:
+def _write(run: RecordedRun, folder: Path, suffix: str, write: Callable[[pd.DataFrame, Path], object]) -> list[Path]:
+    from tuner.results.tables import history_table, trials_table
+
     folder.mkdir(parents=True, exist_ok=True)
     files = [new(folder / f"{name}.{suffix}") for name in ("trials", "history")]
-    for table, file in zip((run.trials, run.history), files, strict=True):
+    for table, file in zip((trials_table(run.record), history_table(run.record)), files, strict=True):
         write(table, file)
     return files
 

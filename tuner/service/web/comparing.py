@@ -9,7 +9,8 @@ from typing import Any
 from tuner.errors import RunFolderError
 from tuner.foreign_text import in_utf8, printable
 from tuner.history.events import finite
-from tuner.results import Run, compare
+from tuner.results import compare
+from tuner.results.run import RecordedRun
 from tuner.service.errors import Code, ServiceError
 
 PLACES = 200  # points of a course
@@ -36,7 +37,7 @@ class Compared:
     courses: list[Course]
 
 
-def compared(runs: Sequence[tuple[int, Run]]) -> Compared:
+def compared(runs: Sequence[tuple[int, RecordedRun]]) -> Compared:
     """Compare the runs of studies. Raises ServiceError if there are too few, or their metrics differ."""
     try:
         found = compare([run for _, run in runs])
@@ -62,7 +63,7 @@ def _plain(value: object) -> bool:
     return finite(value) or isinstance(value, str)
 
 
-def _course(study: int, run: Run) -> Course:
+def _course(study: int, run: RecordedRun) -> Course:
     found = run.leads
     steps = [*found[: -1 : max(1, len(found) // PLACES)], *found[-1:]]
     return Course(study, printable(f"@{study} {run.name}"), [one.epochs for one in steps], [one.value for one in steps])

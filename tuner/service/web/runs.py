@@ -13,9 +13,9 @@ from typing import Any
 from tuner.errors import RunFolderError
 from tuner.history.events import EventFollower
 from tuner.history.records import RunRecord, TrialRecord
+from tuner.history.run_info import RUN_FILE
 from tuner.history.scored import BEST, METRICS
-from tuner.results import Run
-from tuner.results.run import RUN_FILE
+from tuner.results.run import RecordedRun
 from tuner.results.text import REPORT
 from tuner.service.errors import Code, ServiceError
 from tuner.service.kept import Records
@@ -35,11 +35,11 @@ class Runs:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._kept: OrderedDict[int, tuple[Any, Run]] = OrderedDict()
+        self._kept: OrderedDict[int, tuple[Any, RecordedRun]] = OrderedDict()
         self._growing: OrderedDict[int, _Growing] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, study: int) -> Run:
+    def get(self, study: int) -> RecordedRun:
         """The study's run in its present state, which doesn't change later. Raises ServiceError if it has none yet."""
         run = self._service.run(study)
         if run is None:
@@ -59,7 +59,7 @@ class Runs:
         return run
 
     @contextmanager
-    def looking(self, study: int) -> Iterator[Run]:
+    def looking(self, study: int) -> Iterator[RecordedRun]:
         """The study's present run, updated by new events only; use it for short work.
 
         Its record is shared: it changes after the block. Raises ServiceError if the study has no run yet.
@@ -69,7 +69,7 @@ class Runs:
         try:
             folder = None if found.run is None else open_folder(found.run)
             if folder is not None and followed is not None and followed.path == found.run:
-                run = Run(folder)
+                run = RecordedRun(folder)
                 with followed.looking() as record:
                     run.record = record
                     yield run
@@ -107,7 +107,7 @@ class Runs:
             return kept
 
 
-def trial_of(run: Run, trial: str) -> TrialRecord:
+def trial_of(run: RecordedRun, trial: str) -> TrialRecord:
     """A trial by its id, whose leading zeros may be left out. Raises ServiceError."""
     found = run.record.trials.get(trial) or run.record.trials.get(trial.zfill(5))
     if found is None:
@@ -116,7 +116,7 @@ def trial_of(run: Run, trial: str) -> TrialRecord:
     return found
 
 
-class _ReadOnce(Run):
+class _ReadOnce(RecordedRun):
     """A run that is over, with the record that pages use; it is read when it is first needed."""
 
     def __init__(self, folder: Folder, grown: _Growing) -> None:
@@ -142,16 +142,16 @@ class _Growing:
         self._over = False  # the record is complete and doesn't change
 
     @contextmanager
-    def looking(self) -> Iterator[Run]:
+    def looking(self) -> Iterator[RecordedRun]:
         with self._using:
-            run = Run(self.folder)
+            run = RecordedRun(self.folder)
             run.record = self._up_to_date(run)
             yield run
 
     def digest(self) -> str | None:
         """The digest of an ended run's log, without computing its record; None if it runs, or has damage."""
         with self._using:
-            run = Run(self.folder)
+            run = RecordedRun(self.folder)
             if run.alive:
                 return None
             if self._record is not None and not self._over:
@@ -166,7 +166,7 @@ class _Growing:
             self._follower.skip()
         return self._follower
 
-    def _up_to_date(self, run: Run) -> RunRecord:
+    def _up_to_date(self, run: RecordedRun) -> RunRecord:
         alive, follower, record = run.alive, self._follower, self._record
         if follower is None or record is None or (self._over and (alive or follower.new())):
             follower, record = self._begun(run, alive)
@@ -180,7 +180,7 @@ class _Growing:
         self._follower, self._record = follower, record
         return record
 
-    def _begun(self, run: Run, alive: bool) -> tuple[EventFollower, RunRecord]:
+    def _begun(self, run: RecordedRun, alive: bool) -> tuple[EventFollower, RunRecord]:
         self._over = False
         if not alive:
             follower = self._skipped()

@@ -13,7 +13,7 @@ from tuner.history.events import finite
 from tuner.history.failures import failure_groups
 from tuner.history.records import RunRecord, TrialRecord, flat_config, saved_epochs, saved_share
 from tuner.plots.learning import OneCurve, learning_traces, live_layout, quantiles_of
-from tuner.results import Run
+from tuner.results.run import RecordedRun
 from tuner.results.text import averaged, report_of, with_error
 from tuner.results.winner_metrics import test_metrics
 from tuner.service.errors import ServiceError
@@ -93,7 +93,7 @@ class Summary:
     wandb_url: str | None  # where W&B shows it
 
 
-def summary(run: Run) -> Summary:
+def summary(run: RecordedRun) -> Summary:
     """The summary of a run now."""
     record, trials = run.record, list(run.record.trials.values())
     hours = run.device_hours_by_status()
@@ -154,7 +154,7 @@ class Curves:
     figure: dict[str, Any]
 
 
-def curves(run: Run, metric: str, most: int = MOST_CURVES) -> Curves:
+def curves(run: RecordedRun, metric: str, most: int = MOST_CURVES) -> Curves:
     """The curves of a metric, at most this many; the best first, then those that run."""
     record = run.record
     best = [one.trial for one in record.ranked()]
@@ -175,7 +175,7 @@ def curves(run: Run, metric: str, most: int = MOST_CURVES) -> Curves:
 # Inside
 
 
-def _wandb_url(run: Run) -> str | None:
+def _wandb_url(run: RecordedRun) -> str | None:
     """The address that the mirror wrote; the folder is its user's, so that the file may contain anything."""
     try:
         told = json.loads(part_of(run.folder, WANDB_STATE, 0, LONGEST_STATE))
@@ -186,7 +186,7 @@ def _wandb_url(run: Run) -> str | None:
     return printable(url.geturl()) if sound else None
 
 
-def _winner(run: Run) -> Winner | None:
+def _winner(run: RecordedRun) -> Winner | None:
     best = run.best
     worth = best and run.record.standing_of(best.trial)
     if best is None or not worth:

@@ -77,7 +77,7 @@ async def figure(study: Id, kind: Annotated[str, Path(max_length=64)], web: Show
         raise ServiceError(
             Code.NOT_FOUND, "a figure is one of a run's plots", repr(kind), did_you_mean(kind, Plots.names())
         )
-    content = await web.heavily(lambda: getattr(web.runs.get(study).plot, kind)().to_json())
+    content = await web.heavily(lambda: getattr(Plots(web.runs.get(study)), kind)().to_json())
     return Response(in_utf8(content), media_type="application/json")
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from tuner.foreign_text import in_utf8
 from tuner.history.records import Status, TrialRecord
-from tuner.results import Run
+from tuner.results.run import RecordedRun
 from tuner.results.summaries import summary_of_trial
 from tuner.results.text import settings
 from tuner.results.trial_rows import Column, Row, trial_rows
@@ -61,7 +61,7 @@ class Part:
         """Whether it is what the page of a study asks for before its user does."""
         return self == Part(FIRST_PAGE, "best", (), "", 0)
 
-    def of(self, run: Run) -> tuple[list[TrialRecord], str | None]:
+    def of(self, run: RecordedRun) -> tuple[list[TrialRecord], str | None]:
         """The trials, and the cursor of the next part."""
         trials, end = chosen(run, self.order, self.statuses, self.text), self.start + self.limit
         return trials[self.start : end], _next(end, len(trials))
@@ -134,7 +134,7 @@ def stop_trial(study: Id, trial: TrialId, web: Shown, user: Submitter) -> Answer
     return Answered(id=answer.order, outcome=answer.outcome, message=answer.message)
 
 
-def chosen(run: Run, order: str, statuses: Collection[str], text: str) -> list[TrialRecord]:
+def chosen(run: RecordedRun, order: str, statuses: Collection[str], text: str) -> list[TrialRecord]:
     """Trials in an order, of these statuses if any are given, with every word of a text in what is known of them."""
     trials = list(run.record.trials.values())
     if order == "best":
@@ -157,7 +157,7 @@ def _words(trial: TrialRecord) -> str:
     return f"{trial.trial} {trial.status} {settings(trial.config)} {failure}".casefold()
 
 
-def _brief(run: Run, trial: TrialRecord) -> dict[str, Any]:
+def _brief(run: RecordedRun, trial: TrialRecord) -> dict[str, Any]:
     best = run.record.best_of(trial.trial)
     return _plain(
         {

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterable
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tuner.errors import RunFolderError, asked_from_python
-from tuner.history.events import Event, Listener
+from tuner.api.driving import driver_room, going_on, ray_says_nothing, shown
+from tuner.api.run import Run, for_users
+from tuner.errors import RunFolderError
+from tuner.history.events import Listener
 from tuner.installation import check_trains
 from tuner.notify import listed
-from tuner.results import Run, load_run
+from tuner.results.found import load_run
 from tuner.results.representing import search_failure
 from tuner.study import Study
 from tuner.study_file import load_study
 
 if TYPE_CHECKING:
-    from tuner.console.progress import Plan
-    from tuner.driver import Driving
-    from tuner.driver.background import BackgroundSearch
+    from tuner.api.background import BackgroundSearch
     from tuner.inspection import LoadedModel
     from tuner.inspection.shipping import Form
 
@@ -64,13 +59,13 @@ def run(
         StudyError: the study can't work; nothing was started or written.
         SearchFailed: no trial succeeded; its `run` says why they failed.
     """
-    driver = _driver()
+    driver = driver_room()
     driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners], listed(notify))
     from tuner.console.progress import Plan
 
     declared = study if isinstance(study, Study) else load_study(study)
-    with _shown(Plan.of(declared.with_options(**changes)), driving, progress=progress) as shown:
-        found = driver.run(declared, changes, shown, storage=storage)
+    with shown(Plan.of(declared.with_options(**changes)), driving, progress=progress) as driven:
+        found = for_users(driver.run(declared, changes, driven, storage=storage))
     return _succeeded(found) if raise_on_failure else found
 
 
@@ -115,60 +110,11 @@ def resume(
         StudyError: the study can't work.
         SearchFailed: no trial of the run succeeded.
     """
-    driver = _driver()
+    driver = driver_room()
     driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners], listed(notify))
-    with _going_on(path, limits, driving, progress=progress) as shown:
-        found = driver.resume(path, limits, shown, study=study, take_over=take_over, retry=_named(retry))
+    with going_on(path, limits, driving, progress=progress) as driven:
+        found = for_users(driver.resume(path, limits, driven, study=study, take_over=take_over, retry=_named(retry)))
     return _succeeded(found) if raise_on_failure else found
-
-
-def confirm(
-    run: Run | str | Path,
-    *,
-    top: int | None = None,
-    seeds: int | None = None,
-    study: Study | None = None,
-    concurrency: int | None = None,
-    address: str | None = None,
-    wandb: str | None = None,
-    nice: int | None = None,
-    grace: float | None = None,
-    listeners: Iterable[Listener] = (),
-    notify: Iterable[str] = (),
-    progress: bool = True,
-    take_over: bool = False,
-) -> Run:
-    """Train the best configurations of a run again with other seeds, at full length; returns the run.
-
-    Its `repr` and `run.configurations` give mean and standard error. If it is interrupted, `resume` goes on with it. A
-    run whose search was interrupted first trains these trials, then goes on with its search.
-
-    Args:
-        run: or the path of its folder, or of a folder above it, for the newest run there
-        top: how many of the best configurations; 3, or all of a run that has fewer
-        seeds: with how many other seeds each is trained; 5
-        study: needed if the run was started from Python and not from a file
-        concurrency: trials at once, at most
-        address: of an existing Ray cluster
-        wandb: unchanged by default
-        nice: as for `run`
-        grace: as for `run`
-        listeners: as for `run`
-        notify: as for `run`
-        progress: as for `run`
-        take_over: take the run over from a driver that still works on it
-
-    Raises:
-        RunFolderError: the run has too few configurations, or none, that have ended with a value; a program asks for
-            its trials; a driver works on it: use `Run.confirm` to send that an order.
-        StudyError: the study can't work.
-    """
-    path = run.path if isinstance(run, Run) else run
-    driver = _driver()
-    driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners], listed(notify))
-    with _going_on(path, {}, driving, progress=progress) as shown:
-        found: Run = driver.resume(path, {}, shown, study=study, take_over=take_over, confirm=(top, seeds))
-    return found
 
 
 def refit(
@@ -208,12 +154,12 @@ def refit(
         StudyError: the trials aren't an `ImageClassifier`, or the study can't work.
     """
     path = run.path if isinstance(run, Run) else run
-    driver = _driver()
+    driver = driver_room()
     driving = driver.Driving(None, address, wandb, nice, grace, [*listeners], listed(notify))
-    with _going_on(path, {}, driving, progress=progress) as shown:
+    with going_on(path, {}, driving, progress=progress) as driven:
         asked = {"take_over": take_over, "refit": not undo, "undo_refit": undo}
-        found: Run = driver.resume(path, {}, shown, study=study, **asked)
-    return found
+        found = driver.resume(path, {}, driven, study=study, **asked)
+    return for_users(found)
 
 
 def start(
@@ -243,8 +189,8 @@ def start(
         StudyError: the study can't work, or can't be sent to another process.
     """
     check_trains("a search")
-    with _ray_says_nothing():
-        from tuner.driver.background import start_background
+    with ray_says_nothing():
+        from tuner.api.background import start_background
 
     declared = study if isinstance(study, Study) else load_study(study)
     driving = {"concurrency": concurrency, "address": address, "wandb": wandb, "nice": nice, "grace": grace}
@@ -279,43 +225,6 @@ def export_model(run: Run | str | Path, form: Form, path: str | Path, *, trust: 
     from tuner.inspection.shipping import ship
 
     return ship(run if isinstance(run, Run) else load_run(run), form, path, trust=trust)
-
-
-def _driver() -> ModuleType:
-    """The package that runs a search, imported without Ray's messages; raises StudyError if a library is missing."""
-    check_trains("a search")
-    with _ray_says_nothing():
-        from tuner import driver
-    return driver
-
-
-@contextmanager
-def _going_on(
-    path: str | Path, limits: Mapping[str, float | None], driving: Driving, *, progress: bool
-) -> Iterator[Driving]:
-    """`_shown` for an existing run, with these limits; raises RunFolderError if there is none."""
-    from tuner.console.progress import Plan
-
-    earlier = load_run(path)
-    with _shown(Plan.of_run(earlier, limits), driving, progress=progress, earlier=earlier.events) as shown:
-        yield shown
-
-
-@contextmanager
-def _shown(plan: Plan, driving: Driving, *, progress: bool, earlier: Sequence[Event] = ()) -> Iterator[Driving]:
-    """How a search is driven whose progress is shown within the block."""
-    from tuner.console.notebook import shown_here
-
-    with asked_from_python(), shown_here(plan, quiet=not progress, earlier=earlier) as shown:
-        yield replace(driving, listeners=[*driving.listeners, shown])
-
-
-@contextmanager
-def _ray_says_nothing() -> Iterator[None]:
-    """Within the block Ray, when imported in a notebook, doesn't print which widgets it would like to have."""
-    logging.getLogger("ray.widgets.util").setLevel(logging.ERROR)
-    with warnings.catch_warnings(action="ignore"):
-        yield
 
 
 def _succeeded(found: Run) -> Run:

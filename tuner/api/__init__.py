@@ -1,0 +1,1 @@
+"""What is called from Python: searches, and runs with their tables, plots and orders."""
