@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import RenderableType
 from rich.progress_bar import ProgressBar
@@ -15,12 +15,10 @@ from tuner.console.charts import sparkline
 from tuner.history.events import Event, finite
 from tuner.history.records import RunRecord, TrialRecord, full_length, saved_share
 from tuner.results.played import Ahead
+from tuner.results.run import RecordedRun
 from tuner.results.text import duration, plural, short, trials_and_repeats, with_error
 from tuner.results.time_left import Reckoning, TimeLeft, ahead_of, told_of
-
-if TYPE_CHECKING:
-    from tuner.results.run import RecordedRun
-    from tuner.study import Study
+from tuner.study import Study
 
 ORDERS = ("order_obeyed", "order_refused")
 OPENING = "opening"  # what is done before the first trial: sent to listeners and not stored,

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tuner.budget import endings_beside_trials
 from tuner.console.printing import new_console, new_table
 from tuner.foreign_text import printable
 from tuner.quoting import command
+from tuner.results import Refinement
 from tuner.results.text import plural, settings
-
-if TYPE_CHECKING:
-    from tuner.results import Refinement
-    from tuner.space import Space
-    from tuner.study import Study
+from tuner.space import Space
+from tuner.study import Study
 
 SHOWN_EARLIER = 10
 

@@ -19,6 +19,8 @@ from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord, flat_config
 from tuner.quoting import command
 from tuner.results.cleaning import PARTS, Holding, size_of
+from tuner.results.comparison import ComparedRuns
+from tuner.results.run import RecordedRun
 from tuner.results.seeds import verdict
 from tuner.results.text import (
     best_so_far,
@@ -41,8 +43,6 @@ from tuner.results.trial_told import ended_how, epochs_told, why_stopped
 if TYPE_CHECKING:
     from tuner.doctor.checks import Finding
     from tuner.inspection import Prediction
-    from tuner.results.comparison import ComparedRuns
-    from tuner.results.run import RecordedRun
 
 SHOWN_DAMAGES = 3
 SHOWN_FAILURES = 4  # kinds of failures that are shown in addition to the most frequent

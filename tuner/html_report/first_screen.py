@@ -7,7 +7,7 @@ import json
 import math
 import pprint
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup, escape
 
@@ -17,10 +17,8 @@ from tuner.plots.marks import in_full
 from tuner.plots.value_axes import is_wide
 from tuner.quoting import command
 from tuner.results.courses import course_against
+from tuner.results.run import RecordedRun
 from tuner.results.text import short
-
-if TYPE_CHECKING:
-    from tuner.results.run import RecordedRun
 
 WIDTH, HEIGHT, EDGE = 600.0, 160.0, 8.0  # of the history, in the units of its viewBox
 MOST_POINTS = 300

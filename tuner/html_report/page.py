@@ -6,7 +6,7 @@ import platform
 import re
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tuner.errors import RunFolderError
 from tuner.foreign_text import in_utf8, printable
@@ -20,9 +20,11 @@ from tuner.plots import classes, curves, mistakes, progress, space
 from tuner.plots.groups import comparison_against
 from tuner.quoting import command
 from tuner.results import findings
+from tuner.results.comparison import ComparedRuns
 from tuner.results.courses import Against
 from tuner.results.gains import gains
 from tuner.results.importance import FEWEST_TRIALS
+from tuner.results.run import RecordedRun
 from tuner.results.seeds import repeated, verdict
 from tuner.results.text import (
     REPORT,
@@ -37,10 +39,6 @@ from tuner.results.text import (
 )
 from tuner.results.trial_rows import searched, trial_rows
 from tuner.results.winner_metrics import epoch_metrics, test_metrics
-
-if TYPE_CHECKING:
-    from tuner.results.comparison import ComparedRuns
-    from tuner.results.run import RecordedRun
 
 SHOWN_DAMAGES = 3
 MOST_TRIALS = 1000  # in the table of trials

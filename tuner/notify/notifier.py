@@ -5,17 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tuner.errors import one_line
 from tuner.history.events import Event
 from tuner.history.records import RunRecord
 from tuner.notify.targets import Target, Undelivered
 from tuner.quoting import command
+from tuner.results.run import RecordedRun
 from tuner.results.text import best_so_far, ending, trials_and_repeats
-
-if TYPE_CHECKING:
-    from tuner.results.run import RecordedRun
 
 SECONDS_BETWEEN_BESTS = 60.0
 SECONDS_FOR_THE_LAST = 15.0  # that the end of a search waits until its message is sent

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tuner.budget import NAMES
 from tuner.errors import RunFolderError
@@ -15,12 +15,10 @@ from tuner.orders.foresight import all_begun, cut_short, too_few_trials, trials_
 from tuner.orders.inbox import put, waiting, withdraw
 from tuner.orders.order import Order, checked
 from tuner.quoting import command
+from tuner.results.run import RecordedRun
 from tuner.results.text import going_on_by
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import holder
-
-if TYPE_CHECKING:
-    from tuner.results.run import RecordedRun
 
 Outcome = Literal["obeyed", "refused", "waiting", "sent"]
 MORE_TRIALS = 10  # by which a message suggests to extend a search whose trials have all run

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from tuner.budget import check_names
 from tuner.errors import RunFolderError
 from tuner.orders.sending import Answer, foreseen, send
-
-if TYPE_CHECKING:
-    from tuner.results.run import RecordedRun
+from tuner.results.run import RecordedRun
 
 
 class Steerable:

@@ -8,11 +8,10 @@ from tuner.plots import classes, curves, mistakes, progress, space
 from tuner.plots.base import Plot, nothing
 from tuner.results.courses import Against
 from tuner.results.importance import headline
+from tuner.results.run import RecordedRun
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-    from tuner.results.run import RecordedRun
 
 __all__ = ["Against", "Plot", "Plots"]
 

@@ -13,11 +13,10 @@ from tuner.history.scored import CALIBRATION
 from tuner.plots.base import BEST, CATEGORIES, GREY, SECOND, Plot, label, new_figure, within
 from tuner.plots.mistakes import confusion
 from tuner.results.findings import share_error
+from tuner.results.run import RecordedRun
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from tuner.results.run import RecordedRun
 
 MOST_CLASSES = 30  # of which are drawn, the worst ones; the table has all
 SCORES = ("precision", "recall", "F1")

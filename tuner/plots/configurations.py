@@ -10,12 +10,11 @@ import numpy as np
 from tuner.history.records import TrialRecord
 from tuner.plots.marks import in_full
 from tuner.plots.scales import ABSENT, Floats, Scale, scale_of
+from tuner.results.run import RecordedRun
 from tuner.space import Domain
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from tuner.results.run import RecordedRun
 
 
 @dataclass(frozen=True)

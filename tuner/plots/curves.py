@@ -17,12 +17,11 @@ from tuner.plots.learning import (
     rung_shapes,
 )
 from tuner.plots.value_axes import draw_values
+from tuner.results.run import RecordedRun
 from tuner.results.text import plural
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from tuner.results.run import RecordedRun
 
 MOST_CURVES = 100  # more are shown as bands
 ON_TOP = 10  # best trials that are drawn over the bands

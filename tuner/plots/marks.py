@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.history.records import TrialRecord, full_length
 from tuner.plots.base import COLOURS, GREY, SYMBOLS
+from tuner.results.run import RecordedRun
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from tuner.results.run import RecordedRun
 
 FULL_SIZE, SMALLEST = 9, 5  # pixels
 CROWDED = 300  # from this number on marks are small

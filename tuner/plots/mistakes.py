@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tuner.history.scored import CONFUSION, LEAST_SURE, MISTAKE, MISTAKES
 from tuner.plots.base import Plot, escaped, label, new_figure
-
-if TYPE_CHECKING:
-    from tuner.results.run import RecordedRun
+from tuner.results.run import RecordedRun
 
 SHOWN_MISTAKES = 16
 COLUMNS = 8

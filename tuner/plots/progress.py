@@ -13,11 +13,10 @@ from tuner.plots.base import BEST, COLOURS, GREY, OUTLINE, SYMBOLS, Plot, escape
 from tuner.plots.marks import CROWDED, HOVER, by_status, in_full
 from tuner.plots.value_axes import draw_values
 from tuner.results.courses import Against, Point, course_against, value_at
+from tuner.results.run import RecordedRun
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from tuner.results.run import RecordedRun
 
 AXES = {"trials": "trials started", "epochs": "epochs trained in all", "time": "minutes of the search"}
 OFF_THE_WORKER = ("trial_paused", "trial_lost", "trial_retried", "trial_ended")

@@ -26,12 +26,11 @@ from tuner.plots.marks import CROWDED, HOVER, MANY_POINTS, Group, by_length, siz
 from tuner.plots.scales import Scale
 from tuner.plots.value_axes import colours_of, draw_values, is_wide, written
 from tuner.results.importance import headline
+from tuner.results.run import RecordedRun
 from tuner.search.features import is_ordered
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-    from tuner.results.run import RecordedRun
 
 COLUMNS = 3  # of the slice plot
 PLACES = 60  # along either axis of a contour

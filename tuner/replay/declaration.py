@@ -6,16 +6,13 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tuner.errors import RunFolderError
+from tuner.history.records import TrialRecord
+from tuner.results.run import RecordedRun
 from tuner.storage.locations import require_own
 from tuner.study import Study
 from tuner.study_file import load_study
-
-if TYPE_CHECKING:
-    from tuner.history.records import TrialRecord
-    from tuner.results.run import RecordedRun
 
 STUDY_FILE = "study.py"
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
 
 from tuner.history.data_record import began_before
+from tuner.history.records import TrialRecord
 from tuner.machine import this_machine
+from tuner.replay.declaration import Declared
 from tuner.replay.stays import Setting
+from tuner.results.run import RecordedRun
 from tuner.trial.earlier_pixels import OTHERWISE
 from tuner.worker.implementation import implementation_of
-
-if TYPE_CHECKING:
-    from tuner.history.records import TrialRecord
-    from tuner.replay.declaration import Declared
-    from tuner.results.run import RecordedRun
 
 PACKAGES = ("tuner", "torch", "torchvision", "numpy")  # recorded packages with which a trial computes
 

@@ -7,24 +7,22 @@ from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tuner.errors import NO_REPORT, RunFolderError, TrialError
 from tuner.history.checkpoints import CheckpointStore, copied
+from tuner.history.records import TrialRecord
 from tuner.replay.child import trained_apart
 from tuner.replay.declaration import Declared, declared
 from tuner.replay.differences import differences, replayed_gpus
 from tuner.replay.replayed import Replayed, ReplayedEpoch, compared
 from tuner.replay.stays import Stay, Way, stays, way
+from tuner.results.run import RecordedRun
 from tuner.storage.folder import LocalFolder
+from tuner.study import Study
 from tuner.temporary import OwnedFolder
+from tuner.trial import Trial
 from tuner.worker.implementation import implementation_of
-
-if TYPE_CHECKING:
-    from tuner.history.records import TrialRecord
-    from tuner.results.run import RecordedRun
-    from tuner.study import Study
-    from tuner.trial import Trial
 
 METRICS, CHECKPOINT = "metrics.json", "checkpoint"
 

@@ -12,14 +12,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tuner.history.records import EpochRecord, TrialRecord, full_length
+from tuner.results.run import RecordedRun
+from tuner.study import Study
 from tuner.worker.assignment import Assignment
-
-if TYPE_CHECKING:
-    from tuner.results.run import RecordedRun
-    from tuner.study import Study
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tuner.errors import RunFolderError, StudyError
 from tuner.history.run_info import STUDY_FILE, STUDY_JSON
+from tuner.results.run import RecordedRun
 from tuner.results.text import going_on_by
 from tuner.storage.folder import Folder
 from tuner.storage.locations import fetched_file, require_own
 from tuner.study import Study
 from tuner.study_file import load_study
 from tuner.study_json import study_from_json
-
-if TYPE_CHECKING:
-    from tuner.results.run import RecordedRun
 
 
 def declared_study(run: RecordedRun, *, trust: bool = True) -> Study:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tuner.history.failures import failure_groups
 from tuner.history.records import Standing, TrialRecord
 from tuner.quoting import command
 from tuner.results.dead import told_unread
 from tuner.results.importance import FEWEST_TRIALS
+from tuner.results.run import RecordedRun
 from tuner.results.text import going_on_by, plural, settings, short, trials_and_repeats
 from tuner.search import good_region
-
-if TYPE_CHECKING:
-    from tuner.results.run import RecordedRun
 
 SHARES = ("val_accuracy", "val_top5_accuracy")  # of the validation images
 CLEAR = 2.0  # standard errors from which on a difference counts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,12 +13,10 @@ from tuner.history.worth import Worth
 from tuner.results.findings import CLEAR, SHARES, share_error
 from tuner.results.full_length import reached_by
 from tuner.results.importance import FEWEST_TO_NAME
+from tuner.results.run import RecordedRun
 from tuner.results.text import short
 from tuner.space import Choice, Domain, Space
 from tuner.space.values import same, value_of
-
-if TYPE_CHECKING:
-    from tuner.results.run import RecordedRun
 
 WITHIN_80 = 1.2816  # 80 % of a normal variable is within so many standard deviations on each side
 FIRST, START, DEFAULTS = "the first trial", "what the study starts from", "the trainer's own defaults"

@@ -8,12 +8,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tuner.foreign_text import in_utf8
-
-if TYPE_CHECKING:
-    from tuner.results.run import RecordedRun
+from tuner.results.run import RecordedRun
 
 SURE = 0.05  # a group is called better if the probability of such a difference by chance is below this
 PAIRED = 0.75  # share of the smaller group's seeds in both groups from which on pairs are compared

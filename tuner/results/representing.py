@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
 
 from tuner.errors import SearchFailed
 from tuner.foreign_text import in_utf8, printable
 from tuner.history.failures import failure_groups
 from tuner.history.refits import shipped_refit
 from tuner.quoting import command
+from tuner.results.run import RecordedRun
 from tuner.results.text import (
     best_so_far,
     duration,
@@ -20,9 +20,6 @@ from tuner.results.text import (
     with_error,
 )
 from tuner.results.trial_rows import as_html, trial_rows
-
-if TYPE_CHECKING:
-    from tuner.results.run import RecordedRun
 
 SHOWN_TRIALS = 10  # in a notebook
 

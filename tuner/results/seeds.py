@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from tuner.history.records import TrialRecord
+from tuner.history.worth import Worth
 from tuner.quoting import command
 from tuner.results.groups import Difference, difference
+from tuner.results.run import RecordedRun
 from tuner.results.text import plural, short, with_error
-
-if TYPE_CHECKING:
-    from tuner.history.worth import Worth
-    from tuner.results.run import RecordedRun
 
 ALIKE = (
     "each trial of a configuration reported the same value under every seed: training sets a seed of its own, or uses "

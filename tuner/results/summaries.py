@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tuner.history.failures import failure_groups
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord
 from tuner.history.refits import TRAINED_ON, shipped_refit
 from tuner.history.scored import METRICS
+from tuner.results.run import RecordedRun
 from tuner.results.seeds import Repeated, repeated, verdict
 from tuner.results.text import report_of
 from tuner.storage.folder import Folder
-
-if TYPE_CHECKING:
-    from tuner.results.run import RecordedRun
 
 
 def summary_of_trial(trial: TrialRecord, folder: Folder) -> dict[str, Any]:

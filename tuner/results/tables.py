@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from tuner.foreign_text import in_utf8, spreadsheet_cell
 from tuner.history.records import CAUSES, STATUSES, RunRecord, TrialRecord, flat_config
+from tuner.results.findings import Advice
+from tuner.results.importance import Importance
 from tuner.storage.folder import Folder
-
-if TYPE_CHECKING:
-    from tuner.results.findings import Advice
-    from tuner.results.importance import Importance
 
 CONFIG, METRIC = "config/", "metric/"
 NONE = "none"  # in CSV: pandas reads "None" as a missing value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tuner import budget
 from tuner.failures import Failures
@@ -14,11 +14,9 @@ from tuner.history.failures import all_failed_alike
 from tuner.history.records import RunRecord, TrialRecord, flat_config
 from tuner.history.refits import shipped_refit
 from tuner.history.scored import METRICS
+from tuner.history.worth import Worth
 from tuner.quoting import command
-
-if TYPE_CHECKING:
-    from tuner.history.worth import Worth
-    from tuner.results.run import RecordedRun
+from tuner.results.run import RecordedRun
 
 ACCURACY = "val_accuracy"
 Z = 1.96  # 95 % of a normal variable lie within so many standard deviations on either side of the mean

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +14,8 @@ from tuner.budget import SECONDS_PER_HOUR
 from tuner.history.pace import Pace, pace_of, still_trials
 from tuner.history.records import RunRecord
 from tuner.results.played import PRIOR_SPREAD, Ahead, Rest
+from tuner.results.run import RecordedRun
 from tuner.results.text import duration
-
-if TYPE_CHECKING:
-    from tuner.results.run import RecordedRun
 
 Floats = npt.NDArray[np.float64]
 DRAWS = 400  # possible futures

@@ -10,16 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tuner.foreign_text import in_utf8
 from tuner.history.event_lines import finite
 from tuner.history.records import RunRecord, TrialRecord, flat_config, full_length
 from tuner.history.worth import Worth
+from tuner.results.run import RecordedRun
 from tuner.results.text import duration, outcome, settings, short, valued
-
-if TYPE_CHECKING:
-    from tuner.results.run import RecordedRun
 
 Kind = Literal["trial", "status", "value", "number", "word", "text"]
 

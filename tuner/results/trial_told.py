@@ -5,16 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tuner.foreign_text import printable
 from tuner.history.event_lines import finite
 from tuner.history.records import RunRecord, TrialRecord, flat_config, full_length
+from tuner.results.run import RecordedRun
 from tuner.results.text import averaged, outcome, short, with_error
 from tuner.results.trial_rows import Cells
-
-if TYPE_CHECKING:
-    from tuner.results.run import RecordedRun
 
 Pairs = list[tuple[str, str]]  # names and their texts
 

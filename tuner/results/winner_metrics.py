@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tuner.history.event_lines import finite
 from tuner.results import findings
+from tuner.results.run import RecordedRun
 from tuner.results.text import short
-
-if TYPE_CHECKING:
-    from tuner.results.run import RecordedRun
 
 STANDARD_ERROR = "_se"  # suffix of the name of a metric's standard error in a cross-validation
 NBSP = "\N{NO-BREAK SPACE}"  # no line break there on a narrow page
