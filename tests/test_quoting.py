@@ -4,7 +4,7 @@ from pathlib import Path
 from tests.results.simulated import simulated
 from tuner.cli import main
 from tuner.quoting import command
-from tuner.results import findings
+from tuner.results.findings import findings_of
 
 
 def test_a_command_is_typed_as_it_is_printed_whatever_the_path() -> None:
@@ -15,7 +15,7 @@ def test_a_command_is_typed_as_it_is_printed_whatever_the_path() -> None:
 
 def test_the_advice_of_a_run_in_a_folder_with_a_space_can_be_typed(tmp_path: Path) -> None:
     run = simulated(tmp_path / "my runs" / "1")
-    commands = [shlex.split(advice.command) for advice in findings.advice(run) if advice.command]
+    commands = [shlex.split(advice.command) for advice in findings_of(run).advice if advice.command]
     assert commands
     for words in commands:
         assert words[:3] == ["python", "-m", "tuner"]

@@ -5,9 +5,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
+import tuner
 from tests.results.kinds_of_runs import one_hyperparameter
 from tests.results.simulated import gone_on_an_hour_later, simulated
 from tuner import Budget, NoEarlyStopping, Random, Run, choice, load_run, uniform
@@ -35,6 +37,30 @@ def dressed(run: Run) -> Run:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return dressed(simulated(tmp_path_factory.mktemp("run")))
+
+
+ONCE = (
+    *("read_all", "leads", "dead", "outcomes_at_full_length", "importance", "certainty", "failure_groups", "repeated"),
+    *("verdict", "good_region", "tried", "gains", "trial_rows", "why_stopped"),
+)
+
+
+def test_what_is_found_is_computed_once_for_the_whole_report(run: Run) -> None:
+    counted = dict.fromkeys(ONCE, 0)
+    package = str(Path(tuner.__file__).parent)
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_qualname in counted and code.co_filename.startswith(package):
+            counted[code.co_qualname] += 1
+
+    fresh = load_run(run.path)
+    sys.setprofile(count)
+    try:
+        report_html(fresh)
+    finally:
+        sys.setprofile(None)
+    assert counted == dict.fromkeys(ONCE, 1)
 
 
 def test_it_says_what_won_and_how_to_do_it_again(run: Run) -> None:

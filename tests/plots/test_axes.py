@@ -11,6 +11,7 @@ from tests.results.kinds_of_runs import QUICK
 from tests.results.simulated import simulated
 from tuner import Budget, Random, Run, choice, loguniform
 from tuner.plots import Plots, progress, space
+from tuner.plots.configurations import tried
 from tuner.plots.scales import ABSENT, scale_of
 from tuner.plots.value_axes import colours_of, decades, is_wide, log_ticks, written
 
@@ -136,7 +137,7 @@ def test_trials_whose_option_is_none_are_in_slices_rank_and_parallel_coordinates
     names = {name.split("…")[0]: axis for name, axis in axes.items()}
     augmentation = next(axis for name, axis in names.items() if "augmen".startswith(name[:6]))
     assert list(augmentation.ticktext) == ["None", "flip", "randaugment"]
-    table = space.slices(conditional)
+    table = space.slices(conditional, tried(conditional))
     assert table is not None
     assert set(table.table["augmentation"]) == {"None", "flip", "randaugment"}
     assert "not used" in set(table.table["momentum"])
@@ -164,7 +165,7 @@ def test_marks_say_how_long_trials_were_trained(conditional: Run) -> None:
 def test_a_hyperparameter_of_the_name_of_a_column_has_one_of_its_own(tmp_path: Path) -> None:
     chosen = {"number": choice([1, 2]), "lr": loguniform(1e-4, 1e-1), "depth": 1}
     run = simulated(tmp_path, space=chosen, search=Random(), budget=Budget(trials=6, max_epochs=3))
-    found = space.slices(run)
+    found = space.slices(run, tried(run))
     assert found is not None
     assert found.table["number"].tolist() == [one.trial.number for one in run.record.reported()]
     assert set(found.table["number (setting)"]) <= {1, 2}

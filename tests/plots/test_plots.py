@@ -8,6 +8,7 @@ from tests.results.kinds_of_runs import all_failed, interrupted, long_unicode, s
 from tests.results.simulated import gone_on_an_hour_later, simulated
 from tuner import Budget, Run, choice, uniform
 from tuner.plots import Against, Plots, progress, space
+from tuner.plots.configurations import tried
 
 NAMES = Plots.names()
 
@@ -89,10 +90,10 @@ def test_the_minutes_of_the_history_leave_out_the_time_when_no_search_ran(tmp_pa
 
 
 def test_the_contour_is_of_the_two_numbers_that_matter_most(run: Run) -> None:
-    found = space.contour(run)
+    found = space.contour(run, tried(run))
     assert found.figure.layout.xaxis.title.text == "lr"
     assert found.figure.layout.xaxis.type == "log"
-    other = space.contour(run, "depth", "width")
+    other = space.contour(run, tried(run), "depth", "width")
     assert [other.figure.layout.xaxis.title.text, other.figure.layout.yaxis.title.text] == ["depth", "width"]
     surface = next(trace for trace in found.figure.data if trace.type == "contour")
     values = run.trials.query("status != 'failed'")["loss"]
@@ -100,7 +101,7 @@ def test_the_contour_is_of_the_two_numbers_that_matter_most(run: Run) -> None:
 
 
 def test_parallel_coordinates_keep_trials_without_a_hyperparameter_apart(run: Run) -> None:
-    axes = {axis.label: axis for axis in space.parallel_coordinates(run).figure.data[0].dimensions}
+    axes = {axis.label: axis for axis in space.parallel_coordinates(run, tried(run)).figure.data[0].dimensions}
     assert list(axes) == ["lr", "kind", "depth", "width", "momentum", "epochs", "loss"]
     assert axes["momentum"].ticktext[0] == "not used"
     assert min(axes["momentum"].values) == axes["momentum"].tickvals[0]
@@ -116,7 +117,7 @@ def test_names_of_ticks_that_plotly_takes_literally_are_not_escaped(tmp_path: Pa
 
 
 def test_the_lowest_rank_is_the_best_trials(run: Run) -> None:
-    table = space.ranks(run).table
+    table = space.ranks(run, tried(run)).table
     assert run.best is not None
     assert table.loc[table["rank"] == 1, "trial"].tolist() == [run.best.trial]
 
@@ -139,14 +140,14 @@ def test_a_choice_of_numbers_that_not_every_trial_has_is_drawn_with_its_numbers(
 def test_too_few_points_have_no_surface(tmp_path: Path) -> None:
     """Two white points over two hyperparameters say nothing of the metric."""
     run = two_trials(tmp_path)
-    assert space.contour(run) is None
+    assert space.contour(run, tried(run)) is None
     assert run.plot.contour().layout.title.text.startswith("A contour needs two hyperparameters")
 
 
 def test_a_surface_of_shortened_trials_is_of_what_they_would_reach(tmp_path: Path) -> None:
     """After 1 to 23 epochs of 27 its hills would be where trials were trained longer."""
     run = interrupted(tmp_path)
-    found = space.contour(run)
+    found = space.contour(run, tried(run))
     assert found is not None
     assert found.figure.layout.title.text.replace("<br>", " ").endswith("predicts them at full length")
     surface = next(trace for trace in found.figure.data if trace.type == "contour")
@@ -162,7 +163,7 @@ def test_of_many_lines_the_best_are_drawn(tmp_path: Path, monkeypatch: pytest.Mo
     """1,000 lines hide one another."""
     run = sixty_conditional(tmp_path)
     monkeypatch.setattr(space, "MOST_LINES", 10)
-    found = space.parallel_coordinates(run)
+    found = space.parallel_coordinates(run, tried(run))
     assert found is not None
     assert found.figure.layout.title.text.replace("<br>", " ").endswith("(the best 10 of 48)")
     reported = sorted((one.value for one in run.record.reported()), reverse=True)

@@ -10,6 +10,7 @@ from tests.results.simulated import simulated
 from tuner import Budget, NoEarlyStopping, Run, loguniform, uniform
 from tuner.history.run_info import write_info
 from tuner.results import findings
+from tuner.results.findings import findings_of
 
 
 def with_accuracies(folder: Path, best: list[float], *, images: int | None = 1000, **changes: Any) -> Run:
@@ -76,14 +77,14 @@ def test_all_right_or_all_wrong_is_not_certain_either(share: float) -> None:
 
 def test_failures_are_counted_by_cause(tmp_path: Path) -> None:
     run = simulated(tmp_path)
-    (found,) = findings.failures(run)
+    (found,) = findings_of(run).failures
     assert found.cause == "diverged"
-    assert found.trials == tuple(t.trial for t in run.record.trials.values() if t.status == "failed")
-    assert found.first.trial == found.trials[0]
+    assert found.trials == tuple(t for t in run.record.trials.values() if t.status == "failed")
+    assert found.first is found.trials[0]
 
 
 def texts(run: Run) -> str:
-    return "\n".join(f"{one.text} {one.command or ''}" for one in findings.advice(run))
+    return "\n".join(f"{one.text} {one.command or ''}" for one in findings_of(run).advice)
 
 
 def test_a_best_value_at_the_border_of_its_range_is_told(tmp_path: Path) -> None:
@@ -111,7 +112,7 @@ def test_what_hardly_matters_can_be_fixed(tmp_path: Path) -> None:
 
 def test_a_winner_best_at_its_last_epoch_and_many_failures_are_told(tmp_path: Path) -> None:
     run = simulated(tmp_path)
-    first = findings.failures(run)[0].first.trial
+    first = findings_of(run).failures[0].first.trial
     assert "trials longer than max_epochs=9" in texts(run)
     assert f"python -m tuner show {run.path} --trial {first}" in texts(run)
 
@@ -155,13 +156,18 @@ def test_a_search_that_was_still_improving_can_go_on_with_a_command(tmp_path: Pa
         budget=Budget(trials=24, max_epochs=1),
         curve=lambda config, epoch: float(next(values)),
     )
-    assert f"python -m tuner resume {run.path} --trials 36" in texts(run)
+    write_info(run.folder, {**run.info, "study_file": "space.py"})
+    assert f"python -m tuner resume {run.path} --trials 36" in texts(Run(run.folder))
 
 
-def test_an_interrupted_run_is_told_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "to_go_on"), [("space.py", "python -m tuner resume {}"), (None, "tuner.resume('{}', study=study)")]
+)
+def test_an_interrupted_run_is_told_to_go_on(tmp_path: Path, file: str | None, to_go_on: str) -> None:
     run = simulated(tmp_path, reports=5)
-    write_info(run.folder, {**run.info, "status": "interrupted"})
-    assert f"python -m tuner resume {run.path}" in texts(Run(run.folder))
+    write_info(run.folder, {**run.info, "status": "interrupted", "study_file": file})
+    (first, *_) = findings_of(Run(run.folder)).advice
+    assert first.command == to_go_on.format(run.path)
 
 
 @pytest.mark.parametrize("reports", [0, 1])

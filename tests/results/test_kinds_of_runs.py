@@ -11,7 +11,7 @@ from tests.results.kinds_of_runs import (
     sixty_conditional,
     two_trials,
 )
-from tuner.results.findings import failures
+from tuner.results.findings import findings_of
 
 
 def test_sixty_trials_have_conditions_failures_of_two_kinds_and_options_that_are_none(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_sixty_trials_have_conditions_failures_of_two_kinds_and_options_that_are
     assert len(trials) == 60
     assert {"momentum" in trial.config for trial in trials} == {True, False}
     assert None in [trial.config["augmentation"] for trial in trials]
-    assert sorted(len(one.trials) for one in failures(run)) == [6, 6]
+    assert sorted(len(one.trials) for one in findings_of(run).failures) == [6, 6]
     assert {trial.epoch for trial in trials if trial.status == "failed"} == {0, 1}
     assert run.record.counts()["stopped"] > 10
     assert (run.status, run.images["validation"], len(run.record.steered.notes)) == ("finished", 500, 3)

@@ -20,7 +20,7 @@ from tuner.lifecycle.writing_best import winner_due
 from tuner.loop.confirming import confirmation
 from tuner.plots import progress
 from tuner.results import export
-from tuner.results.findings import advice, certainty
+from tuner.results.findings import certainty, findings_of
 from tuner.results.text import best_so_far
 from tuner.results.trial_told import ranks_of
 from tuner.service.web.comparing import compared
@@ -203,7 +203,7 @@ def test_advice_speaks_of_the_winners_values_and_certainty_of_the_winner(tmp_pat
     told = 0
     for seed in range(60):
         run = written_run(tmp_path / str(seed), seed)
-        for one in advice(run):
+        for one in findings_of(run).advice:
             if one.text.startswith("The best value of x, "):
                 told += 1
                 assert run.best is not None

@@ -13,7 +13,7 @@ from tuner.history.run_info import FORMAT, write_info
 from tuner.html_report import report_html
 from tuner.loop.confirming import check_asked, confirmation
 from tuner.loop.search_loop import SearchLoop
-from tuner.results.seeds import verdict
+from tuner.results.seeds import repeated, verdict
 from tuner.results.text import best_so_far
 from tuner.storage.folder import LocalFolder
 from tuner.wandb_mirror.summary import contents
@@ -66,17 +66,17 @@ def test_a_row_per_configuration_has_the_mean_of_its_seeds(tmp_path: Path) -> No
 
 def test_configurations_that_are_better_by_too_few_seeds_are_told_of_and_do_not_win(tmp_path: Path) -> None:
     before = finished(tmp_path)
-    repeated = before.record.ranked()[2].trial.trial
+    again = before.record.ranked()[2].trial.trial
     better = [one.trial.trial for one in before.record.ranked()[:2]]
     loop = build(before.study, tmp_path, history=events_of(tmp_path))
-    loop.ask_for("confirmation_requested", trials=[repeated], seeds=2, alone=True, ended_by="trials")
+    loop.ask_for("confirmation_requested", trials=[again], seeds=2, alone=True, ended_by="trials")
     end(loop)
     run = read(tmp_path)
     assert run.best is not None
-    assert run.best.configuration == run.record.trials[repeated].configuration
+    assert run.best.configuration == run.record.trials[again].configuration
     assert {one.trial.trial for one in run.record.challengers()} == set(better)
     first = run.record.challengers()[0]
-    told = verdict(run)
+    told = verdict(run, repeated(run))
     assert told is not None
     assert told.endswith(
         f"; trial {first.trial.trial}, like 1 more, has a better loss, {first.value:.4g}, but under fewer seeds, so it is "
@@ -86,7 +86,8 @@ def test_configurations_that_are_better_by_too_few_seeds_are_told_of_and_do_not_
 
 
 def test_where_all_that_lead_have_several_seeds_nothing_is_left_out(tmp_path: Path) -> None:
-    told = verdict(confirmed(tmp_path))
+    run = confirmed(tmp_path)
+    told = verdict(run, repeated(run))
     assert told is not None
     assert "Welch" in told
     assert "confirm" not in told

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tuner.errors import asked_from_python
 from tuner.history.events import Event
 from tuner.installation import check_trains
 from tuner.results.found import load_run
+from tuner.results.run import RecordedRun
 
 if TYPE_CHECKING:
     from tuner.console.progress import Plan
@@ -29,16 +30,25 @@ def driver_room() -> ModuleType:
     return driver
 
 
-@contextmanager
-def going_on(
-    path: str | Path, limits: Mapping[str, float | None], driving: Driving, *, progress: bool
-) -> Iterator[Driving]:
-    """`shown` for an existing run, with these limits; raises RunFolderError if there is none."""
+def resumed(
+    run: RecordedRun | str | Path,
+    limits: Mapping[str, float | None],
+    options: Sequence[Any],
+    *,
+    progress: bool,
+    **asked: Any,
+) -> RecordedRun:
+    """The run after a driver has gone on with it; `options` are the first of `Driving`, `asked` those of its `resume`.
+
+    Raises RunFolderError if there is no such run.
+    """
+    driver, path = driver_room(), run.path if isinstance(run, RecordedRun) else run
     from tuner.console.progress import Plan
 
-    earlier = load_run(path)
+    earlier, driving = load_run(path), driver.Driving(*options)
     with shown(Plan.of_run(earlier, limits), driving, progress=progress, earlier=earlier.events) as driven:
-        yield driven
+        found: RecordedRun = driver.resume(path, limits, driven, **asked)
+    return found
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.api.driving import driver_room, going_on, ray_says_nothing, shown
+from tuner.api.driving import driver_room, ray_says_nothing, resumed, shown
 from tuner.api.run import Run, for_users
 from tuner.errors import RunFolderError
 from tuner.history.events import Listener
@@ -110,10 +110,9 @@ def resume(
         StudyError: the study can't work.
         SearchFailed: no trial of the run succeeded.
     """
-    driver = driver_room()
-    driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners], listed(notify))
-    with going_on(path, limits, driving, progress=progress) as driven:
-        found = for_users(driver.resume(path, limits, driven, study=study, take_over=take_over, retry=_named(retry)))
+    options = concurrency, address, wandb, nice, grace, [*listeners], listed(notify)
+    asked = {"study": study, "take_over": take_over, "retry": _named(retry)}
+    found = for_users(resumed(path, limits, options, progress=progress, **asked))
     return _succeeded(found) if raise_on_failure else found
 
 
@@ -153,13 +152,9 @@ def refit(
         RunFolderError: the run has no winner, or one that was trained again already; a driver works on it.
         StudyError: the trials aren't an `ImageClassifier`, or the study can't work.
     """
-    path = run.path if isinstance(run, Run) else run
-    driver = driver_room()
-    driving = driver.Driving(None, address, wandb, nice, grace, [*listeners], listed(notify))
-    with going_on(path, {}, driving, progress=progress) as driven:
-        asked = {"take_over": take_over, "refit": not undo, "undo_refit": undo}
-        found = driver.resume(path, {}, driven, study=study, **asked)
-    return for_users(found)
+    options = None, address, wandb, nice, grace, [*listeners], listed(notify)
+    asked = {"study": study, "take_over": take_over, "refit": not undo, "undo_refit": undo}
+    return for_users(resumed(run, {}, options, progress=progress, **asked))
 
 
 def start(

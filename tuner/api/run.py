@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.api.driving import driver_room, going_on
+from tuner.api.driving import resumed
 from tuner.errors import RunFolderError
 from tuner.history.events import Listener
 from tuner.notify import listed
@@ -15,8 +15,9 @@ from tuner.orders.sending import send
 from tuner.orders.steerable import Steerable
 from tuner.plots import Against, Plot, Plots
 from tuner.plots.groups import comparison_against
-from tuner.results import comparison, findings, found
+from tuner.results import comparison, found
 from tuner.results.declaring import declared_study
+from tuner.results.findings import findings_of
 from tuner.results.representing import in_a_line, in_html
 from tuner.results.run import RecordedRun
 from tuner.results.summaries import summary_of_run, summary_of_trial
@@ -100,7 +101,7 @@ class Run(RecordedRun, Steerable):
         """What to try next, the most promising first: `text`, and the `command` that does it if there is one."""
         from tuner.results.tables import advice_table
 
-        return advice_table(findings.advice(self))
+        return advice_table(findings_of(self).advice)
 
     @property
     def plot(self) -> Plots:
@@ -208,9 +209,6 @@ def confirm(
             its trials; a driver works on it: use `Run.confirm` to send that an order.
         StudyError: the study can't work.
     """
-    path = run.path if isinstance(run, Run) else run
-    driver = driver_room()
-    driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners], listed(notify))
-    with going_on(path, {}, driving, progress=progress) as shown:
-        confirmed = driver.resume(path, {}, shown, study=study, take_over=take_over, confirm=(top, seeds))
-    return for_users(confirmed)
+    options = concurrency, address, wandb, nice, grace, [*listeners], listed(notify)
+    asked = {"study": study, "take_over": take_over, "confirm": (top, seeds)}
+    return for_users(resumed(run, {}, options, progress=progress, **asked))

@@ -21,7 +21,7 @@ from tuner.quoting import command
 from tuner.results.cleaning import PARTS, Holding, size_of
 from tuner.results.comparison import ComparedRuns
 from tuner.results.run import RecordedRun
-from tuner.results.seeds import verdict
+from tuner.results.seeds import repeated, verdict
 from tuner.results.text import (
     best_so_far,
     duration,
@@ -216,7 +216,7 @@ def _winner(run: RecordedRun) -> list[str]:
     if run.best is None:
         return []
     lines = [f"best: {best_so_far(run.record, run.validation_images)}"]
-    told = verdict(run)
+    told = verdict(run, repeated(run))
     lines += [one for one in (told, trained_again(run.record)) if one]
     tests = ", ".join(f"{name} {short(value)}" for name, value in run.best_metrics.items() if name.startswith("test_"))
     if tests:

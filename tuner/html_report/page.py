@@ -16,12 +16,13 @@ from tuner.history.records import flat_config, saved_epochs, saved_share
 from tuner.html_report.elements import Table, cell, figures_of, packed, render, table_of
 from tuner.html_report.first_screen import copies, history
 from tuner.html_report.trial_data import metric_names, trial_data
-from tuner.plots import classes, curves, mistakes, progress, space
+from tuner.plots import Plot, classes, curves, mistakes, progress, space
+from tuner.plots.configurations import tried
 from tuner.plots.groups import comparison_against
 from tuner.quoting import command
-from tuner.results import findings
 from tuner.results.comparison import ComparedRuns
 from tuner.results.courses import Against
+from tuner.results.findings import findings_of, runner_up
 from tuner.results.gains import gains
 from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.run import RecordedRun
@@ -46,8 +47,7 @@ LATER_AXES: tuple[Against, ...] = ("epochs", "time")
 SPENT = (progress.timeline, progress.savings, progress.costs)
 GOING = (progress.optimisation_history, curves.learning_curves, progress.distribution, curves.winner_curves)
 OF_THE_WINNER = (mistakes.confusion_matrix, classes.class_scores, classes.reliability)
-ALONE = (space.slices,)  # what is shown if there is only one hyperparameter, without others to compare with
-LEARNED = (space.importances, space.parallel_coordinates, space.slices, space.contour, space.ranks)
+LEARNED = (space.parallel_coordinates, space.slices, space.contour, space.ranks)
 COSTS: tuple[Against, ...] = ("epochs", "time", "trials")
 
 
@@ -69,7 +69,7 @@ def write_report(run: RecordedRun) -> str:
 
 def report_html(run: RecordedRun) -> str:
     """The page: HTML that needs no other file and no network."""
-    best, failed, images = run.best, findings.failures(run), run.validation_images
+    best, images, found, seeded = run.best, run.validation_images, findings_of(run), repeated(run)
     worth = run.record.standing_of(best.trial) if best else None
     enough = len(run.record.reported()) >= FEWEST_TRIALS
     names, shown = searched(run), run.record.rows()[:MOST_TRIALS]
@@ -80,14 +80,14 @@ def report_html(run: RecordedRun) -> str:
         run=run,
         best=best,
         worth=worth,
-        repeated=repeated(run),
+        repeated=seeded,
         repeats=repeats_of(run.record),
         trained_again=trained_again(run.record),
         own_network=own_network(run),
-        verdict=verdict(run),
+        verdict=verdict(run, seeded),
         confirm_command=command("confirm", run.path),
-        certainty=findings.certainty(run),
-        runner_up=findings.runner_up(run),
+        certainty=found.certainty,
+        runner_up=runner_up(run),
         test=test_metrics(run),
         epoch_metrics=epoch_metrics(run),
         winner_settings=in_utf8(flat_config(best.config)) if best else {},
@@ -100,9 +100,9 @@ def report_html(run: RecordedRun) -> str:
         saved_share=saved_share(run.record.trials.values(), run.longest_trial),
         dimensions=_dimensions(run),
         constants=run.space.constants,
-        failures=failed,
-        outputs={one.first.trial: printable(end_of_log(run.folder, one.first.trial)) for one in failed},
-        advice=findings.advice(run),
+        failures=found.failures,
+        outputs={one.first.trial: printable(end_of_log(run.folder, one.first.trial)) for one in found.failures},
+        advice=found.advice,
         trials=trial_rows(run, shown),
         searched=names,
         left_out=run.record.configurations - len(shown),
@@ -116,7 +116,7 @@ def report_html(run: RecordedRun) -> str:
         images=mistakes.shown_mistakes(run),
         going=figures_of(draw(run) for draw in GOING if draw is not progress.distribution or enough),
         more_histories=figures_of(progress.optimisation_history(run, axis) for axis in LATER_AXES),
-        learned=figures_of(draw(run) for draw in (LEARNED if len(names) > 1 else ALONE) if enough),
+        learned=figures_of(_learned(run, alone=len(names) <= 1) if enough else ()),
         spent=figures_of(draw(run) for draw in SPENT if draw is not progress.savings or saved),
         wrong=figures_of(draw(run) for draw in OF_THE_WINNER),
         unsure=mistakes.shown_least_sure(run),
@@ -128,6 +128,14 @@ def report_html(run: RecordedRun) -> str:
 
 
 # Inside
+
+
+def _learned(run: RecordedRun, *, alone: bool) -> list[Plot | None]:
+    """The figures of hyperparameters; `alone` if there is only one, without others to compare with."""
+    found = tried(run)
+    if alone:
+        return [space.slices(run, found)]
+    return [space.importances(run), *(draw(run, found) for draw in LEARNED)]
 
 
 def _dimensions(run: RecordedRun) -> list[tuple[str, str, str]]:

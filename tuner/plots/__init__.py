@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tuner.plots import classes, curves, mistakes, progress, space
 from tuner.plots.base import Plot, nothing
+from tuner.plots.configurations import Tried, tried
 from tuner.results.courses import Against
 from tuner.results.importance import headline
 from tuner.results.run import RecordedRun
@@ -47,20 +48,20 @@ class Plots:
 
     def parallel(self) -> go.Figure:
         """A line per trial through its hyperparameters to the metric."""
-        return self._shown(space.parallel_coordinates(self._run), self._nothing_searched)
+        return self._shown(space.parallel_coordinates(self._run, self._tried), self._nothing_searched)
 
     def slice(self) -> go.Figure:
         """The metric against each hyperparameter."""
-        return self._shown(space.slices(self._run), self._nothing_searched)
+        return self._shown(space.slices(self._run, self._tried), self._nothing_searched)
 
     def contour(self, x: str | None = None, y: str | None = None) -> go.Figure:
         """The metric over two hyperparameters, by default those that matter most."""
         reason = "A contour needs two hyperparameters that are numbers, and eight trials that have both"
-        return self._shown(space.contour(self._run, x, y), reason)
+        return self._shown(space.contour(self._run, self._tried, x, y), reason)
 
     def rank(self) -> go.Figure:
         """Trials over the two hyperparameters that matter most, coloured by rank."""
-        return self._shown(space.ranks(self._run), self._nothing_searched)
+        return self._shown(space.ranks(self._run, self._tried), self._nothing_searched)
 
     def distribution(self) -> go.Figure:
         """The share of trials that reached a value: the empirical distribution."""
@@ -102,6 +103,10 @@ class Plots:
         """The winner's training and validation metrics after each epoch."""
         reason = "The winner reports no metric of both training and validation, such as train_loss and val_loss"
         return self._shown(curves.winner_curves(self._run), reason)
+
+    @property
+    def _tried(self) -> Tried:
+        return tried(self._run)
 
     @property
     def _no_value(self) -> str:

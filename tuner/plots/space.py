@@ -21,7 +21,7 @@ from tuner.plots.base import (
     label,
     new_figure,
 )
-from tuner.plots.configurations import Tried, tried
+from tuner.plots.configurations import Tried
 from tuner.plots.marks import CROWDED, HOVER, MANY_POINTS, Group, by_length, size_of
 from tuner.plots.scales import Scale
 from tuner.plots.value_axes import colours_of, draw_values, is_wide, written
@@ -75,11 +75,10 @@ def importances(run: RecordedRun) -> Plot | None:
     return Plot("importance", figure, table)
 
 
-def parallel_coordinates(run: RecordedRun) -> Plot | None:
+def parallel_coordinates(run: RecordedRun, whole: Tried) -> Plot | None:
     """A line per trial through its hyperparameters to the metric, coloured by the metric; None without both."""
     import plotly.graph_objects as go
 
-    whole = tried(run)
     if not whole.settings or not whole.trials:
         return None
     found = whole.best(MOST_LINES, run.mode)
@@ -99,11 +98,10 @@ def parallel_coordinates(run: RecordedRun) -> Plot | None:
     return Plot("parallel coordinates", figure, found.table(run.metric), wide=True)
 
 
-def slices(run: RecordedRun) -> Plot | None:
+def slices(run: RecordedRun, found: Tried) -> Plot | None:
     """The metric against each hyperparameter; trials that ended early are hollow. None without both."""
     from plotly.subplots import make_subplots
 
-    found = tried(run)
     names = list(found.settings)
     if not names or not found.trials:
         return None
@@ -133,13 +131,12 @@ def slices(run: RecordedRun) -> Plot | None:
     return Plot("slices", draw_values(grid, found.values, run.mode, headings=True), found.table(run.metric), wide=True)
 
 
-def contour(run: RecordedRun, first: str | None = None, second: str | None = None) -> Plot | None:
+def contour(run: RecordedRun, found: Tried, first: str | None = None, second: str | None = None) -> Plot | None:
     """The metric over two hyperparameters, by default the two most important ordered ones that enough trials have.
 
     The surface is of the trials that were trained in full; if those are too few, of the values that all would reach at
     full length, see `tuner.results.full_length`. None without two such hyperparameters, or with too few trials for it.
     """
-    found = tried(run)
     names = _two_ordered(run, found, first, second)
     if len(names) < 2 or not found.trials:
         return None
@@ -177,12 +174,11 @@ def contour(run: RecordedRun, first: str | None = None, second: str | None = Non
     return Plot("contour", _with_axes(figure, *scales), table[both])
 
 
-def ranks(run: RecordedRun) -> Plot | None:
+def ranks(run: RecordedRun, found: Tried) -> Plot | None:
     """Trials over the two hyperparameters that matter most, coloured by their rank: 1 is the best.
 
     Trials that ended early have hollow marks. None without a hyperparameter or a value.
     """
-    found = tried(run)
     names = list(dict.fromkeys([one.name for one in run.importances if one.name in found.settings] + [*found.settings]))
     if not names or not found.trials:
         return None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner.history.failures import failure_groups
+from tuner.history.failures import FailureGroup, failure_groups
 from tuner.history.records import Standing, TrialRecord
 from tuner.quoting import command
 from tuner.results.dead import told_unread
@@ -49,16 +50,6 @@ class Certainty:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """Trials with the same failure, the first of them, and in a line what happened."""
-
-    cause: str
-    trials: tuple[str, ...]
-    first: TrialRecord
-    described: str
-
-
-@dataclass(frozen=True)
 class Advice:
     """What to try next, and the command that does it, if there is one.
 
@@ -69,6 +60,21 @@ class Advice:
     command: str | None = None
     verb: Literal["refine", "extend"] | None = None
     trials: int | None = None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The main findings of a run: its failures, the most frequent first, and advice, the most promising first."""
+
+    certainty: Certainty | None
+    failures: list[FailureGroup]
+    advice: list[Advice]
+
+
+def findings_of(run: RecordedRun) -> Findings:
+    """All findings of a run."""
+    certain, failed = certainty(run), failure_groups(run.record)
+    return Findings(certain, failed, _advice(run, certain, failed))
 
 
 def certainty(run: RecordedRun) -> Certainty | None:
@@ -104,20 +110,17 @@ def share_error(share: float, images: int) -> float:
     return math.sqrt(adjusted * (1 - adjusted) / (images + 4))
 
 
-def failures(run: RecordedRun) -> list[Failure]:
-    """The failures and their causes, the most frequent first; different exceptions are different failures."""
-    groups = failure_groups(run.record)
-    return [Failure(g.cause, tuple(t.trial for t in g.trials), g.first, g.described) for g in groups]
+# Inside
 
 
-def advice(run: RecordedRun) -> list[Advice]:
+def _advice(run: RecordedRun, certain: Certainty | None, failed: Sequence[FailureGroup]) -> list[Advice]:
     """Advice for the next run, the most promising first.
 
     What mattered is told from values at full length, see `tuner.results.full_length`: early stopping makes a trial's
     values low, independent of its hyperparameters. What is best is the winner, as everywhere.
     """
-    parts = (_dead, _going_on, _borders, _longer, _noise, _unimportant, _failing)
-    found = [one for part in parts for one in part(run)]
+    found = [*_dead(run), *_going_on(run), *_borders(run), *_longer(run), *_noise(run, certain)]
+    found += [*_unimportant(run), *_failing(run, failed)]
     all_dead = bool(run.dead) and run.space.dimensions.keys() <= {*run.dead}
     if not all_dead and len(run.outcomes()[1]) >= FEWEST_TRIALS and run.info.get("study_file"):
         found.append(
@@ -130,9 +133,6 @@ def advice(run: RecordedRun) -> list[Advice]:
     return found
 
 
-# Inside
-
-
 def _dead(run: RecordedRun) -> list[Advice]:
     told = told_unread(run.record, run.space) if run.dead else None
     return [Advice(f"{told[0].upper()}{told[1:]}.")] if told else []
@@ -141,7 +141,7 @@ def _dead(run: RecordedRun) -> list[Advice]:
 def _going_on(run: RecordedRun) -> list[Advice]:
     trials = run.record.configurations
     if run.status == "interrupted":
-        return [Advice("The search was interrupted; to continue it:", _resumed(run))]
+        return [Advice("The search was interrupted; to continue it:", going_on_by(run))]
     best, epochs = run.best, run.record.search_epochs()
     if best is None or run.status != "finished" or run.end_reason not in ("trials", None) or not epochs:
         return []
@@ -156,7 +156,7 @@ def _going_on(run: RecordedRun) -> list[Advice]:
         Advice(
             f"The best value came after {before / epochs:.0%} of the epochs, so the search was still improving; "
             f"to run {more} more trials:",
-            _resumed(run, trials + more),
+            going_on_by(run, trials + more),
             "extend",
             trials + more,
         )
@@ -174,13 +174,6 @@ def _is_ahead_of_earlier(run: RecordedRun, first: TrialRecord, reached: float) -
     earlier = next((one for one in before if one.trial.epochs[one.worth.epoch].time < reached), None)
     sign = 1.0 if run.mode == "max" else -1.0
     return earlier is not None and sign * (winner.value - earlier.value) > CLEAR * (winner.worth.error or 0.0)
-
-
-def _resumed(run: RecordedRun, trials: int | None = None) -> str:
-    """The command; if a program asks for the run's trials, the call in Python."""
-    if run.info["asked"]:
-        return going_on_by(run, trials)
-    return command("resume", run.path, *(("--trials", str(trials)) if trials else ()))
 
 
 def _borders(run: RecordedRun) -> list[Advice]:
@@ -214,8 +207,7 @@ def _best_reported(run: RecordedRun, trial: TrialRecord) -> int | None:
     return found and found[0]
 
 
-def _noise(run: RecordedRun) -> list[Advice]:
-    found = certainty(run)
+def _noise(run: RecordedRun, found: Certainty | None) -> list[Advice]:
     if found is None or found.clear or run.record.repeated:
         return []
     return [
@@ -239,7 +231,7 @@ def _unimportant(run: RecordedRun) -> list[Advice]:
     return [Advice(f"By itself, this hardly mattered and can be fixed: {settings(fixed)}.")]
 
 
-def _failing(run: RecordedRun) -> list[Advice]:
+def _failing(run: RecordedRun, failed: Sequence[FailureGroup]) -> list[Advice]:
     total = len(run.record.trials)
     return [
         Advice(
@@ -247,6 +239,6 @@ def _failing(run: RecordedRun) -> list[Advice]:
             f"{' with its traceback' if one.first.traceback else ''}:",
             command("show", run.path, "--trial", one.first.trial),
         )
-        for one in failures(run)
+        for one in failed
         if len(one.trials) >= max(2, MANY_FAILURES * total)
     ]

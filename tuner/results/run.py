@@ -130,7 +130,7 @@ class RecordedRun:
         scored = self.scored(METRICS) or {}
         return metrics | scored.get("metrics", {}) if scored.get("trial") == best.trial else metrics
 
-    @property
+    @cached_property
     def longest_trial(self) -> int:
         """Epochs of a trial that isn't stopped: the budget's, or if that isn't known the longest trial's."""
         return int(self.budget.get("max_epochs") or max((t.epoch for t in self.record.trials.values()), default=1))

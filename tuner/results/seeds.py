@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -61,24 +62,24 @@ def repeated(run: RecordedRun) -> list[Repeated]:
     ]
 
 
-def ahead(run: RecordedRun) -> Difference | None:
+def ahead(seeded: Sequence[Repeated], mode: str) -> Difference | None:
     """Whether the best configuration is better than the next of those with at least two seeds, by a t-test."""
-    known = [one for one in repeated(run) if len(one.values) > 1]
+    known = [one for one in seeded if len(one.values) > 1]
     if len(known) < 2 or _are_alike(known):
         return None
     first, second = known[:2]
     names = [f"the configuration of trial {one.first.trial}" for one in (first, second)]
     mine: dict[int | None, float] = dict(enumerate(first.values, start=len(second.values)))  # none in both
     other: dict[int | None, float] = dict(enumerate(second.values))
-    return difference(names[0], mine, names[1], other, run.mode, len(known))
+    return difference(names[0], mine, names[1], other, mode, len(known))
 
 
-def verdict(run: RecordedRun) -> str | None:
-    """Which configuration is best and how certainly, in a sentence; None if none has several seeds."""
-    known, beside = [one for one in repeated(run) if len(one.values) > 1], _unconfirmed(run)
+def verdict(run: RecordedRun, seeded: Sequence[Repeated]) -> str | None:
+    """Which of `repeated` configurations is best and how certainly, in a sentence; None if none has several seeds."""
+    known, beside = [one for one in seeded if len(one.values) > 1], _unconfirmed(run)
     if not known:
         return beside.removeprefix("; ") or None
-    found = ahead(run)
+    found = ahead(known, run.mode)
     if _are_alike(known):
         return ALIKE + beside
     if found is None:

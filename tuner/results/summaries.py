@@ -61,7 +61,7 @@ def _trained_again(run: RecordedRun, refit: TrialRecord) -> dict[str, Any]:
 
 
 def _told_of_seeds(run: RecordedRun, seeds: int, known: Sequence[Repeated]) -> dict[str, Any]:
-    return {"seeds": seeds, "repeated": [_of_seeds(one) for one in known], "verdict": verdict(run)}
+    return {"seeds": seeds, "repeated": [_of_seeds(one) for one in known], "verdict": verdict(run, known)}
 
 
 def _of_seeds(one: Repeated) -> dict[str, Any]:

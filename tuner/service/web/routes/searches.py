@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from tuner.errors import did_you_mean
 from tuner.foreign_text import in_utf8, printable
-from tuner.results.findings import Advice, advice
+from tuner.results.findings import Advice, findings_of
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import Role
 from tuner.service.refining import NextStudy, next_study
@@ -77,7 +77,11 @@ def show_curves(
 @router.get("/studies/{study}/advice")
 async def show_advice(study: Id, web: Shown, user: Viewer) -> Listed[Advised]:
     """What to try next, the most promising first, with the command that does it where there is one."""
-    reckoned = partial(web.answers.get, study, "advice", _ADVICE, lambda: advice(web.runs.get(study)), rests=True)
+
+    def work() -> list[Advice]:
+        return findings_of(web.runs.get(study)).advice
+
+    reckoned = partial(web.answers.get, study, "advice", _ADVICE, work, rests=True)
     found: list[Advice] = await web.heavily(reckoned)
     name = None if web.guests else f"@{study}"  # where the run has no number, its folder is its name
     items = [
