@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +12,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import asked_from_python
-from tuner.history.events import Event
+from tuner.history.events import Event, Listener
 from tuner.installation import check_trains
+from tuner.notify import listed
 from tuner.results.found import load_run
 from tuner.results.run import RecordedRun
 
@@ -30,24 +31,38 @@ def driver_room() -> ModuleType:
     return driver
 
 
+def driving_with(
+    concurrency: int | None,
+    address: str | None,
+    wandb: str | None,
+    nice: int | None,
+    grace: float | None,
+    listeners: Iterable[Listener],
+    notify: Iterable[str],
+) -> Driving:
+    """How a driver works with what a caller of `tuner.run` and others has asked for."""
+    made: Driving = driver_room().Driving(concurrency, address, wandb, nice, grace, [*listeners], listed(notify))
+    return made
+
+
 def resumed(
     run: RecordedRun | str | Path,
     limits: Mapping[str, float | None],
-    options: Sequence[Any],
+    driving: Driving,
     *,
     progress: bool,
     **asked: Any,
 ) -> RecordedRun:
-    """The run after a driver has gone on with it; `options` are the first of `Driving`, `asked` those of its `resume`.
+    """The run after a driver has gone on with it; `asked` are further arguments of its `resume`.
 
     Raises RunFolderError if there is no such run.
     """
-    driver, path = driver_room(), run.path if isinstance(run, RecordedRun) else run
     from tuner.console.progress import Plan
 
-    earlier, driving = load_run(path), driver.Driving(*options)
+    path = run.path if isinstance(run, RecordedRun) else run
+    earlier = load_run(path)
     with shown(Plan.of_run(earlier, limits), driving, progress=progress, earlier=earlier.events) as driven:
-        found: RecordedRun = driver.resume(path, limits, driven, **asked)
+        found: RecordedRun = driver_room().resume(path, limits, driven, **asked)
     return found
 
 

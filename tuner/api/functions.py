@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.api.driving import driver_room, ray_says_nothing, resumed, shown
+from tuner.api.driving import driver_room, driving_with, ray_says_nothing, resumed, shown
 from tuner.api.run import Run, for_users
 from tuner.errors import RunFolderError
 from tuner.history.events import Listener
@@ -59,13 +59,12 @@ def run(
         StudyError: the study can't work; nothing was started or written.
         SearchFailed: no trial succeeded; its `run` says why they failed.
     """
-    driver = driver_room()
-    driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners], listed(notify))
+    driving = driving_with(concurrency, address, wandb, nice, grace, listeners, notify)
     from tuner.console.progress import Plan
 
     declared = study if isinstance(study, Study) else load_study(study)
     with shown(Plan.of(declared.with_options(**changes)), driving, progress=progress) as driven:
-        found = for_users(driver.run(declared, changes, driven, storage=storage))
+        found = for_users(driver_room().run(declared, changes, driven, storage=storage))
     return _succeeded(found) if raise_on_failure else found
 
 
@@ -110,9 +109,9 @@ def resume(
         StudyError: the study can't work.
         SearchFailed: no trial of the run succeeded.
     """
-    options = concurrency, address, wandb, nice, grace, [*listeners], listed(notify)
+    driving = driving_with(concurrency, address, wandb, nice, grace, listeners, notify)
     asked = {"study": study, "take_over": take_over, "retry": _named(retry)}
-    found = for_users(resumed(path, limits, options, progress=progress, **asked))
+    found = for_users(resumed(path, limits, driving, progress=progress, **asked))
     return _succeeded(found) if raise_on_failure else found
 
 
@@ -152,9 +151,9 @@ def refit(
         RunFolderError: the run has no winner, or one that was trained again already; a driver works on it.
         StudyError: the trials aren't an `ImageClassifier`, or the study can't work.
     """
-    options = None, address, wandb, nice, grace, [*listeners], listed(notify)
+    driving = driving_with(None, address, wandb, nice, grace, listeners, notify)
     asked = {"study": study, "take_over": take_over, "refit": not undo, "undo_refit": undo}
-    return for_users(resumed(run, {}, options, progress=progress, **asked))
+    return for_users(resumed(run, {}, driving, progress=progress, **asked))
 
 
 def start(

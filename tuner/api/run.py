@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.api.driving import resumed
+from tuner.api.driving import driving_with, resumed
 from tuner.errors import RunFolderError
 from tuner.history.events import Listener
-from tuner.notify import listed
-from tuner.orders.sending import send
 from tuner.orders.steerable import Steerable
 from tuner.plots import Against, Plot, Plots
 from tuner.plots.groups import comparison_against
@@ -79,9 +77,7 @@ class Run(RecordedRun, Steerable):
             raise RunFolderError(
                 f"confirm takes no options of a driver while the search runs, got {', '.join(options)}; leave them out"
             )
-        answer = send(now, "confirm", {"top": top, "seeds": seeds}).answer()
-        if answer.outcome == "refused":
-            raise RunFolderError(answer.message)
+        self._order("confirm", {"top": top, "seeds": seeds}, wait=True)
         return Run(self.folder)
 
     @property
@@ -209,6 +205,6 @@ def confirm(
             its trials; a driver works on it: use `Run.confirm` to send that an order.
         StudyError: the study can't work.
     """
-    options = concurrency, address, wandb, nice, grace, [*listeners], listed(notify)
+    driving = driving_with(concurrency, address, wandb, nice, grace, listeners, notify)
     asked = {"study": study, "take_over": take_over, "confirm": (top, seeds)}
-    return for_users(resumed(run, {}, options, progress=progress, **asked))
+    return for_users(resumed(run, {}, driving, progress=progress, **asked))

@@ -22,7 +22,7 @@ from tuner.plots.groups import comparison_against
 from tuner.quoting import command
 from tuner.results.comparison import ComparedRuns
 from tuner.results.courses import Against
-from tuner.results.findings import findings_of, runner_up
+from tuner.results.findings import findings_of
 from tuner.results.gains import gains
 from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.run import RecordedRun
@@ -87,7 +87,7 @@ def report_html(run: RecordedRun) -> str:
         verdict=verdict(run, seeded),
         confirm_command=command("confirm", run.path),
         certainty=found.certainty,
-        runner_up=runner_up(run),
+        runner_up=next(iter(run.record.ranked()[1:]), None),
         test=test_metrics(run),
         epoch_metrics=epoch_metrics(run),
         winner_settings=in_utf8(flat_config(best.config)) if best else {},

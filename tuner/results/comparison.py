@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import mean
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tuner.errors import RunFolderError
 from tuner.foreign_text import in_utf8
-from tuner.results.courses import SECONDS_PER_MINUTE, course, course_against, value_at
+from tuner.results.courses import SECONDS_PER_MINUTE, Point, course_against, value_at
 from tuner.results.groups import Difference, Group, difference, grouped, seeds_told_again, standard_error
 from tuner.results.run import RecordedRun
 from tuner.results.text import plural, with_error
@@ -116,18 +116,9 @@ class ComparedRuns:
 
         A row counts the runs that had a value by then.
         """
-        import pandas as pd
-
-        rows = []
         places = sorted({round(1 + (self.epochs - 1) * k / (PLACES - 1)) for k in range(PLACES)})
-        for group in self.groups:
-            courses = [course(run.leads, self.epochs) for run in group.runs]
-            for place in places:
-                values = [value for course in courses if (value := course[place - 1]) is not None]
-                if values:
-                    rows.append((group.name, place, mean(values), standard_error(values), len(values)))
-        table = pd.DataFrame(rows, columns=["group", "epochs", "mean", "standard error", "runs"])
-        return table.astype({"mean": "float64", "standard error": "float64"})
+        courses = [(group.name, [_against_epochs(run) for run in group.runs], places) for group in self.groups]
+        return _means("epochs", courses)
 
     @property
     def differences(self) -> list[Difference]:
@@ -194,7 +185,7 @@ class ComparedRuns:
 
     def _after(self, run: RecordedRun) -> float | None:
         """The value of the winner that a run would have had after `self.epochs` epochs of all its trials together."""
-        return course(run.leads, self.epochs)[-1]
+        return value_at(_against_epochs(run), self.epochs)
 
 
 def compare(runs: Sequence[RecordedRun]) -> ComparedRuns:
@@ -215,24 +206,35 @@ def over_minutes(comparison: ComparedRuns) -> pd.DataFrame:
     it. A group's rows begin when all of its runs have a value, so that the mean doesn't jump as runs join, and end with
     its longest run; a run that ended before keeps its value. A run without any value is left out.
     """
-    import pandas as pd
-
-    rows = [(group.name, *row) for group in comparison.groups for row in _rows(group)]
-    table = pd.DataFrame(rows, columns=["group", "minutes", "mean", "standard error", "runs"])
-    return table.astype({"minutes": "float64", "mean": "float64", "standard error": "float64"})
+    courses = [(group.name, *found) for group in comparison.groups if (found := _against_minutes(group)) is not None]
+    return _means("minutes", courses).astype({"minutes": "float64"})
 
 
-def _rows(group: Group) -> list[tuple[float, float, float | None, int]]:
-    """The rows of one group; none if no run of it has a value."""
+def _against_epochs(run: RecordedRun) -> list[Point]:
+    return course_against(run.record, run.leads, "epochs")
+
+
+def _against_minutes(group: Group) -> tuple[list[list[Point]], list[float]] | None:
+    """The courses of its runs, and at which minutes to look at them; None if no run of it has a value."""
     known = [(run, course) for run in group.runs if (course := course_against(run.record, run.leads, "time"))]
     if not known:
-        return []
-    courses, rows = [course for _, course in known], []
+        return None
     last = max(max(course[-1][0], run.record.wall_seconds / SECONDS_PER_MINUTE) for run, course in known)
-    for place in _places(max(course[0][0] for course in courses), last):
-        values = [value for course in courses if (value := value_at(course, place)) is not None]
-        rows.append((place, mean(values), standard_error(values), len(values)))
-    return rows
+    return [course for _, course in known], _places(max(course[0][0] for _, course in known), last)
+
+
+def _means(axis: str, courses: Iterable[tuple[str, list[list[Point]], Sequence[float]]]) -> pd.DataFrame:
+    """A row for each group, by its name, and place: the mean of its courses that have a value there, with its error."""
+    import pandas as pd
+
+    rows = [
+        (name, place, mean(values), standard_error(values), len(values))
+        for name, of_runs, places in courses
+        for place in places
+        if (values := [value for course in of_runs if (value := value_at(course, place)) is not None])
+    ]
+    table = pd.DataFrame(rows, columns=["group", axis, "mean", "standard error", "runs"])
+    return table.astype({"mean": "float64", "standard error": "float64"})
 
 
 def _places(first: float, last: float) -> list[float]:

@@ -77,12 +77,3 @@ def value_at(course: Sequence[Point], place: float) -> float | None:
     """The value of a course at a place; None before the first value."""
     count = bisect_right(course, place + 1e-9, key=lambda point: point[0])
     return course[count - 1][1] if count else None
-
-
-def course(led: Sequence[Lead], epochs: int) -> list[float | None]:
-    """The leader's value after each epoch of all trials, up to this many epochs; None before the first value."""
-    found: list[float | None] = [None] * epochs
-    for lead in led:
-        if lead.epochs <= epochs:
-            found[lead.epochs - 1 :] = [lead.value] * (epochs - lead.epochs + 1)
-    return found

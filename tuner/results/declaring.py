@@ -17,14 +17,7 @@ from tuner.study_json import study_from_json
 
 
 def declared_study(run: RecordedRun, *, trust: bool = True) -> Study:
-    """The study that the run's own copy of the file declares, which is run as Python unless it is JSON.
-
-    Without `trust` only the file of a folder that belongs to the present user is run: see `require_own`.
-
-    Raises:
-        RunFolderError: the run was started from Python, or the folder is another user's.
-        StudyError: the file is missing or fails to run.
-    """
+    """See `tuner.Run.declared_study`."""
     original = run.info["study_file"]
     if original is None:
         raise RunFolderError(

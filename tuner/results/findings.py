@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tuner.history.failures import FailureGroup, failure_groups
-from tuner.history.records import Standing, TrialRecord
+from tuner.history.records import TrialRecord
 from tuner.quoting import command
 from tuner.results.dead import told_unread
 from tuner.results.importance import FEWEST_TRIALS
@@ -93,12 +93,6 @@ def certainty(run: RecordedRun) -> Certainty | None:
     equals = tuple(one.trial.trial for one in ranked[1:] if abs(value - one.value) < CLEAR * error_beside(one.value))
     lead, lead_error = sign * (value - second.value), error_beside(second.value)
     return Certainty(images, value, worth.first, worth.last, error, second.trial, lead, lead_error, equals)
-
-
-def runner_up(run: RecordedRun) -> Standing | None:
-    """The second best configuration."""
-    ranked = run.record.ranked()
-    return ranked[1] if len(ranked) > 1 else None
 
 
 def share_error(share: float, images: int) -> float:

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from tuner.history.records import RunRecord, Standing, TrialRecord, full_length
 from tuner.one_thread import on_one_thread
+from tuner.search.features import Features
+from tuner.search.multi_fidelity import kernel_for
 from tuner.space import Config, Space
 
 if TYPE_CHECKING:
@@ -118,8 +120,6 @@ class _Model:
     """The process of a run's values, scaled so that their interquartile range is that of a standard normal variable."""
 
     def __init__(self, space: Space, told: _Told, levels: Sequence[int]) -> None:
-        from tuner.search.features import Features
-
         self._space, self._curves, self._levels = space, told.curves, levels
         self._features = Features(space)
         units = [space.encode(space.project(trial.config)) for trial in told.trials]
@@ -152,7 +152,6 @@ class _Model:
     def _process(self, asked: npt.NDArray[np.int64]) -> CurveProcess:
         """The process, given these trials and the longest ones of all: those show what training gains."""
         from tuner.search.gaussian_process import CurveProcess
-        from tuner.search.multi_fidelity import kernel_for
 
         longest = sorted(range(len(self._curves)), key=lambda index: -max(self._curves[index]))[:AT_ONCE]
         rows, values = self._rows_of(sorted({*longest, *asked.tolist()}))

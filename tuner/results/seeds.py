@@ -62,9 +62,8 @@ def repeated(run: RecordedRun) -> list[Repeated]:
     ]
 
 
-def ahead(seeded: Sequence[Repeated], mode: str) -> Difference | None:
-    """Whether the best configuration is better than the next of those with at least two seeds, by a t-test."""
-    known = [one for one in seeded if len(one.values) > 1]
+def ahead(known: Sequence[Repeated], mode: str) -> Difference | None:
+    """Whether the best of configurations with at least two seeds is better than the next one, by a t-test."""
     if len(known) < 2 or _are_alike(known):
         return None
     first, second = known[:2]
@@ -112,6 +111,6 @@ def _of(one: Repeated) -> str:
     return f"the mean of {plural(len(one.values), 'seed')}, {short(min(one.values))} to {short(max(one.values))}"
 
 
-def _are_alike(known: list[Repeated]) -> bool:
+def _are_alike(known: Sequence[Repeated]) -> bool:
     """Whether the seeds make no difference."""
     return all(abs(a - b) <= MOST_ALIKE * max(abs(a), abs(b)) for one in known for a, b in pairwise(one.values))
