@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tuner.history.records import TrialRecord
+from typing import Any
 
 LOST = "lost"
 DRAINED = "drained"  # the cause of a trial that left a node before the node was gone: not a failure
@@ -78,11 +75,3 @@ class Attempts:
     def due(self) -> Attempt | None:
         """The failure that ends the trial if its next try never begins; None if it only lost or left its worker."""
         return self.last if self.waiting and self.last.kind not in (LOST, DRAINED) else None
-
-
-def begin_anew(trial: TrialRecord) -> None:
-    """The user runs a failed trial again: it waits for a worker, and its failure becomes one of the attempts."""
-    trial.attempts.add(vars(trial), time=trial.ended or trial.started, epoch=trial.epoch, kind="")
-    trial.attempts.forgive()
-    trial.status, trial.ended = "running", None
-    trial.cause = trial.message = trial.traceback = None

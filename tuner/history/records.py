@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tuner.history.attempts import DRAINED, LOST, USED, begin_anew
+from tuner.history.attempts import DRAINED, LOST, USED
 from tuner.history.confirming import Confirming
 from tuner.history.event_lines import Event, finite, flaw, introduces, names_trial
 from tuner.history.placement import Placement
@@ -360,7 +360,7 @@ class RunRecord(Spent):
     def _on_retry_requested(self, event: Event) -> None:
         for trial in (self.trials[name] for name in event["trials"] if name in self.trials):
             if trial.status == "failed":
-                begin_anew(trial)
+                trial.begin_anew()
                 self._standings.changed(trial)
 
     def _on_order_obeyed(self, event: Event) -> None:

@@ -12,10 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tuner.history.trial_record import TrialRecord
+from tuner.history.trial_record import TrialRecord
 
 SPREADS_BELOW = 1.0  # standard errors that are subtracted from a mean when configurations are compared
 

@@ -18,13 +18,11 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tuner.history.repeats import SPREADS_BELOW, Repeats
+from tuner.history.trial_record import TrialRecord
 from tuner.history.worth import Worth, late_half, of_full_length, of_shortened
-
-if TYPE_CHECKING:
-    from tuner.history.records import TrialRecord
 
 TARGET = "target"  # the limit that ends trials because one reached it
 Rank = tuple[int, float, int, bool, float, int]  # greater is better

@@ -94,6 +94,13 @@ class TrialRecord:
         self.entered[-1] += waited
         return waited
 
+    def begin_anew(self) -> None:
+        """The user runs the failed trial again: it waits for a worker, and its failure becomes one of the attempts."""
+        self.attempts.add(vars(self), time=self.ended or self.started, epoch=self.epoch, kind="")
+        self.attempts.forgive()
+        self.status, self.ended = "running", None
+        self.cause = self.message = self.traceback = None
+
     def end_of_epoch(self, reported: float, ago: float) -> float:
         """When an epoch ended that was `reported` so many seconds later. Never before the previous epoch's end,
         although some reports take longer to the driver than others.
