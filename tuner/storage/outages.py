@@ -7,11 +7,7 @@ import threading
 from collections.abc import Callable
 from functools import wraps
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from tuner.storage.bucket import Bucket
-    from tuner.storage.object_folder import ObjectFolder
+from typing import Any, Protocol, TypeVar
 
 LONGEST_SECONDS = 120.0  # the longest outage
 SHORTEST_WAIT, LONGEST_WAIT = 0.5, 5.0  # between two tries, doubled each time; pyarrow tries for 6 s by itself
@@ -31,21 +27,28 @@ _lock = threading.Lock()
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
+class InStore(Protocol):
+    """What lies in an object store, by its name."""
+
+    @property
+    def store(self) -> str: ...
+
+
 def waits_for_the_store(method: Method) -> Method:
-    """Decorates a method of an object with a `store`: repeats it, for two minutes at most, while that is down."""
+    """Decorates a method of what lies in a store: repeats it, for two minutes at most, while that is down."""
 
     @wraps(method)
-    def lasting(folder: ObjectFolder | Bucket, *arguments: Any, **options: Any) -> Any:
+    def lasting(place: InStore, *arguments: Any, **options: Any) -> Any:
         until, wait = monotonic() + LONGEST_SECONDS, SHORTEST_WAIT
         while True:
             try:
-                answer = method(folder, *arguments, **options)
+                answer = method(place, *arguments, **options)
             except OSError as error:
-                if not is_passing(error) or folder.store not in _answered or monotonic() + wait > until:
+                if not is_passing(error) or place.store not in _answered or monotonic() + wait > until:
                     raise
             else:
                 with _lock:
-                    _answered.add(folder.store)
+                    _answered.add(place.store)
                 return answer
             sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
