@@ -36,8 +36,8 @@ from benchmarks.refit import small_model
 from tuner.train import Trainer
 from tuner.train.data.images import read_image, resize
 from tuner.trial import ImageClassifier
+from tuner.trial.data_source import Folder
 from tuner.trial.framing import Framing
-from tuner.trial.image_folder import Folder
 
 PIXELS, HELD_OUT = 64, 60
 LP_FT = {"finetune": "lp-ft", "lr": 3e-4, "probe_lr": 1e-2}

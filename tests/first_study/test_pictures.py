@@ -5,7 +5,7 @@ from PIL import Image
 
 from tests.unclean import LEFT_OUT, write_unclean
 from tuner.first_study.pictures import Picture, see
-from tuner.trial.image_folder import Folder
+from tuner.trial.data_source import Folder
 
 
 def test_what_decoding_shows_is_what_a_search_leaves_out(tmp_path: Path) -> None:

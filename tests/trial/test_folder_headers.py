@@ -10,9 +10,9 @@ from tests.unclean import LEFT_OUT, READ, noisy, write_unclean
 from tuner import Folds
 from tuner.train.data.looking import look
 from tuner.trial import ImageClassifier, folder_headers
+from tuner.trial.data_source import Folder
 from tuner.trial.folder_headers import FolderHeaders
 from tuner.trial.framing import Framing
-from tuner.trial.image_folder import Folder
 
 STUDY = """
 study = Study("photos", trial=ImageClassifier("folder:my photos", weights=None), space={"lr": loguniform(1e-4, 1e-2)},

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import DataError, StudyError
-from tuner.trial.image_folder import Folder, LeftOut
+from tuner.trial.data_source import Folder, LeftOut
 from tuner.trial.sources import KNOWN_SOURCES, find_source, idx_is_whole
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from tuner.errors import DataError
 from tuner.first_study.likeness import Likeness, likeness
 from tuner.first_study.pictures import Picture, see
+from tuner.trial.data_source import Folder, LeftOut
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
-from tuner.trial.image_folder import Folder, LeftOut
 
 TOLD = {"train": "training", "validation": "validation", "test": "test"}
 NAMED = 3  # examples in a sentence

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tuner.errors import DataError
 from tuner.inspection.best import LoadedModel, Prediction
-from tuner.trial.image_folder import IMAGE_SUFFIXES
+from tuner.trial.data_source import IMAGE_SUFFIXES
 from tuner.trial.pixels import DeepScale
 
 AT_ONCE = 64

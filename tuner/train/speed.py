@@ -27,9 +27,9 @@ from tuner.train.memory.estimate import Images, estimate_memory
 from tuner.train.models.by_name import named_module
 from tuner.train.trainer import Trainer
 from tuner.trial import ImageClassifier
+from tuner.trial.data_source import Folder, ImageFiles
 from tuner.trial.earlier_pixels import scale_together
 from tuner.trial.framing import Framing
-from tuner.trial.image_folder import Folder, ImageFiles
 from tuner.trial.speed import Speed
 
 STANDING = 16  # images that represent all

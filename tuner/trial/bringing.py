@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, cast
@@ -10,52 +10,22 @@ from typing import Any, Self, cast
 from tuner.errors import DataError, WeightsError
 from tuner.storage.copies import Copy, Listing
 from tuner.storage.files import sha256
-from tuner.trial.data_source import Source
+from tuner.trial.data_source import Folder
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
-from tuner.trial.image_folder import Folder
-from tuner.trial.models import IMAGENET, PublishedWeights, weights_names
-from tuner.trial.sources import find_source
-from tuner.trial.splitting import Validation
+from tuner.trial.model_and_data import ModelAndData
+from tuner.trial.models import IMAGENET, weights_names
 from tuner.trial.stored import (
-    Copies,
     StoredFacts,
     StoredFolder,
     check_stored,
     facts_of,
     images_at,
-    is_stored,
     weights_at,
 )
 
 
-class ReadsFiles:
+class ReadsFiles(ModelAndData):
     """The part of `ImageClassifier` that is about its files; see there for the fields."""
-
-    data: str | Callable[[], tuple[Any, Any, Any]]
-    weights: str | Path | None
-    data_dir: str | Path
-    validation: Validation
-    copies: Copies
-
-    @property
-    def each(self) -> Sequence[Any]:
-        """The trial with each of the models that the space has."""
-        raise NotImplementedError
-
-    @property
-    def named_weights(self) -> PublishedWeights | None:
-        """The library's weights from which training starts, given by name."""
-        raise NotImplementedError
-
-    @property
-    def weights_file(self) -> Path | None:
-        """The file of weights from which training starts."""
-        raise NotImplementedError
-
-    @property
-    def source(self) -> Source:
-        """Where the images come from; StudyError for an unknown data set."""
-        return find_source(self.data, self.copies)
 
     @property
     def image_folder(self) -> Folder | None:
@@ -68,16 +38,6 @@ class ReadsFiles:
         """The URI of images in an object store; None for others."""
         source = self.source if isinstance(self.data, str) else None
         return source.uri if isinstance(source, StoredFolder) else None
-
-    @property
-    def stored_weights(self) -> str | None:
-        """The URI of weights in an object store; None for others."""
-        return str(self.weights) if is_stored(self.weights) else None
-
-    @property
-    def data_folder(self) -> Path:
-        """`data_dir` as a path, `~` resolved."""
-        return Path(self.data_dir).expanduser()
 
     def missing_downloads(self, *, stored: bool = True) -> list[str]:
         """See `Trial.missing_downloads`."""

@@ -5,24 +5,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tuner.errors import StudyError, shown
 from tuner.space import Choice, Domain, Float, GridSearch, Integer, Normal, Space
 from tuner.space.values import is_number
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES
+from tuner.trial.model_and_data import DEFAULT_MODEL, ModelAndData
 from tuner.trial.models import families_with_stochastic_depth, find_model
 from tuner.trial.sources import function_name
 from tuner.trial.splitting import check_splitting
 
-if TYPE_CHECKING:
-    from tuner.trial.classifier import ImageClassifier
 
-DEFAULT_MODEL = "resnet18"
-
-
-def check_space(trial: ImageClassifier, space: Space) -> None:
+def check_space(trial: ModelAndData, space: Space) -> None:
     """Raise StudyError for models that no library has, unknown hyperparameters, and values that they don't take."""
     _check_models(trial, space)
     known = trial.within(space)
@@ -34,7 +30,7 @@ def check_space(trial: ImageClassifier, space: Space) -> None:
             _check_domain(known, row, domain, space)
 
 
-def check_functions(trial: ImageClassifier) -> None:
+def check_functions(trial: ModelAndData) -> None:
     """Raise StudyError for functions that can't be called with the arguments that they will get."""
     for part, function, arguments in (("data", trial.data, ()), ("model", trial.model, ({},))):
         if isinstance(function, str):
@@ -46,7 +42,7 @@ def check_functions(trial: ImageClassifier) -> None:
             raise StudyError(f"a {part} function takes {takes}, got {name}{inspect.signature(function)}; change it")
 
 
-def check_settings(trial: ImageClassifier) -> None:
+def check_settings(trial: ModelAndData) -> None:
     """Raise StudyError for values that aren't paths, memory that isn't an amount, and impossible splits."""
     check_splitting(trial.source, trial.validation, trial.group)
     memory = trial.data_memory_gb
@@ -61,7 +57,7 @@ def check_settings(trial: ImageClassifier) -> None:
         )
 
 
-def _check_models(trial: ImageClassifier, space: Space) -> None:
+def _check_models(trial: ModelAndData, space: Space) -> None:
     """Raise StudyError for models that no library has, or that can't have the weights."""
     names = trial.models_in(space)
     for name in names:
@@ -75,7 +71,7 @@ def _check_models(trial: ImageClassifier, space: Space) -> None:
         )
 
 
-def _check_domain(trial: ImageClassifier, row: Hyperparameter, domain: Domain, space: Space) -> None:
+def _check_domain(trial: ModelAndData, row: Hyperparameter, domain: Domain, space: Space) -> None:
     if isinstance(domain, Choice | GridSearch):
         for value in domain.values():
             _check_value(trial, row, value, space)
@@ -87,7 +83,7 @@ def _check_domain(trial: ImageClassifier, row: Hyperparameter, domain: Domain, s
         raise StudyError(f"{row.name} must be {row.rule}, got {domain.describe()}, which has no bounds; use uniform")
 
 
-def _check_value(trial: ImageClassifier, row: Hyperparameter, value: object, space: Space) -> None:
+def _check_value(trial: ModelAndData, row: Hyperparameter, value: object, space: Space) -> None:
     row.check(value)
     _check_weights_for(trial, row.name, value)
     if row.name == "stochastic_depth" and isinstance(value, int | float) and value > 0:
@@ -98,13 +94,13 @@ def _check_value(trial: ImageClassifier, row: Hyperparameter, value: object, spa
             each.model_facts.check_image_size(int(value))
 
 
-def _with(trial: ImageClassifier, name: str, space: Space) -> list[ImageClassifier]:
+def _with(trial: ModelAndData, name: str, space: Space) -> list[ModelAndData]:
     """The trial with each of the models for which a configuration may have the hyperparameter."""
     conditions = dict(space.conditions.get(name, ()))
     return [each for each in trial.each if each.model in conditions.get("model", (each.model,))]
 
 
-def _check_weights_for(trial: ImageClassifier, name: str, value: object) -> None:
+def _check_weights_for(trial: ModelAndData, name: str, value: object) -> None:
     """Raise StudyError for settings that need weights if there are none; a function's model may have its own."""
     if not isinstance(trial.model, str) or trial.weights_file is not None:
         return
@@ -154,7 +150,7 @@ def _is_path(value: object) -> bool:
     return isinstance(value, str | Path) and bool(str(value).strip()) and "\0" not in str(value)
 
 
-def notices(trial: ImageClassifier, space: Space, max_epochs: int) -> list[str]:
+def notices(trial: ModelAndData, space: Space, max_epochs: int) -> list[str]:
     """Settings that are allowed but probably not intended: sentences, each with what it costs and what to do instead;
     `trial` knows its space.
     """
@@ -168,7 +164,7 @@ def notices(trial: ImageClassifier, space: Space, max_epochs: int) -> list[str]:
     ]
 
 
-def _of_the_model(trial: ImageClassifier, space: Space) -> Iterator[str]:
+def _of_the_model(trial: ModelAndData, space: Space) -> Iterator[str]:
     if trial.candidates and trial.model not in (DEFAULT_MODEL, *trial.candidates):
         yield f"model='{trial.model}' is never tried: `model` in the space wins over ImageClassifier(model=...)"
 
@@ -182,7 +178,7 @@ def _of_the_length(space: Space, max_epochs: int) -> Iterator[str]:
         )
 
 
-def _of_the_weights(trial: ImageClassifier, space: Space) -> Iterator[str]:
+def _of_the_weights(trial: ModelAndData, space: Space) -> Iterator[str]:
     frozen = [value for value in ("head", "gradual") if value in _values(space, "finetune")]
     if isinstance(trial.model, str) and trial.weights_file is None and frozen:
         yield (
@@ -191,7 +187,7 @@ def _of_the_weights(trial: ImageClassifier, space: Space) -> Iterator[str]:
         )
 
 
-def _of_what_learns(trial: ImageClassifier, space: Space, max_epochs: int) -> Iterator[str]:
+def _of_what_learns(trial: ModelAndData, space: Space, max_epochs: int) -> Iterator[str]:
     probe = [value for value in _values(space, "probe_epochs") if isinstance(value, int | float)]
     if "lp-ft" not in _values(space, "finetune"):
         for name in ("probe_epochs", "probe_lr"):
@@ -220,7 +216,7 @@ def _of_augmentation(space: Space) -> Iterator[str]:
         )
 
 
-def _of_the_images(trial: ImageClassifier, space: Space) -> Iterator[str]:
+def _of_the_images(trial: ModelAndData, space: Space) -> Iterator[str]:
     first, own = trial.each[0], trial.source.native_size
     pixels = first.default_image_size
     if pixels is None or _values(space, "image_size"):

@@ -10,13 +10,11 @@ from typing import Any, ClassVar, cast
 
 from tuner.errors import WeightsError
 from tuner.mode import Mode
-from tuner.space import Choice, GridSearch, Space
-from tuner.storage.copies import Copy
-from tuner.trial import hyperparameters, splitting
+from tuner.space import Space
+from tuner.trial import splitting
 from tuner.trial.base import Trial
 from tuner.trial.bringing import ReadsFiles
 from tuner.trial.checking import check_functions, check_settings, check_space, notices
-from tuner.trial.framing import Framing
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.hyperparameters import HYPERPARAMETERS
 from tuner.trial.metrics import (
@@ -28,14 +26,12 @@ from tuner.trial.metrics import (
     directions,
     how_to_report,
 )
-from tuner.trial.models import IMAGENET, ModelFacts, PublishedWeights, find_model, looks_published
+from tuner.trial.model_and_data import DEFAULT_MODEL, DataFunction, ModelFunction
+from tuner.trial.models import IMAGENET, looks_published
 from tuner.trial.sources import function_name
 from tuner.trial.splitting import Folds, Joined, Validation
 from tuner.trial.stored import Copies
 from tuner.trial.strategies import STRATEGIES
-
-DataFunction = Callable[[], tuple[Any, Any, Any]]
-ModelFunction = Callable[[dict[str, Any]], Any]
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class ImageClassifier(ReadsFiles, Trial):
     uses_gpu: ClassVar[bool] = True
 
     data: str | DataFunction = "digits"
-    model: str | ModelFunction = "resnet18"
+    model: str | ModelFunction = DEFAULT_MODEL
     weights: str | Path | None = "imagenet"
     data_dir: str | Path = "data"
     data_memory_gb: float | None = None
@@ -96,11 +92,6 @@ class ImageClassifier(ReadsFiles, Trial):
         """Model and data, as in `resnet18 on fashion-mnist`."""
         several = len(self.candidates) > 1
         return f"{f'{len(self.candidates)} models' if several else self.each[0].model_name} on {self.source.name}"
-
-    @property
-    def model_name(self) -> str:
-        """Torchvision's name, or the function's with brackets."""
-        return self.model if isinstance(self.model, str) else f"{function_name(self.model)}()"
 
     @property
     def folds(self) -> int:
@@ -182,55 +173,6 @@ class ImageClassifier(ReadsFiles, Trial):
             return str(self.stored_weights or self.weights_file or "random weights")
         return "ImageNet weights" if self.weights == IMAGENET else f"ImageNet weights {self.weights}"
 
-    @property
-    def each(self) -> tuple[ImageClassifier, ...]:
-        """The trial with each of the models that the space has, or as it is."""
-        return tuple(self.of({"model": model}) for model in self.candidates) or (self,)
-
-    def of(self, config: Mapping[str, Any]) -> ImageClassifier:
-        """The trial with a configuration's model, if the space decides on the model."""
-        if not isinstance(self.model, str) or ("model" not in config and not self.candidates):
-            return self
-        return replace(self, model=config.get("model", self.model), candidates=())
-
-    def within(self, space: Space) -> ImageClassifier:
-        """See `Trial.within`."""
-        return replace(self, candidates=self.models_in(space))
-
-    @property
-    def model_facts(self) -> ModelFacts:
-        """What is known of the model, with its weights, without torch; StudyError for an unknown one."""
-        facts = self._of_library
-        return ModelFacts(self.model_name) if facts is None else facts.with_weights(self.published)
-
-    @property
-    def named_weights(self) -> PublishedWeights | None:
-        """The library's weights from which training starts, by name; StudyError if the model has none of that name."""
-        facts, name = self._of_library, str(self.weights)
-        return facts.find_weights(name) if facts and (name == IMAGENET or looks_published(name)) else None
-
-    @property
-    def published(self) -> PublishedWeights | None:
-        """The library's weights from which training starts, by name or as a file with their file's name."""
-        facts = self._of_library
-        if facts is None or self.named_weights is not None:
-            return self.named_weights
-        name = Path(str(self.weights).partition("?")[0] if self.stored_weights else str(self.weights)).name
-        return next((one for one in facts.published.values() if one.file == name), None)
-
-    @property
-    def _of_library(self) -> ModelFacts | None:
-        return find_model(self.model) if isinstance(self.model, str) else None
-
-    @property
-    def weights_file(self) -> Path | None:
-        """The file that training starts from; None for random weights."""
-        if self.named_weights is not None:
-            return self.named_weights.path
-        if uri := self.stored_weights:
-            return Copy(uri, dict(self.copies).get(uri)).file
-        return None if self.weights in (None, "none", IMAGENET) else Path(str(self.weights)).expanduser()
-
     def hyperparameters(self, config: dict[str, Any]) -> dict[str, Any]:
         """A value for every hyperparameter: the configuration's, of the right type, else the default.
 
@@ -251,28 +193,6 @@ class ImageClassifier(ReadsFiles, Trial):
         values["image_size"] = values["image_size"] or self.of(values).default_image_size
         return values
 
-    @property
-    def default_image_size(self) -> int | None:
-        """Edge in pixels of the model's images if the space has no image size; None for the images' own size."""
-        framing = self.framing(None)
-        return None if framing is None else framing.pixels
-
-    def framing(self, image_size: int | None) -> Framing | None:
-        """How images are brought to `image_size`; without one as published weights expect, else as data and model need.
-
-        None for images in their own size, as a function's are unless the model needs another size.
-        """
-        if image_size is not None:
-            return Framing(image_size)
-        facts, preferred = self.model_facts, self.source.default_size
-        if self.published is not None and preferred:
-            return self.published.preprocessing.framing
-        return Framing(facts.image_size(preferred)) if preferred or facts.min_size > 1 else None
-
-    def asked_size(self, config: Mapping[str, Any]) -> int | None:
-        """The image size that a configuration has; None if it leaves it to data and weights."""
-        return None if config.get("image_size") is None else int(config["image_size"])
-
     def check(self, space: Space) -> None:
         """Raise StudyError for an unknown data set, model or hyperparameter, or for values that can't work."""
         _ = self.source
@@ -283,28 +203,6 @@ class ImageClassifier(ReadsFiles, Trial):
     def notices(self, space: Space, max_epochs: int) -> list[str]:
         """See `Trial.notices`."""
         return notices(self.within(space), space, max_epochs)
-
-    def models_in(self, space: Space) -> tuple[str, ...]:
-        """The models that trials of a space may have, if it decides on them."""
-        if not isinstance(self.model, str):
-            return ()
-        if "model" in space.constants:
-            return (space.constants["model"],)
-        domain = space.dimensions.get("model")
-        if not isinstance(domain, Choice | GridSearch):
-            return ()
-        return tuple(dict.fromkeys([*domain.values(), *[self.model] * bool(space.conditions["model"])]))
-
-    def row(self, name: str) -> Hyperparameter | None:
-        """The hyperparameter called `name`; None for one that only a function's model knows.
-
-        Raises:
-            StudyError: there is none, or the name is an alias.
-        """
-        if isinstance(self.model, str):
-            return hyperparameters.find(name)
-        meant = name if name in HYPERPARAMETERS else hyperparameters.means(name)
-        return None if meant in (None, "model") else hyperparameters.find(name)  # `model` belongs to the function
 
     def check_files(self) -> None:
         """Raise DataError or WeightsError for files that are damaged, or missing and not downloadable.

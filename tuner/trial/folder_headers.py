@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.space.values import is_number
 from tuner.storage.files import sha256
-from tuner.trial.image_folder import Folder, Found, LeftOut
+from tuner.trial.data_source import Folder, Found, LeftOut
 from tuner.trial.image_limits import most_pixels_alone, too_large
 from tuner.trial.splitting import Folds, Validation
 

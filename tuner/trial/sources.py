@@ -13,9 +13,8 @@ from typing import Any, ClassVar
 
 from tuner.errors import DataError, StudyError, shown
 from tuner.space.values import is_one_of
-from tuner.trial.data_source import Source
+from tuner.trial.data_source import Folder, Source
 from tuner.trial.hyperparameters import closest
-from tuner.trial.image_folder import Folder
 from tuner.trial.stored import Copies, StoredFolder, is_stored
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from tuner.errors import DataError, StudyError, shown
 from tuner.space.values import is_number
-from tuner.trial.data_source import Source
-from tuner.trial.image_folder import Folder
+from tuner.trial.data_source import Folder, Source
 from tuner.trial.sources import FunctionSource
 
 OWN = "folder"  # the data's own validation split

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import DataError, StudyError, WeightsError
 from tuner.storage.copies import Copy
-from tuner.trial.image_folder import IMAGE_SUFFIXES, OF_FILE_MANAGERS, Folder, Found, LeftOut
+from tuner.trial.data_source import IMAGE_SUFFIXES, OF_FILE_MANAGERS, Folder, Found, LeftOut
 
 if TYPE_CHECKING:
     from tuner.storage.copies import Listing

@@ -15,8 +15,8 @@ from tuner.errors import one_line
 from tuner.train.data.cutting import Cut, Rows
 from tuner.train.data.folder_reading import listed
 from tuner.train.data.pool import LEFT_OUT, PARTS, SCALE, Pool
+from tuner.trial.data_source import LeftOut
 from tuner.trial.folder_headers import named, without_images
-from tuner.trial.image_folder import LeftOut
 from tuner.trial.pixels import DeepScale
 from tuner.trial.splitting import OWN
 

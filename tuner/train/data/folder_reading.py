@@ -17,8 +17,8 @@ from tuner.train.data.cache import Builder, cache_key
 from tuner.train.data.holding_out import Labels
 from tuner.train.data.images import UnreadableImage, max_pixels, pixel_key, read_image, resize
 from tuner.train.data.pool import IMAGES, KEYS, LABELS, LEFT_OUT, PART, PARTS, SCALE, UNREADABLE, Pool, from_cache
+from tuner.trial.data_source import Folder, Found, LeftOut
 from tuner.trial.framing import Framing
-from tuner.trial.image_folder import Folder, Found, LeftOut
 from tuner.trial.pixels import DeepScale, with_one_scale
 
 MOST_LEFT_OUT = 0.5  # of a class's images in a split: if more are unreadable, not only single files are wrong

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tuner.train.data.cache import ArrayCache, Builder, CacheUnavailable
 from tuner.train.data.holding_out import Keys, Labels
-from tuner.trial.image_folder import LeftOut
+from tuner.trial.data_source import LeftOut
 from tuner.trial.pixels import NO_DEEP, DeepScale
 
 PARTS = ("train", "validation", "test")  # as the files are split; `Pool.parts` holds indices of these
