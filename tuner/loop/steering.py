@@ -6,14 +6,14 @@ what an earlier one had accepted but not yet done.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import numpy as np
 
 from tuner.budget import LIMITS, NAMES
 from tuner.errors import RunFolderError, StudyError, describe_error, shown
-from tuner.history.records import TrialRecord
+from tuner.history.records import RunRecord, TrialRecord
 from tuner.loop.confirming import ASKED_FOR, confirmation, seconds_per_epoch
 from tuner.loop.failing import only_confirm, to_retry
 from tuner.loop.limits import Limits
@@ -24,14 +24,33 @@ from tuner.quoting import command
 from tuner.results.text import short
 from tuner.search import Proposals
 from tuner.space import Config
-
-if TYPE_CHECKING:
-    from tuner.loop.search_loop import SearchLoop
-    from tuner.study import Study
+from tuner.storage.folder import Folder
+from tuner.study import Study
 
 DRAWS = 100  # tries to sample missing values, until a configuration is found that no trial had
 _TRY = 4  # keeps the random stream apart from those of `Proposals`
 Reply = tuple[str, dict[str, Any]]  # a sentence for the user, and further fields of the event
+
+
+class SteeredSearch(Protocol):
+    """What orders need of the search that they are sent to, see `SearchLoop`."""
+
+    study: Study
+    folder: Folder
+    record: RunRecord
+    concurrency: int
+
+    @property
+    def running(self) -> frozenset[str]: ...
+
+    @property
+    def stopped(self) -> bool: ...
+
+    def end_by_order(self, *trials: str) -> None: ...
+
+    def change(self, study: Study, concurrency: int | None) -> None: ...
+
+    def expect_more(self, again: Iterable[str] = ()) -> None: ...
 
 
 class Steering:
@@ -42,7 +61,7 @@ class Steering:
 
     def __init__(
         self,
-        loop: SearchLoop,
+        loop: SteeredSearch,
         proposals: Proposals,
         limits: Limits,
         most_at_once: int | None,
@@ -107,9 +126,7 @@ class Steering:
     def _carry_out(self, order: Order, more: dict[str, Any]) -> None:
         if order.verb == "stop":
             trial = order.arguments.get("trial")
-            loop = self._loop
-            running = sorted(loop.running)
-            loop.end_by_order(*(running if trial is None else [trial]))
+            self._loop.end_by_order(*(sorted(self._loop.running) if trial is None else [trial]))
         elif order.verb == "set":
             self._loop.change(self._changed(order.arguments), self._allowed(order.arguments.get("concurrency")))
         elif order.verb in ("try", "confirm"):
