@@ -58,7 +58,7 @@ _ALL = (
     Check("network", "tuner.doctor.host:network", "use weights=None or a file where there is no network", "notice", 20),
     Check("compiler", "tuner.doctor.host:compiler", "install gcc and Python's headers", "notice", technique="compile"),
     Check("GPU driver", "tuner.doctor.host:gpus", DRIVER, "notice"),
-    Check("ray", "tuner.doctor.software:ray_starts", "reinstall ray[tune]", seconds=120),
+    Check("ray", "tuner.driver.cluster:ray_starts", "reinstall ray[tune]", seconds=120),
     Check("torch", "tuner.doctor.software:torch_fits", REINSTALL, seconds=120, needed=True),
     Check("cache", "tuner.doctor.software:cache", "set TUNER_CACHE to a folder on another disk"),
     Check("wheel", "tuner.doctor.gpu:wheel", DRIVER, seconds=120, needed=True),

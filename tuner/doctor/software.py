@@ -1,11 +1,10 @@
-"""Checks of torch, torchvision, Ray and the cache."""
+"""Checks of torch, torchvision and the cache."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import time
-from contextlib import ExitStack
 from importlib import metadata
 
 from packaging.requirements import Requirement
@@ -67,17 +66,3 @@ def cache(subject: Subject) -> Finding:
             f"the cache in {store.folder} gave back other numbers", "set TUNER_CACHE to a folder on another disk"
         )
     return ok(str(store.folder))
-
-
-def ray_starts(subject: Subject) -> Finding:
-    """Ray starts as for a search, runs a task, and ends."""
-    from tuner.driver.cluster import ray_apart
-
-    with ExitStack() as stack:
-        ray = stack.enter_context(ray_apart())
-        answer = ray.get(ray.remote(num_cpus=1)(_three).remote(), timeout=60)
-    return ok(f"{ray.__version__} starts, works and ends") if answer == 3 else failed("Ray loses results", REINSTALL)
-
-
-def _three() -> int:
-    return 3

@@ -21,6 +21,7 @@ from ray._private import worker
 from ray.exceptions import RuntimeEnvSetupError
 from ray.experimental import internal_kv
 
+from tuner.doctor.checks import REINSTALL, Finding, Subject, failed, ok
 from tuner.driver import autoscaling, packing
 from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.local_ray import LOOPBACK, SHUTDOWN_SECONDS, local_ray, short_folder, shut_down, signals_left_alone
@@ -38,7 +39,7 @@ from tuner.temporary import sweep
 from tuner.worker.code import runtime_environment
 from tuner.worker.implementation import implementation_of
 
-__all__ = ["LOOPBACK", "Connected", "concurrency", "connected", "prepare_environment", "ray_apart"]
+__all__ = ["LOOPBACK", "Connected", "concurrency", "connected", "prepare_environment", "ray_starts"]
 
 GCS_SECONDS = 10  # timeout of calls to the GCS server that can't be interrupted
 
@@ -272,11 +273,15 @@ def _started(nice: int, shares: Mapping[str, float], workers: Workers) -> Iterat
         yield started.is_gone
 
 
-@contextmanager
-def ray_apart() -> Iterator[Any]:
-    """Ray, started as a search does it, to check whether it starts; yields Ray's module. Raises StudyError."""
+def ray_starts(subject: Subject) -> Finding:
+    """A check of `tuner doctor`: Ray starts as for a search, runs a task, and ends. Raises StudyError."""
     with _prepared(), _started(0, {}, Workers()):
-        yield ray
+        answer = ray.get(ray.remote(num_cpus=1)(_three).remote(), timeout=60)
+    return ok(f"{ray.__version__} starts, works and ends") if answer == 3 else failed("Ray loses results", REINSTALL)
+
+
+def _three() -> int:
+    return 3
 
 
 @contextmanager
