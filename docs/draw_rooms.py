@@ -11,7 +11,7 @@ from pathlib import Path
 FILE = Path(__file__).parent / "images" / "rooms.svg"
 # modules that others import without saying anything by it
 EVERYWHERE = (
-    *("cache_folder", "device_errors", "errors", "machine", "mode"),
+    *("cache_folder", "device_errors", "errors", "machine", "mode", "version"),
     *("installation", "nvml", "starting", "techniques", "temporary", "foreign_text", "quoting"),
 )
 WIDTH, HEIGHT = 1000, 84  # of the picture; of a row

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tuner import starting as _starting  # noqa: F401 -- first: Ctrl-C while the rest is imported
+from tuner.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from tuner.api.functions import export_model, load_model, refit, resume, run, start
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
     from tuner.study_file import load_study
     from tuner.study_json import study_from_json, study_to_json
     from tuner.trial import External, Folds, ImageClassifier, RecallAtPrecision
-
-__version__ = "0.1.0"
 
 __all__ = [
     "ASHA",

@@ -181,9 +181,9 @@ def _look() -> Callable[..., dict[str, Any]]:
         def version(package: str) -> str:
             try:
                 if package == "tuner":
-                    import tuner
+                    from tuner.version import __version__
 
-                    return str(tuner.__version__)
+                    return __version__
                 return metadata.version(package)
             except (ImportError, metadata.PackageNotFoundError):
                 return "none"

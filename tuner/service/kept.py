@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from tuner import __version__
 from tuner.history.records import RunRecord
 from tuner.history.stored_record import FORMAT, NoRecordError, lines_of, record_of
 from tuner.storage.files import regular_file
+from tuner.version import __version__
 
 _SUM_BYTES = 9  # of the last line, a CRC-32
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH

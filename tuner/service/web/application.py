@@ -11,7 +11,6 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
-from tuner import __version__
 from tuner.service.access import Access, Guests
 from tuner.service.errors import ServiceError
 from tuner.service.model import Change, Limits, State
@@ -42,6 +41,7 @@ from tuner.service.web.workers import Workers
 from tuner.service.webhooks import Sender, Webhooks
 from tuner.storage.folder import Folder
 from tuner.storage.locations import open_folder
+from tuner.version import __version__
 
 API = "/api/v1"
 ROUTERS = (

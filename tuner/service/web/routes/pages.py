@@ -17,7 +17,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.background import BackgroundTask
 from starlette.responses import HTMLResponse, RedirectResponse
 
-import tuner
 from tuner.history.records import STATUSES
 from tuner.service.errors import Code, ServiceError
 from tuner.service.one_run import STUDY
@@ -27,7 +26,7 @@ from tuner.service.web.routes.searches import summary_of
 
 router = APIRouter(include_in_schema=False)
 ASSETS = Path(__file__).parent.parent / "assets"
-OF_REPORTS = Path(tuner.__file__).parent / "html_report/assets/shared"  # scripts that reports have, too
+OF_REPORTS = Path(__file__).parents[3] / "html_report/assets/shared"  # scripts that reports have, too
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
