@@ -3,6 +3,8 @@
 import ast
 import subprocess
 import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "tuner"
 
 # room -> (rooms of tuner, heavy libraries) it may import; itself always
 MAY_IMPORT = {
+    "version": (set(), set()),
     "errors": ({"device_errors"}, set()),
     "device_errors": (set(), set()),
     "nvml": (set(), set()),
@@ -160,12 +163,13 @@ MAY_IMPORT = {
             "temporary",
             "notify",
             "child_process",
+            "version",
         },
         {"ray"},
     ),
     "doctor": (
         {
-            *("driver", "train", "trial", "machine", "nvml", "cache_folder", "techniques", "errors", "device_errors"),
+            *("train", "trial", "machine", "nvml", "cache_folder", "techniques", "errors", "device_errors"),
             "child_process",
         },
         {"torch", "torchvision"},
@@ -192,7 +196,7 @@ MAY_IMPORT = {
         {
             *("results", "history", "orders", "storage", "study", "study_file", "budget", "resources", "trial"),
             *("machine", "nvml", "errors", "foreign_text", "quoting", "html_report", "plots", "space", "study_json"),
-            *("child_process", "mode"),
+            *("child_process", "mode", "version"),
         },
         {"fastapi", "uvicorn", "argon2", "prometheus_client"},
     ),
@@ -229,23 +233,27 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def loaded_imports(path: Path, *, at_its_top: bool = False) -> set[str]:
-    """What a module imports when it runs, at its top or inside functions: not what only type checkers see."""
+def of_tuner(importing: Iterable[ast.AST]) -> set[str]:
+    """The modules of tuner that these nodes import."""
     found: set[str] = set()
-    waiting: list[ast.AST] = [nodes(path)[0]]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            waiting += node.orelse
-        elif at_its_top and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            pass
-        elif isinstance(node, ast.Import):
+    for node in importing:
+        if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {name if (name := f"{node.module}.{alias.name}") in NAMES else node.module for alias in node.names}
-        else:
-            waiting += ast.iter_child_nodes(node)
     return found & NAMES
+
+
+def loaded_at_once(path: Path) -> Iterator[ast.AST]:
+    """Nodes that run when the module is imported: not those inside functions or for type checkers only."""
+    waiting: list[ast.AST] = [nodes(path)[0]]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            waiting += node.orelse
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            waiting += ast.iter_child_nodes(node)
 
 
 def dotted(path: Path) -> str:
@@ -268,10 +276,10 @@ def test_a_module_imports_only_what_its_room_may(path: Path) -> None:
     room = room_of(path)
     rooms, libraries = MAY_IMPORT[room]
     names = imports(path)
-    of_tuner = {
+    used = {
         parts[1] for parts in (name.split(".") for name in names) if parts[0] == "tuner" and len(parts) > 1
     } & MAY_IMPORT.keys()
-    assert of_tuner - rooms - {room} == set()
+    assert used - rooms - {room} == set()
     assert {name.split(".")[0] for name in names} & HEAVY - libraries == set()
 
 
@@ -312,26 +320,71 @@ def test_the_type_of_a_mode_is_written_once() -> None:
     assert written == [PACKAGE / "mode.py"]
 
 
+def circle(imported: Mapping[str, set[str]]) -> str:
+    """The shortest circle of those that import each other, as a → b → a; empty if there is none."""
+    return min((way for one in sorted(imported) if (way := way_back(one, imported))), key=len, default="")
+
+
+def way_back(start: str, imported: Mapping[str, set[str]]) -> str:
+    """The shortest circle through one of them."""
+    ways, seen = deque([[start]]), set[str]()
+    while ways:
+        way = ways.popleft()
+        for other in sorted(imported.get(way[-1], set()) - seen):
+            if other == start:
+                return " → ".join([*way, start])
+            seen.add(other)
+            ways.append([*way, other])
+    return ""
+
+
+def test_a_circle_is_named_in_its_order() -> None:
+    long = {"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}
+    assert circle(long) == "a → b → c → a"
+    assert circle(long | {"d": {"b"}}) == "b → d → b"
+    assert circle(long | {"c": {"d"}}) == ""
+
+
+def test_an_import_counts_wherever_it_is() -> None:
+    text = """
+from typing import TYPE_CHECKING
+from tuner.mode import Mode
+if TYPE_CHECKING:
+    from tuner import errors
+def later():
+    import tuner.study
+"""
+    assert of_tuner(ast.walk(ast.parse(text))) == {"tuner.mode", "tuner.errors", "tuner.study"}
+
+
+IMPORTED = {dotted(path): of_tuner(nodes(path)) - {dotted(path)} for path in PACKAGE.rglob("*.py")}
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Type-checking imports excluded, imports inside functions included."""
-    left = {dotted(path): loaded_imports(path) - {dotted(path)} for path in PACKAGE.rglob("*.py")}
-    while free := [name for name, imported in left.items() if not imported & left.keys()]:
-        for name in free:
-            del left[name]
-    assert left == {}
+    assert circle(IMPORTED) == ""
+
+
+def test_no_rooms_import_each_other_in_a_circle() -> None:
+    """`tuner` itself is the room above those that it exports."""
+    rooms: dict[str, set[str]] = {}
+    for name, others in IMPORTED.items():
+        room = room_named(name)
+        rooms.setdefault(room, set()).update({room_named(other) for other in others} - {room})
+    assert circle(rooms) == ""
+
+
+def room_named(module: str) -> str:
+    return ".".join(module.split(".")[:2])
 
 
 def test_each_module_can_be_the_first_that_is_imported() -> None:
     """An import runs the packages above a module, too; `tuner` itself, the one above all, imports no room."""
-    left: dict[str, set[str]] = {}
+    run: dict[str, set[str]] = {}
     for path in PACKAGE.rglob("*.py"):
         name = dotted(path)
-        run = {above for each in loaded_imports(path, at_its_top=True) for above in (each, *packages_above(each))}
-        left[name] = run - {name, *packages_above(name)}
-    while free := [name for name, imported in left.items() if not imported & left.keys()]:
-        for name in free:
-            del left[name]
-    assert left == {}
+        loaded = {above for each in of_tuner(loaded_at_once(path)) for above in (each, *packages_above(each))}
+        run[name] = loaded - {name, *packages_above(name)}
+    assert circle(run) == ""
 
 
 def packages_above(name: str) -> list[str]:
