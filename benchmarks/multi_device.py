@@ -18,6 +18,9 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ from typing import Any
 import torch
 from ray import cloudpickle
 from torch import Tensor
+from torch.distributed.pipelining import PipelineStage
 from torch.multiprocessing.spawn import start_processes
 
 from tuner import ImageClassifier
@@ -33,6 +37,7 @@ from tuner.train import Trainer
 from tuner.train.parallel.group import joined
 from tuner.train.parallel.launching import Here, Ranks, Task
 from tuner.train.parallel.pipeline import Pipeline
+from tuner.train.parallel.pipeline.stage import Stage
 from tuner.trial import STRATEGIES
 
 
@@ -54,7 +59,7 @@ MICRO_BATCHES = (1, 2, 4, 8)
 def of_processes(strategy: str | None, config: dict[str, Any], devices: list[str], epochs: int) -> dict[str, Any]:
     """Images a second with a process for each device, and seconds until the first epoch is done."""
     task = Task(
-        cloudpickle.dumps(TRIAL), (), config, epochs=epochs + 1, seed=0, split_seed=0, threads=1, strategy=strategy
+        cloudpickle.dumps((TRIAL, config)), (), epochs=epochs + 1, seed=0, split_seed=0, threads=1, strategy=strategy
     )
     begun = time.perf_counter()
     with Ranks(task, [Here(device) for device in devices]) as ranks:
@@ -101,6 +106,55 @@ def throughput(config: dict[str, Any], devices: int, rounds: int, epochs: int) -
     return rows
 
 
+class Clock:
+    """Adds up how long the device computes, from the first call of `take` on."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._goes = device, False
+        self._seconds = 0.0
+        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Count the time of what is computed within the block."""
+        if not self._goes:
+            yield
+        elif self._device.type == "cuda":
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            begin.record()
+            yield
+            end.record()
+            self._events.append((begin, end))
+        else:
+            begun = time.perf_counter()
+            yield
+            self._seconds += time.perf_counter() - begun
+
+    def take(self) -> float:
+        """Seconds of computing since the last call; 0 the first time."""
+        self._goes = True
+        if self._events:
+            torch.cuda.synchronize(self._device)
+            self._seconds += sum(begin.elapsed_time(end) for begin, end in self._events) / 1000
+        seconds, self._seconds, self._events = self._seconds, 0.0, []
+        return seconds
+
+
+def timed(clock: Clock, owner: type, *names: str) -> None:
+    """Let a clock run in these methods of a class."""
+
+    def counting(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def counted(*given: Any, **named: Any) -> Any:
+            with clock.running():
+                return method(*given, **named)
+
+        return counted
+
+    for name in names:
+        setattr(owner, name, counting(getattr(owner, name)))
+
+
 def idle_rank(rank: int, size: int, folder: str, config: dict[str, Any], steps: int) -> None:
     """One stage: how long it computed and took part, for each number of micro-batches."""
     torch.set_num_threads(1)
@@ -109,17 +163,20 @@ def idle_rank(rank: int, size: int, folder: str, config: dict[str, Any], steps: 
         torch.cuda.set_device(rank)
     seconds: list[list[tuple[float, float]]] = []  # of each number of micro-batches, of each step
     starts = []
+    busy, whole = Clock(torch.device(device)), Clock(torch.device(device))
+    timed(busy, PipelineStage, "forward_one_chunk", "backward_one_chunk")  # a stage computes in these, else it waits
+    timed(whole, Stage, "train")
     with joined(rank, size, Path(folder) / "meeting", device) as group:
         for count in MICRO_BATCHES:
             pipeline = Pipeline(group)
             chosen = {**config, "pipeline_micro_batches": count}
             trainer = Trainer(TRIAL, chosen, epochs=1, device=device, strategy=pipeline)
             trainer.train(steps=2)  # connections and buffers are made in the first
-            pipeline.stage.take_seconds()
+            busy.take(), whole.take()
             seconds.append([])
             for _ in range(steps):
                 trainer.train(steps=1)
-                seconds[-1].append(pipeline.stage.take_seconds())
+                seconds[-1].append((busy.take(), whole.take()))
             starts.append(
                 next(note for note in trainer.notes if "splits the model" in note)
                 .partition("begin with ")[2]

@@ -1,7 +1,6 @@
 """A network in stages, each in a process of its own on the CPU, trains as the whole one does."""
 
 import tempfile
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from tuner.train.parallel.group import Group, joined
 from tuner.train.parallel.pipeline import Pipeline
 from tuner.train.parallel.pipeline.chain import find_chain
 from tuner.train.parallel.pipeline.pipeline import keep_only
-from tuner.train.parallel.pipeline.stage import Clock, Link, Stage
+from tuner.train.parallel.pipeline.stage import Link, Stage
 from tuner.train.parallel.strategy import Replicas, Strategy
 
 SGD = {"optimizer": "sgd", "lr": 0.05, "batch_size": 9}
@@ -111,7 +110,6 @@ def gradients_of_stage(name: str, group: Group) -> dict[str, Tensor]:
         before=links[first],
         after=links[last],
     )
-    assert stage.take_seconds() == (0, 0)
     stage.train(
         images if stage.first else None,
         labels if stage.last else None,
@@ -121,21 +119,7 @@ def gradients_of_stage(name: str, group: Group) -> dict[str, Tensor]:
         learns_before=not stage.first,
         learns=True,
     )
-    busy, whole = stage.take_seconds()
-    assert 0 < busy < whole
     return {name: value.grad for name, value in module.named_parameters() if value.grad is not None}
-
-
-def test_a_clock_adds_up_what_is_computed_once_it_was_asked() -> None:
-    clock = Clock(torch.device("cpu"))
-    with clock.running():
-        time.sleep(0.001)
-    assert clock.take() == 0
-    for _ in range(2):
-        with clock.running():
-            time.sleep(0.001)
-    assert clock.take() >= 0.002
-    assert clock.take() == 0
 
 
 def run_rank(rank: int, size: int, folder: str) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,40 +32,6 @@ class Link:
         return torch.empty(images, *self.shape, dtype=self.dtype, device=device, requires_grad=learns)
 
 
-class Clock:
-    """Adds up how long the device computes, from the first call of `take` on."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device, self._goes = device, False
-        self._seconds = 0.0
-        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Count the time of what is computed within the block."""
-        if not self._goes:
-            yield
-        elif self._device.type == "cuda":
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            begin.record()
-            yield
-            end.record()
-            self._events.append((begin, end))
-        else:
-            begun = time.perf_counter()
-            yield
-            self._seconds += time.perf_counter() - begun
-
-    def take(self) -> float:
-        """Seconds of computing since the last call; 0 the first time."""
-        self._goes = True
-        if self._events:
-            torch.cuda.synchronize(self._device)
-            self._seconds += sum(begin.elapsed_time(end) for begin, end in self._events) / 1000
-        seconds, self._seconds, self._events = self._seconds, 0.0, []
-        return seconds
-
-
 class Stage:
     """A process's part of the network, and how micro-batches are streamed through it.
 
@@ -89,7 +54,6 @@ class Stage:
         """Stage number `index`, from 0, of `count`, between two links; at both ends these are the network's own."""
         self.index, self.count, self.device = index, count, device
         self.before, self.after = before, after
-        self._busy, self._whole = Clock(device), Clock(device)
         self._part = Part(part, arithmetic)
         self._schedules: dict[tuple[int, int, bool, bool], PipelineScheduleSingle] = {}
         self._loss: Callable[[Tensor, Tensor], Tensor] | None = None
@@ -131,15 +95,7 @@ class Stage:
         if key not in self._schedules:
             self._schedules[key] = self._schedule(*key)
         given: tuple[Any, ...] = (images,) if self.first else ()
-        with self._whole.running():
-            self._schedules[key].step(*given, target=targets if self.last else None, return_outputs=False)
-
-    def take_seconds(self) -> tuple[float, float]:
-        """How long this stage computed, and how long it took part, in training since the last call.
-
-        Clocks start with the first call.
-        """
-        return self._busy.take(), self._whole.take()
+        self._schedules[key].step(*given, target=targets if self.last else None, return_outputs=False)
 
     def stream(self, module: nn.Module, batches: Iterator[Tensor] | list[int]) -> list[Tensor]:
         """Pass batch after batch on without gradients; yields the outputs on the last stage.
@@ -171,7 +127,7 @@ class Stage:
         return found
 
     def _schedule(self, size: int, chunks: int, learns_before: bool, learns: bool) -> PipelineScheduleSingle:
-        stage = TimedStage(
+        stage = PipelineStage(
             self._part,
             self.index,
             self.count,
@@ -179,29 +135,12 @@ class Stage:
             input_args=self.before.buffer(size, learns=learns_before),
             output_args=self.after.buffer(size, learns=learns_before or learns),
         )
-        stage.clock = self._busy
         kind = Schedule1F1B if chunks >= self.count else ScheduleGPipe
         return kind(stage, chunks, self._loss_of, scale_grads=False)
 
     def _loss_of(self, logits: Tensor, targets: Tensor) -> Tensor:
         assert self._loss is not None
         return self._loss(logits, targets)
-
-
-class TimedStage(PipelineStage):
-    """Torch's stage with a clock that runs while it computes, and stops while it waits."""
-
-    clock: Clock
-
-    def forward_one_chunk(self, *given: Any, **named: Any) -> Any:
-        """See torch."""
-        with self.clock.running():
-            return super().forward_one_chunk(*given, **named)
-
-    def backward_one_chunk(self, *given: Any, **named: Any) -> Any:
-        """See torch."""
-        with self.clock.running():
-            return super().backward_one_chunk(*given, **named)
 
 
 class Part(nn.Module):
