@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from tuner.errors import RunFolderError, shown
+from tuner.errors import RunFolderError
 from tuner.orders.inbox import put
 from tuner.orders.sending import Answer
 from tuner.results import load_run
@@ -47,6 +47,7 @@ from tuner.service.model import (
     UsedDevices,
     User,
     of_study,
+    place_of,
 )
 from tuner.service.steering import ordered
 from tuner.service.supervisor import Supervisor
@@ -375,9 +376,7 @@ class Service:
         most = self.limits.page
         if limit is not None and not 1 <= limit <= most:
             raise ServiceError(Code.REFUSED, f"a page has 1 to {most} entries", str(limit), f"use {most} at most")
-        if cursor is not None and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
-            raise ServiceError(Code.REFUSED, "a cursor is what the page before gave", shown(cursor), "leave it out")
-        return limit or most, None if cursor is None else int(cursor)
+        return limit or most, None if cursor is None else place_of(cursor)
 
     def _changed(self, study: int, kind: Kind) -> SubmittedStudy:
         found = self.study(study)

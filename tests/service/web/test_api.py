@@ -146,6 +146,13 @@ def test_what_is_nowhere_is_a_problem_too(served: Served) -> None:
     problem(client.get("/api/v1/studies?cursor=x"), 422)
 
 
+@pytest.mark.parametrize("path", ["studies", "tokens", "webhooks"])
+def test_all_lists_take_the_same_cursors(served: Served, path: str) -> None:
+    client = served.client("anne")
+    assert client.get(f"/api/v1/{path}?cursor={2**53}").json()["cursor"] is None
+    problem(client.get(f"/api/v1/{path}?cursor={2**53 + 1}"), 422)
+
+
 @pytest.mark.parametrize("address", ["/nothing", "/studies/x", "/assets/x/y"])
 def test_who_opens_an_address_of_no_page_is_led_to_the_first_one(served: Served, address: str) -> None:
     answer = served.client("anne").get(address, headers={"accept": "text/html,*/*;q=0.8"})

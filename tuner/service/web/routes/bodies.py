@@ -21,14 +21,11 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from tuner.errors import shown
 from tuner.mode import Mode
-from tuner.service.errors import Code, ServiceError
-from tuner.service.model import Limits, Role, SubmittedStudy
+from tuner.service.model import LARGEST_ID, Limits, Role, SubmittedStudy
 from tuner.service.rights import HIGHEST, LOWEST
 
 T = TypeVar("T")
-LARGEST_ID = 2**53
 MOST_ENTRIES = Limits().page  # of a page at any server
 
 Id = Annotated[int, Path(ge=1, le=LARGEST_ID, description="a number that the service gave")]
@@ -414,15 +411,6 @@ class Numbered(Protocol):
 
 
 S = TypeVar("S", bound=Numbered)
-
-
-def number_of(cursor: str | None) -> int:
-    """The number after which a page begins. Raises ServiceError for what is no cursor."""
-    if cursor is None:
-        return 0
-    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 16):
-        raise ServiceError(Code.REFUSED, "a cursor is what the page before gave", shown(cursor), "leave it out")
-    return int(cursor)
 
 
 def page_of(found: Sequence[S], limit: int, view: Callable[[S], T]) -> Listed[T]:

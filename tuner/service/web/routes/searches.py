@@ -14,13 +14,13 @@ from tuner.errors import did_you_mean
 from tuner.foreign_text import in_utf8, printable
 from tuner.results.findings import Advice, findings_of
 from tuner.service.errors import Code, ServiceError
-from tuner.service.model import Role
+from tuner.service.model import LARGEST_ID, Role
 from tuner.service.refining import NextStudy, next_study
 from tuner.service.rights import require
 from tuner.service.web import summary
 from tuner.service.web.comparing import Compared, compared
 from tuner.service.web.context import Asking, Shown, Viewer, Web
-from tuner.service.web.routes.bodies import LARGEST_ID, Advised, Id, Listed, RefineBody, RefinedView
+from tuner.service.web.routes.bodies import Advised, Id, Listed, RefineBody, RefinedView
 
 router = APIRouter(tags=["studies"])
 _COMMAND = "python -m tuner "

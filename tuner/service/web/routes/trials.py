@@ -17,6 +17,7 @@ from tuner.results.summaries import summary_of_trial
 from tuner.results.text import settings
 from tuner.results.trial_rows import Column, Row, trial_rows
 from tuner.results.trial_told import epochs_told, ranks_of, told, why_stopped
+from tuner.service.model import place_of
 from tuner.service.web.context import Shown, Submitter, Viewer, Worker
 from tuner.service.web.routes.bodies import (
     Answered,
@@ -31,7 +32,6 @@ from tuner.service.web.routes.bodies import (
     Size,
     ToldWorker,
     TryBody,
-    number_of,
 )
 from tuner.service.web.runs import trial_of
 from tuner.service.web.summary import metric_names
@@ -70,7 +70,7 @@ class Part:
 def _part(
     limit: Size, order: Order = "started", status: Statuses = None, text: Text = "", cursor: Cursor = None
 ) -> Part:
-    return Part(limit, order, tuple(status or ()), text, number_of(cursor))
+    return Part(limit, order, tuple(status or ()), text, place_of(cursor))
 
 
 AskedPart = Annotated[Part, Depends(_part)]

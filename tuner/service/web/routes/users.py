@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
+from tuner.service.model import place_of
 from tuner.service.web.context import Admin, Asking, Shown, Viewer, Web
 from tuner.service.web.routes.bodies import (
     Cursor,
@@ -19,7 +20,6 @@ from tuner.service.web.routes.bodies import (
     UserBody,
     UserChangeBody,
     UserView,
-    number_of,
     page_of,
 )
 
@@ -31,7 +31,7 @@ of_tokens = APIRouter(tags=["tokens"])
 @router.get("/users")
 def list_users(web: Shown, user: Admin, limit: Size, cursor: Cursor = None) -> Listed[UserView]:
     """All users, in the order in which they were added."""
-    found = web.access.users(number_of(cursor), limit + 1)
+    found = web.access.users(place_of(cursor), limit + 1)
     return page_of(found, limit, UserView.model_validate)
 
 
@@ -82,7 +82,7 @@ def list_tokens(
     cursor: Cursor = None,
 ) -> Listed[TokenView]:
     """Your own tokens, without their secrets."""
-    found = web.access.tokens(caller.user, everybodys=everybodys, after=number_of(cursor), limit=limit + 1)
+    found = web.access.tokens(caller.user, everybodys=everybodys, after=place_of(cursor), limit=limit + 1)
     return page_of(found, limit, TokenView.model_validate)
 
 

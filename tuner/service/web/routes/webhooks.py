@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from tuner.service.database.webhooks import EVENTS, Delivery
+from tuner.service.model import place_of
 from tuner.service.web.context import Shown, Submitter
 from tuner.service.web.routes.bodies import (
     Cursor,
@@ -17,7 +18,6 @@ from tuner.service.web.routes.bodies import (
     Size,
     WebhookBody,
     WebhookView,
-    number_of,
     page_of,
 )
 
@@ -33,7 +33,7 @@ def list_webhooks(
     cursor: Cursor = None,
 ) -> Listed[WebhookView]:
     """Your own webhooks, without their secrets."""
-    found = web.webhooks.all(user, everybodys=everybodys, after=number_of(cursor), limit=limit + 1)
+    found = web.webhooks.all(user, everybodys=everybodys, after=place_of(cursor), limit=limit + 1)
     return page_of(found, limit, WebhookView.model_validate)
 
 
@@ -67,7 +67,7 @@ def list_deliveries(
     webhook: Id, web: Shown, user: Submitter, limit: Size, cursor: Cursor = None
 ) -> Listed[DeliveryView]:
     """What was sent to a webhook in the last 30 days and what waits, the newest first."""
-    before = None if cursor is None else number_of(cursor)
+    before = None if cursor is None else place_of(cursor)
     return page_of(web.webhooks.deliveries(user, webhook, before=before, limit=limit + 1), limit, _delivery)
 
 
