@@ -121,12 +121,14 @@ def test_a_trial_that_runs_again_waits_for_its_bracket_at_the_next_rung_as_any_o
     assert ("00000", 2) in paused
 
 
-def test_a_search_that_is_ending_runs_no_trial_again(tmp_path: Path) -> None:
+def test_a_search_that_has_reached_a_limit_runs_no_trial_again(tmp_path: Path) -> None:
     declared = study(budget=Budget(trials=6, max_epochs=4, total_epochs=3))
     loop = build(declared, tmp_path)
     work(loop, fails_once("error", number=0, epoch=2))
     assert loop.end_reason == "total_epochs"
-    with pytest.raises(RunFolderError, match=r"got one that ends \(total_epochs\); wait until it has ended"):
+    with pytest.raises(
+        RunFolderError, match=r"must be above the 3 that it has already used, got 3; use --total-epochs"
+    ):
         loop.retry(["0"])
 
 

@@ -14,7 +14,7 @@ from tuner.lifecycle.description import function_sources
 from tuner.lifecycle.obedience import extending, foreseen_study, given_later, with_orders
 from tuner.lifecycle.study_changes import StudyText, check_comparable, study_text
 from tuner.loop.confirming import Confirmation, confirmation
-from tuner.loop.failing import only_confirm, to_retry
+from tuner.loop.failing import to_run_again
 from tuner.loop.limits import Limits
 from tuner.loop.refitting import check_refittable, check_undoable, due_refit
 from tuner.loop.search_loop import SearchLoop
@@ -105,7 +105,9 @@ def decide(
     ready = replace(ready, trial=trial)
     text = study_text(earlier.folder, earlier.events)
     check_comparable(ready, earlier.info, "the study" if study else f"{earlier.path}/{text.name}")
-    again = None if retry is None else _to_retry(earlier, ready, retry)
+    again = (
+        None if retry is None else to_run_again(earlier.record, retry, Limits(ready, earlier.record, earlier.devices))
+    )
     found = None if confirm is None else confirmation(earlier.record, ready.budget.max_epochs, *confirm)
     if refit:
         check_refit(REFIT, ready.declared_trial)
@@ -143,15 +145,6 @@ def tell_of_changes(loop: SearchLoop, text: StudyText) -> None:
         f"tables); the earlier file is kept as {kept}. The difference:\n{text.difference}",
         code="study_changed",
     )
-
-
-def _to_retry(earlier: RecordedRun, study: Study, named: Iterable[str]) -> list[str]:
-    """The failed trials that run again; raises RunFolderError if there is none, or a limit leaves them no time."""
-    names = to_retry(earlier.record, named)
-    refusal = Limits(study, earlier.record, earlier.devices).refusal()
-    if refusal is not None and not only_confirm(earlier.record, names):
-        raise RunFolderError(refusal)
-    return names
 
 
 def _only_the_conclusion_is_left(earlier: RecordedRun, study: Study, *, may_wait: bool) -> bool:

@@ -8,6 +8,7 @@ from tuner.errors import RunFolderError, setting
 from tuner.failures import Failures
 from tuner.history.attempts import LOST, USED
 from tuner.history.records import RunRecord, TrialRecord
+from tuner.loop.limits import Limits
 from tuner.loop.packing import Admission, Place
 from tuner.loop.queue import Entry, Queue
 from tuner.loop.stopping import Stopping
@@ -74,15 +75,10 @@ class Failing:
         self._queue.put_back(record)
         return True
 
-    def retry(self, named: Iterable[str], proposals: Proposals, stopping: Stopping, ending: str | None) -> list[str]:
+    def retry(self, named: Iterable[str], proposals: Proposals, stopping: Stopping, limits: Limits) -> list[str]:
         """Run these failed trials again, and tell `proposals` and `stopping`. See `SearchLoop.retry`."""
-        names = to_retry(self._record, named)
+        names, ending = to_run_again(self._record, named, limits), limits.reached()
         added = ending is not None and only_confirm(self._record, names)
-        if ending is not None and not added:
-            raise RunFolderError(
-                f"failed trials run again while a search goes on, got one that ends ({ending}); "
-                "wait until it has ended, then retry them"
-            )
         self._emit("retry_requested", trials=names, **({"alone": True, "ended_by": ending} if added else {}))
         self.run_again(names, proposals, stopping)
         return names
@@ -165,6 +161,15 @@ def to_retry(record: RunRecord, named: Iterable[str]) -> list[str]:
         )
         raise RunFolderError(f"failed trials can run again, got a run without any{but or '; there is nothing to do'}")
     return found
+
+
+def to_run_again(record: RunRecord, named: Iterable[str], limits: Limits) -> list[str]:
+    """Those of `to_retry`, before the driver begins that runs them; RunFolderError if a limit leaves them no time."""
+    names = to_retry(record, named)
+    refusal = limits.refusal()
+    if refusal is not None and not only_confirm(record, names):
+        raise RunFolderError(refusal)
+    return names
 
 
 def only_confirm(record: RunRecord, names: Iterable[str]) -> bool:

@@ -299,9 +299,9 @@ class SearchLoop:
         """Run these failed trials again, without names all except those that diverged; returns their ids.
 
         Each goes on from its last checkpoint, with as many tries as a new trial. Raises RunFolderError for a trial that
-        hasn't failed, if there is no such trial, and if the search is ending.
+        hasn't failed, if there is no such trial, and if a limit leaves them no time.
         """
-        names = self._failing.retry(trials, self._proposals, self._stopping, self._limits.reached())
+        names = self._failing.retry(trials, self._proposals, self._stopping, self._limits)
         self._idle = False
         return names
 
