@@ -4,6 +4,7 @@ python -m docs.draw_rooms
 """
 
 from collections.abc import Mapping
+from graphlib import TopologicalSorter
 from html import escape
 from itertools import pairwise
 from pathlib import Path
@@ -26,8 +27,7 @@ Link = tuple[str, str]  # from a room to one below it; where it passes a row, it
 def picture(may_import: Mapping[str, tuple[set[str], set[str]]]) -> str:
     """The SVG for the table of test_architecture.py."""
     rooms = {room: of_tuner - {*EVERYWHERE} for room, (of_tuner, _) in may_import.items() if room not in EVERYWHERE}
-    heights = heights_of(rooms)
-    links = direct({room: {o for o in others if heights[o] < heights[room]} for room, others in rooms.items()})
+    heights, links = heights_of(rooms), direct(rooms)
     rows = in_rows(heights, links)
     places: dict[str | Link, list[tuple[float, float]]] = {}
     for number, row in enumerate(reversed(rows)):
@@ -55,16 +55,10 @@ def direct(rooms: Rooms) -> list[Link]:
 
 
 def heights_of(rooms: Rooms) -> dict[str, int]:
-    """The row of each room from below: above the highest one that it imports.
-
-    Of two rooms that may import each other, the first by name comes below.
-    """
+    """The row of each room from below: above the highest one that it imports."""
     heights: dict[str, int] = {}
-    while left := rooms.keys() - heights.keys():
-        free = sorted(room for room in left if rooms[room] <= heights.keys())
-        mutual = [room for room in sorted(left) if any(room in rooms[other] for other in rooms[room] - heights.keys())]
-        for room in free or mutual[:1] or sorted(left)[:1]:
-            heights[room] = max((heights[other] + 1 for other in rooms[room] & heights.keys()), default=0)
+    for room in TopologicalSorter(rooms).static_order():
+        heights[room] = max((heights[other] + 1 for other in rooms[room]), default=0)
     return heights
 
 
