@@ -13,7 +13,7 @@ FILE = Path(__file__).parent / "images" / "rooms.svg"
 # modules that others import without saying anything by it
 EVERYWHERE = (
     *("cache_folder", "device_errors", "errors", "machine", "mode", "version"),
-    *("installation", "nvml", "starting", "techniques", "temporary", "foreign_text", "quoting"),
+    *("installation", "nvml", "starting", "techniques", "temporary", "foreign_text", "quoting", "web_opener"),
 )
 WIDTH, HEIGHT = 1000, 84  # of the picture; of a row
 BOX = (104, 34)

@@ -17,6 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "tuner"
 # room -> (rooms of tuner, heavy libraries) it may import; itself always
 MAY_IMPORT = {
     "version": (set(), set()),
+    "web_opener": (set(), set()),
     "errors": ({"device_errors"}, set()),
     "device_errors": (set(), set()),
     "nvml": (set(), set()),
@@ -82,7 +83,7 @@ MAY_IMPORT = {
         },
         set(),
     ),
-    "notify": ({"results", "history", "errors", "quoting"}, set()),
+    "notify": ({"results", "history", "errors", "quoting", "web_opener"}, set()),
     "plots": ({"results", "history", "space", "search"}, {"pandas"}),
     "html_report": ({"results", "history", "plots", "errors", "foreign_text", "quoting"}, {"pandas"}),
     "wandb_mirror": (
@@ -196,7 +197,7 @@ MAY_IMPORT = {
         {
             *("results", "history", "orders", "storage", "study", "study_file", "budget", "resources", "trial"),
             *("machine", "nvml", "errors", "foreign_text", "quoting", "html_report", "plots", "space", "study_json"),
-            *("child_process", "mode", "version"),
+            *("child_process", "mode", "version", "web_opener"),
         },
         {"fastapi", "uvicorn", "argon2", "prometheus_client"},
     ),
@@ -205,7 +206,7 @@ MAY_IMPORT = {
             *("console", "driver", "doctor", "inspection", "results", "budget", "resources", "search", "study"),
             *("study_file", "errors", "starting", "html_report", "wandb_mirror", "foreign_text", "quoting"),
             *("installation", "replay", "loop", "orders", "service", "temporary", "trial", "first_study", "lifecycle"),
-            *("storage", "space"),
+            *("storage", "space", "web_opener"),
         },
         set(),
     ),

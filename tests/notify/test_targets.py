@@ -32,6 +32,15 @@ def test_an_address_gets_the_message_as_json_with_its_secrets() -> None:
     assert "Authorization" not in json.dumps(body)
 
 
+def test_this_machines_own_addresses_are_reached_without_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    with receiving() as proxy, receiving() as server:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        send(f"{server.url}/hook")
+    assert [path for path, _, _ in server.requests] == ["/hook"]
+    assert proxy.requests == []
+
+
 def test_a_command_gets_the_message_on_its_input_and_in_its_environment(tmp_path: Path) -> None:
     send(
         f"cat > '{tmp_path}/input'; printf '%s|%s|%s' \"$TUNER_EVENT\" \"$TUNER_RUN\" \"$TUNER_MESSAGE\" > '{tmp_path}/variables'"

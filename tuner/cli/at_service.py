@@ -66,7 +66,7 @@ def named(run: str, path: str) -> Iterator[None]:
 
 def _run_here(study: RemoteStudy) -> str | None:
     """The run's folder, if the service runs on this machine."""
-    from tuner.service.connection import is_loopback
+    from tuner.web_opener import is_loopback
 
     run = study.record["run"]
     return run if run is not None and is_loopback(study.server) and (Path(run) / "run.json").is_file() else None

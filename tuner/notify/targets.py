@@ -17,11 +17,11 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from email.message import Message
-from typing import IO, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tuner.errors import StudyError, shown
+from tuner.web_opener import opener_for
 
 FROM_THE_ENVIRONMENT = "TUNER_NOTIFY"
 OPTION = "--notify"
@@ -59,11 +59,11 @@ class Address(Target):
         return f"{parts.scheme}://{parts.hostname}"
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send within URL_SECONDS. Redirections aren't followed: the message would go to somebody else."""
+        """Send within URL_SECONDS."""
         url, headers = self._request()
         request = urllib.request.Request(url, json.dumps(message).encode(), headers, method="POST")
         try:
-            with urllib.request.build_opener(_NoRedirection).open(request, timeout=URL_SECONDS):
+            with opener_for(url).open(request, timeout=URL_SECONDS):
                 return
         except urllib.error.HTTPError as error:
             raise Undelivered(f"{self.name} answered {error.code}") from None
@@ -80,13 +80,6 @@ class Address(Target):
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
         return parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl(), headers
-
-
-class _NoRedirection(urllib.request.HTTPRedirectHandler):
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
-    ) -> None:
-        return
 
 
 class Command(Target):

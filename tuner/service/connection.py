@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import json
 import ssl
 import urllib.error
@@ -14,6 +13,7 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from tuner.errors import StudyError, one_line, shown
 from tuner.foreign_text import printable
+from tuner.web_opener import is_loopback, opener_for
 
 API = "/api/v1"
 SECONDS = 60.0  # until an answer must begin; a check may take as long
@@ -49,13 +49,6 @@ def request_for(url: str, method: str, body: Any, token: str | None) -> urllib.r
     return request
 
 
-class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects, which could send a token to another server."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 class Connection:
     """Requests to one service with one token.
 
@@ -65,8 +58,7 @@ class Connection:
     def __init__(self, url: str, token: str | None = None) -> None:
         self.url = checked_url(url)
         self._token = token
-        proxies = [urllib.request.ProxyHandler({})] if is_loopback(self.url) else []
-        self._opener = urllib.request.build_opener(NoRedirects, *proxies)
+        self._opener = opener_for(self.url)
 
     def ask(
         self,
@@ -143,15 +135,6 @@ def _split(url: str) -> SplitResult | None:
     except ValueError:
         return None
     return parts if sound and parts.username is None else None
-
-
-def is_loopback(url: str) -> bool:
-    """Whether an address is this machine's own."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def path_of(*parts: object) -> str:

@@ -17,7 +17,8 @@ from urllib.parse import quote, urlsplit
 
 from tuner.errors import StudyError, one_line, shown
 from tuner.foreign_text import printable
-from tuner.service.connection import NoRedirects, is_loopback, request_for
+from tuner.service.connection import request_for
+from tuner.web_opener import opener_for
 
 SECONDS = 5.0  # timeout of an answer: other studies wait meanwhile
 LARGEST_ANSWER = 20_000_000
@@ -39,8 +40,7 @@ class JobsApi:
     def __init__(self, url: str, token: str | None = None, seconds: float = SECONDS) -> None:
         self.url = _checked(url)
         self._token, self._seconds = token, seconds
-        proxies = [urllib.request.ProxyHandler({})] if is_loopback(self.url) else []
-        self._opener = urllib.request.build_opener(NoRedirects, *proxies)
+        self._opener = opener_for(self.url)
 
     def submit(self, job: str, command: str, environment: Mapping[str, str]) -> None:
         """Start a job; its name is unique. Raises JobRefusedError or ClusterAwayError."""
