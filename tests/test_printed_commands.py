@@ -15,7 +15,7 @@ from tests.results.simulated import simulated
 from tests.searches import wait_for
 from tuner import load_run
 from tuner.history.run_info import write_info
-from tuner.results.findings import advice
+from tuner.results.findings import findings_of
 
 STUDY = """
 def train(config):
@@ -72,7 +72,7 @@ def test_the_commands_that_a_search_prints_run_as_printed(tmp_path: Path) -> Non
     refined = tuner("refine", run.path, "-o", "a next.py", folder=folder)
     assert refined.code == 0, refined.err
     ordered = tuner("stop", run.path, folder=folder)
-    advised = [one.command for one in advice(run) if one.command]
+    advised = [one.command for one in findings_of(run).advice if one.command]
     found = [*printed(shown), *printed(failed), *printed(refined), *printed(ordered), *advised]
     assert {"show", "run", "resume", "refine"} <= set(verbs(found))
     for command in found:
@@ -90,7 +90,7 @@ def test_an_order_to_a_run_that_is_over_names_a_command_for_that_run(tmp_path: P
 def test_the_failures_of_a_search_are_shown_by_the_command_that_it_prints(tmp_path: Path) -> None:
     run = simulated(tmp_path / "my own searches" / "run 1", curve=lambda config, epoch: float("nan"))
     search = tuner("resume", run.path, folder=tmp_path)
-    commands = [*printed(search), *(one.command for one in advice(run) if one.command)]
+    commands = [*printed(search), *(one.command for one in findings_of(run).advice if one.command)]
     assert "show" in verbs(commands)
     for command in commands:
         if verbs([command]) == ["show"]:

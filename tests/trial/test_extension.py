@@ -18,7 +18,7 @@ from tuner.driver.pipelines import check_splits
 from tuner.history.run_info import write_info
 from tuner.lifecycle.description import describe_run
 from tuner.machine import Machine
-from tuner.results.findings import advice
+from tuner.results.findings import findings_of
 from tuner.storage.folder import LocalFolder
 from tuner.study_file import load_study
 from tuner.trial import FunctionTrial, ImageClassifier
@@ -120,11 +120,11 @@ def test_a_run_of_it_is_described_and_searched(tmp_path: Path) -> None:
 def test_a_run_that_does_not_say_its_limits_gets_no_advice_to_pass_them(tmp_path: Path) -> None:
     searched(tmp_path, study({"x": uniform(0.25, 0.75)}))
     run = load_run(tmp_path)
-    assert any("border" in one.text for one in advice(run))
+    assert any("border" in one.text for one in findings_of(run).advice)
     write_info(run.folder, {**run.info, "limits": {"x": [0.25, 0.75]}})
-    assert not any("border" in one.text for one in advice(load_run(tmp_path)))
+    assert not any("border" in one.text for one in findings_of(load_run(tmp_path)).advice)
     write_info(run.folder, {name: value for name, value in run.info.items() if name != "limits"})
-    assert not any("border" in one.text for one in advice(load_run(tmp_path)))
+    assert not any("border" in one.text for one in findings_of(load_run(tmp_path)).advice)
 
 
 # What is done
