@@ -33,7 +33,8 @@ def generator(workers: int, reports: int) -> dict[str, Any]:
     from ray.tune.schedulers import TrialScheduler
 
     import tuner
-    from tuner.driver.adapters import Bridge, RayScheduler, RayTrial
+    from tuner.driver.adapters import Bridge, RayScheduler
+    from tuner.driver.ray_trial import RayTrial
     from tuner.loop.search_loop import SearchLoop
     from tuner.resources import Resources
     from tuner.storage.folder import LocalFolder

@@ -16,7 +16,7 @@ from ray._private.node import Node
 from ray._private.parameter import RayParams
 from ray.autoscaler._private.fake_multi_node.node_provider import FAKE_HEAD_NODE_ID, FakeMultiNodeProvider
 
-from tuner.driver.cluster import LOOPBACK, prepare_environment
+from tuner.driver.cluster import _ENVIRONMENT, LOOPBACK
 
 IDLE_MINUTES = 0.05
 _MEMORY = 80_000_000
@@ -68,7 +68,7 @@ def configuration(most: int, address: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    prepare_environment()
+    os.environ.update(_ENVIRONMENT | os.environ)
     os.environ |= {"AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_FAKE_CLUSTER": "1", "PYTHONPATH": str(Path.cwd())}
     if sys.argv[2] == "v2":
         os.environ |= {"RAY_enable_autoscaler_v2": "1", "RAY_CLOUD_INSTANCE_ID": FAKE_HEAD_NODE_ID}

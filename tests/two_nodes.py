@@ -3,12 +3,13 @@
 python -m tests.two_nodes [COUNT]    prints the address; each line of its input adds a node
 """
 
+import os
 import sys
 
-from tuner.driver.cluster import LOOPBACK, prepare_environment
+from tuner.driver.cluster import _ENVIRONMENT, LOOPBACK
 
 if __name__ == "__main__":
-    prepare_environment()
+    os.environ.update(_ENVIRONMENT | os.environ)
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 80_000_000, "node_ip_address": LOOPBACK}

@@ -9,7 +9,8 @@ import pytest
 from ray.tune.schedulers import TrialScheduler
 
 import tuner
-from tuner.driver.adapters import Bridge, RayScheduler, RayTrial
+from tuner.driver.adapters import Bridge, RayScheduler
+from tuner.driver.ray_trial import RayTrial
 from tuner.history.events import read_events
 from tuner.loop.search_loop import SearchLoop
 from tuner.resources import Resources

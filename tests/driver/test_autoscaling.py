@@ -16,7 +16,7 @@ from tests.nodes import NEEDS_PLAIN_PATH
 from tests.searches import CURVE, study
 from tests.test_several_devices import ON_LOOPBACK
 from tuner import Resources, load_run
-from tuner.driver import autoscaling
+from tuner.driver.ray_inside import autoscaling
 
 WAITING = """
 from pathlib import Path

@@ -18,9 +18,9 @@ from tests.nodes import NEEDS_PLAIN_PATH
 from tests.searches import CURVE, RESUMABLE, epochs_reported, ray_process, study, wait_for
 from tests.test_several_devices import ON_LOOPBACK
 from tuner import load_run
-from tuner.driver import cluster
 from tuner.driver.local_ray import LONGEST_PATH, short_folder
 from tuner.driver.patching import changed
+from tuner.driver.ray_inside.tune import tune_subdued
 
 pytestmark = pytest.mark.ray
 
@@ -111,7 +111,7 @@ def test_ray_tune_keeps_to_itself_that_trials_lost_their_workers(
 ) -> None:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     logger = logging.getLogger("ray.tune.tune")
-    with cluster._tune_subdued():
+    with tune_subdued():
         logger.error("Trials did not complete: %s", ["run_trial_00002"])
     assert caplog.messages == []
     logger.error("Trials did not complete: %s", ["run_trial_00003"])

@@ -3,7 +3,7 @@
 from ray.air._internal.util import StartTraceback
 from ray.exceptions import RayTaskError
 
-from tuner.driver.ray_errors import message_of, text_of
+from tuner.driver.ray_inside.ray_errors import message_of, text_of
 
 TRACE = "\x1b[36mray::train()\x1b[39m (pid=7, ip=127.0.0.1, actor_id=5f)\n  File 'x.py'\nValueError: no such layer"
 

@@ -6,7 +6,7 @@ import pytest
 
 from tuner import Budget, ImageClassifier, Random, Resources, Study, uniform
 from tuner.driver.cluster import _workers
-from tuner.driver.prestart import Workers
+from tuner.driver.ray_inside.start import Workers
 from tuner.loop.packing import Device
 from tuner.machine import Machine
 

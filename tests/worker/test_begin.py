@@ -11,9 +11,9 @@ import pytest
 
 from tuner.driver import cluster
 from tuner.driver.local_ray import LocalRay, local_ray
-from tuner.driver.prestart import Workers
+from tuner.driver.ray_inside.start import Workers
 from tuner.machine import Machine
-from tuner.worker import begin
+from tuner.worker.ray_inside import begin
 
 PROGRAM = "/ray/_private/workers/default_worker.py"
 ENVIRONMENT = '--serialized-runtime-env-context={"env_vars": {"A": "1"}}'
@@ -55,7 +55,7 @@ class Look:
         return {
             "loaded": sorted({"wave", "no_such_module"} & sys.modules.keys()),
             "program": Path(sys.argv[0]).name,
-            "misplaced": [path for path in sys.path if path.endswith("tuner/worker")],
+            "misplaced": [path for path in sys.path if path.endswith("tuner/worker/ray_inside")],
             "threads": os.environ["OMP_NUM_THREADS"],
             "added": os.environ.get("ADDED"),
             "workers": sum("default_worker" in Path(f"/proc/{child}/cmdline").read_text() for child in children),

@@ -1,7 +1,7 @@
 import pytest
 
-from tuner.worker import draining
-from tuner.worker.draining import DrainWatch
+from tuner.worker.ray_inside import draining
+from tuner.worker.ray_inside.draining import DrainWatch
 
 
 def test_the_cluster_is_asked_once_a_second_and_a_drain_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,9 @@ import pytest
 from tests.worker.test_saving import ASSIGNMENT
 from tuner import session
 from tuner.errors import WorkerSpent
-from tuner.worker import ending, reporting
-from tuner.worker.ending import LastTrial
+from tuner.worker import reporting
+from tuner.worker.ray_inside import ending
+from tuner.worker.ray_inside.ending import LastTrial
 from tuner.worker.reporting import WorkerSession
 
 

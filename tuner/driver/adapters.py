@@ -1,4 +1,4 @@
-"""Ray Tune's three interfaces (search algorithm, scheduler, callback); each passes its calls to the `SearchLoop`.
+"""Ray Tune's interfaces (search algorithm, scheduler, callback), which pass calls to the `SearchLoop`; and a reporter.
 
 A Ray trial is one stay of a tuner trial on a worker: it ends when that trial is paused, lost or over, and the trial
 goes on as another Ray trial. So Ray neither pauses nor restores anything, and never gets a checkpoint.
@@ -17,18 +17,27 @@ from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import RayActorError
-from ray.tune import Callback
+from ray.tune import Callback, ProgressReporter
 from ray.tune.experiment import Experiment
-from ray.tune.experiment import Trial as RayTrialBase
 from ray.tune.registry import get_trainable_cls
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
 
-from tuner.driver.autoscaling import bundles_of
-from tuner.driver.host_memory import KilledForMemoryError
-from tuner.driver.leaving import IdleWorkers, Leaving, end_all_workers, end_worker
 from tuner.driver.packing import share_name
-from tuner.driver.ray_errors import message_of, text_of
+from tuner.driver.ray_inside.autoscaling import bundles_of
+from tuner.driver.ray_inside.controller import (
+    IdleWorkers,
+    Leaving,
+    end_all_workers,
+    end_worker,
+    own_controller,
+    spare_worker,
+    worker_of,
+)
+from tuner.driver.ray_inside.names import present
+from tuner.driver.ray_inside.ray_errors import message_of, text_of
+from tuner.driver.ray_inside.tune import KilledForMemoryError
+from tuner.driver.ray_trial import RayTrial
 from tuner.driver.unready import Unready
 from tuner.history.attempts import DRAINED
 from tuner.history.checkpoints import CheckpointStore
@@ -70,20 +79,6 @@ def leaves_on_error(method: Method) -> Method:
             raise SearchLeft from error
 
     return guarded  # type: ignore[return-value]
-
-
-class RayTrial(RayTrialBase):  # type: ignore[misc]
-    """A Ray trial that knows its tuner trial, and keeps the exception if it fails: Ray only writes that to a file."""
-
-    ours: str
-    used = False  # whether its worker has run other trials before
-    spent = False  # whether its worker shall not run another one
-    last_error: BaseException | None = None
-
-    def handle_error(self, exc: BaseException | None = None) -> None:
-        """Keep the exception, then do what Ray does."""
-        self.last_error = exc
-        super().handle_error(exc)
 
 
 class RaySearch(SearchAlgorithm):  # type: ignore[misc]
@@ -174,7 +169,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
     def choose_trial_to_run(self, tune_controller: Any) -> RayTrial | None:
         """None: Ray starts new trials by itself. Ray calls this in every step, so it also runs `look_around`."""
         self._bridge.look_around()
-        self._bridge.obey(getattr(tune_controller, "_tune_controller", tune_controller))
+        self._bridge.obey(own_controller(tune_controller))
         return None
 
     def debug_string(self) -> str:
@@ -228,6 +223,17 @@ class RayCallback(Callback):  # type: ignore[misc]
             loop.lost(trial.ours, cause, message_of(error))
         else:
             loop.failed(trial.ours, "error", message_of(error), text_of(error), used=trial.used)
+
+
+class SilentReporter(ProgressReporter):  # type: ignore[misc]
+    """Shows nothing; Ray Tune's own reporter in a notebook clears the cell's output, and with it tuner's table."""
+
+    def should_report(self, trials: list[Any], done: bool = False) -> bool:
+        """Never report."""
+        return False
+
+    def report(self, trials: list[Any], done: bool, *sys_info: str) -> None:
+        """Does nothing."""
 
 
 @dataclass
@@ -319,18 +325,19 @@ class Bridge:
 
     def take_worker(self, trial: RayTrial) -> None:
         """A worker begins with the trial. If it is a fresh one, Ray is to start another process for the next."""
-        worker = trial.temporary_state.ray_actor._actor_id
+        if (worker := worker_of(trial)) is None:
+            return
         trial.used = worker in self._workers
         self._workers.add(worker)
-        if not (trial.used or self.joined):
+        if not (trial.used or self.joined) and present("spare_worker"):
             first = len(self._workers) <= self.loop.concurrency
             self._ahead = time.monotonic() + (SECONDS_WITHOUT_SPARE if first else 0)
 
     def _start_ahead(self) -> None:
         """Request an actor, and kill it while its process starts: Ray keeps the process for the next actor."""
         if self._spare is None:
-            workers = self.controller._class_cache.get(get_trainable_cls(self._trainable))
-            self._spare, self._ahead = workers.options(num_cpus=0).remote(), time.monotonic() + SECONDS_TO_REQUEST
+            self._spare = spare_worker(self.controller, get_trainable_cls(self._trainable))
+            self._ahead = time.monotonic() + SECONDS_TO_REQUEST
         else:
             ray.kill(self._spare)
             self._spare, self._ahead = None, math.inf
@@ -368,7 +375,7 @@ class Bridge:
         """Ray silently ends a trial if a worker can't be reused."""
         for ours in sorted(self.loop.running):
             trial = self._current[ours]
-            if trial.status in (RayTrialBase.ERROR, RayTrialBase.TERMINATED) and trial not in self.unready:
+            if trial.status in (RayTrial.ERROR, RayTrial.TERMINATED) and trial not in self.unready:
                 self.expect_no_more(ours)
                 self.loop.lost(ours, "lost", message_of(trial.last_error))
 

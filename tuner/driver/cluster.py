@@ -5,30 +5,28 @@ from __future__ import annotations
 import importlib
 import logging
 import math
-import os
 import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private import worker
 from ray.exceptions import RuntimeEnvSetupError
-from ray.experimental import internal_kv
 
 from tuner.doctor.checks import REINSTALL, Finding, Subject, failed, ok
-from tuner.driver import autoscaling, packing
+from tuner.driver import packing
 from tuner.driver.driving import DEFAULT, Driving
-from tuner.driver.local_ray import LOOPBACK, SHUTDOWN_SECONDS, local_ray, short_folder, shut_down, signals_left_alone
-from tuner.driver.patching import changed, environment, quiet_loggers
-from tuner.driver.prestart import Workers, any_worker_taken
+from tuner.driver.local_ray import SHUTDOWN_SECONDS, local_ray, short_folder, shut_down
+from tuner.driver.patching import environment, quiet_loggers
+from tuner.driver.ray_inside import autoscaling, names
+from tuner.driver.ray_inside.start import LOOPBACK, Workers, gone, raylet_silenced, signals_left_alone
+from tuner.driver.ray_inside.tune import GCS_SECONDS, any_worker_taken, tune_subdued
 from tuner.driver.reaching import check_reachable
-from tuner.driver.watchdog import Listening, Watchdog
+from tuner.driver.watchdog import Watchdog
 from tuner.errors import StudyError, setting
 from tuner.lifecycle.interruption import Interruption
 from tuner.loop.packing import Device
@@ -39,9 +37,7 @@ from tuner.temporary import sweep
 from tuner.worker.code import runtime_environment
 from tuner.worker.implementation import implementation_of
 
-__all__ = ["LOOPBACK", "Connected", "concurrency", "connected", "prepare_environment", "ray_starts"]
-
-GCS_SECONDS = 10  # timeout of calls to the GCS server that can't be interrupted
+__all__ = ["LOOPBACK", "Connected", "concurrency", "connected", "ray_starts"]
 
 # Read by Ray when it is imported or started. Values that the user set stay.
 _ENVIRONMENT = {
@@ -63,6 +59,7 @@ _ENVIRONMENT = {
 
 LEAST_URGENT = 19  # the kernel's highest niceness
 _LOGGERS = ("ray", "ray.tune", "ray.train", "ray.air", "ray.data", "ray._private", "ray._common")
+_Ray = tuple[Callable[[], bool], str | None]  # the check whether it is gone; why it had to be started plainly
 _SETTINGS: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
 
 
@@ -74,11 +71,13 @@ class Connected:
         resources: the resources of one trial
         devices: the devices that packed trials share
         grows: whether an autoscaler starts nodes for trials that wait
+        notices: sentences for the user about this Ray
     """
 
     resources: Resources
     devices: tuple[Device, ...] = ()
     grows: bool = False
+    notices: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -117,19 +116,19 @@ def connected(
             started = (
                 _started(nice or 0, packing.shares(devices), workers) if address is None else _joined(address, code)
             )
-            is_gone = stack.enter_context(started)
+            is_gone, failed = stack.enter_context(started)
             interrupted.take_signals()
             preload.join()
-            stack.enter_context(_tune_subdued())
-            if address is None:
+            notices = names.notices(ray.__version__, "starts" if address is None else "joins", failed)
+            stack.enter_context(tune_subdued())
+            if address is None and failed is None:
                 stack.enter_context(any_worker_taken())
         interrupted.stop_if_asked()
         machine, grows = (this_machine(), False) if address is None else _cluster(study, driving.concurrency)
         study.check_machine(machine, where="this machine" if address is None else "the cluster")
         stack.enter_context(Watchdog(interrupted, is_gone))
-        yield Connected(
-            study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu), tuple(devices), grows
-        )
+        resources = study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu)
+        yield Connected(resources, tuple(devices), grows, notices)
 
 
 def _check_nice(nice: int | None, address: str | None) -> None:
@@ -147,46 +146,13 @@ def _check_nice(nice: int | None, address: str | None) -> None:
 @contextmanager
 def _prepared() -> Iterator[None]:
     """Set what Ray reads from the environment, and keep Ray off our terminal, where stdout is for results."""
+    names.present.cache_clear()
     with (
         environment(_ENVIRONMENT, also_restored=("RAY_", "TUNE_", "PYTHONBREAKPOINT")),
         quiet_loggers(_LOGGERS),
-        changed(worker, "print_to_stdstream", lambda *_, **__: None),  # no setting turns off the raylet's messages
+        raylet_silenced(),
     ):
         yield
-
-
-@contextmanager
-def _tune_subdued() -> Iterator[None]:
-    """Ray Tune handles no signals, and doesn't import wandb (half a second) only to count its callbacks.
-
-    Nor does it wait, without a way to interrupt it, for a dead GCS server: to read a value, or when garbage collection
-    returns its placement groups, which end with the connection anyway.
-    """
-    from ray.air._internal import usage
-    from ray.air.execution import PlacementGroupResourceManager
-    from ray.train._internal import storage
-    from ray.tune import tune
-
-    with ExitStack() as stack:
-        stack.enter_context(changed(tune, "_setup_signal_catching", threading.Event))
-        stack.enter_context(changed(tune.logger, "disabled", True))  # it reports lost workers though trials go on
-        stack.enter_context(changed(storage.logger, "disabled", True))  # tuner reports store errors itself
-        stack.enter_context(changed(PlacementGroupResourceManager, "__del__", lambda _: None))
-        stack.enter_context(changed(internal_kv, "global_gcs_client", _Impatient(internal_kv.global_gcs_client)))
-        if os.environ["RAY_USAGE_STATS_ENABLED"] == "0":
-            stack.enter_context(changed(usage, "tag_callbacks", lambda callbacks: False))
-        yield
-
-
-class _Impatient:
-    """A client of the GCS server whose reading and writing of values raises after `GCS_SECONDS` without an answer."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._client, name)
-        return partial(method, timeout=GCS_SECONDS) if name.startswith("internal_kv_") else method
 
 
 def _preload(study: Study) -> threading.Thread:
@@ -205,12 +171,6 @@ def _preload(study: Study) -> threading.Thread:
     thread = threading.Thread(target=load, name="preload", daemon=True)
     thread.start()
     return thread
-
-
-def prepare_environment() -> None:
-    """Set what Ray reads from the environment; before it is started."""
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
 
 
 def concurrency(resources: Resources, limit: int | None, *, grows: bool = False) -> int:
@@ -265,12 +225,12 @@ def _on_gpus(present: float, each: float) -> int:
 
 
 @contextmanager
-def _started(nice: int, shares: Mapping[str, float], workers: Workers) -> Iterator[Callable[[], bool]]:
+def _started(nice: int, shares: Mapping[str, float], workers: Workers) -> Iterator[_Ray]:
     with (
         warnings.catch_warnings(action="ignore"),
         local_ray(this_machine(), _SETTINGS, nice=nice, shares=shares, workers=workers) as started,
     ):
-        yield started.is_gone
+        yield started.is_gone, started.failed
 
 
 def ray_starts(subject: Subject) -> Finding:
@@ -285,11 +245,10 @@ def _three() -> int:
 
 
 @contextmanager
-def _joined(address: str, code: dict[str, Any] | None) -> Iterator[Callable[[], bool]]:
+def _joined(address: str, code: dict[str, Any] | None) -> Iterator[_Ray]:
     try:
         _join(address, code)
-        node = worker.global_worker.node
-        yield Listening(node.gcs_address, node.raylet_socket_name).is_gone
+        yield gone(), None
     finally:
         shut_down(SHUTDOWN_SECONDS)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from tuner.doctor.readiness import readiness
-from tuner.driver.patching import changed_variable
+from tuner.driver.patching import environment
 from tuner.errors import StudyError, shown
 from tuner.history.events import Listener
 from tuner.lifecycle.telling import tell
@@ -37,7 +37,8 @@ def gpus_checked(study: Study, address: str | None = None, listeners: Iterable[L
     ready = readiness(machine.gpus, tell=lambda message: tell(listeners, "notice", message=message, code=FIRST_LOOK))
     ready.check()
     names = dict.fromkeys((*switched_off(), *ready.off))
-    with changed_variable(VARIABLE, ",".join(names)):
+    with environment({}, also_restored=[VARIABLE]):
+        os.environ[VARIABLE] = ",".join(names)
         yield ready.notices
 
 

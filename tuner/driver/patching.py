@@ -43,19 +43,6 @@ def environment(defaults: Mapping[str, str], *, also_restored: Iterable[str] = (
 
 
 @contextmanager
-def changed_variable(name: str, value: str) -> Iterator[None]:
-    """The environment variable has this value within the block."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        os.environ.pop(name)
-        if before is not None:
-            os.environ[name] = before
-
-
-@contextmanager
 def quiet_loggers(names: Iterable[str]) -> Iterator[None]:
     """Within the block loggers only pass on errors."""
     loggers = [logging.getLogger(name) for name in names]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from tuner.budget import check_names
-from tuner.driver.autoscaling import waiting_notice
 from tuner.driver.cluster import Connected, connected, fitting
 from tuner.driver.data_look import look, news_of, write_data
 from tuner.driver.disk_need import largest_checkpoint, measured_checkpoint, room_checked, worth_a_look
@@ -19,6 +18,7 @@ from tuner.driver.gpus import gpus_checked
 from tuner.driver.meanwhile import awaited, meanwhile
 from tuner.driver.nodes import check_nodes
 from tuner.driver.pipelines import check_splits
+from tuner.driver.ray_inside.autoscaling import waiting_notice
 from tuner.driver.search import Search, workers_of
 from tuner.errors import RunFolderError, StudyError
 from tuner.history.data_record import began_before
@@ -109,7 +109,7 @@ def run(
             )
         driving.begun(folder.uri)
         of_the_images = of_the_data.notices if of_the_data else ()
-        search.tell([*notices, *of_the_nodes, *of_the_disk, *of_the_images, *ready.notices])
+        search.tell([*notices, *cluster.notices, *of_the_nodes, *of_the_disk, *of_the_images, *ready.notices])
         with telling.of(search.loop):
             return search.perform()
 
@@ -184,7 +184,7 @@ def resume(
             driving.begun(earlier.folder.uri)
             write_data(earlier.folder, of_the_data)
             of_the_data_now = news_of(of_the_data, earlier.record.notices)
-            search.tell([*notices, *of_the_nodes, *of_the_disk, *going_on.warnings, *of_the_data_now])
+            search.tell([*notices, *cluster.notices, *of_the_nodes, *of_the_disk, *going_on.warnings, *of_the_data_now])
             with telling.of(search.loop):
                 return search.perform(conclude_only=going_on.conclude_only)
 

@@ -148,10 +148,11 @@ class Search:
             RayCallback,
             RayScheduler,
             RaySearch,
+            SilentReporter,
             leaves_on_error,
         )
-        from tuner.driver.host_memory import memory_kills_survived
-        from tuner.driver.silence import SilentReporter
+        from tuner.driver.ray_inside.names import present
+        from tuner.driver.ray_inside.tune import memory_kills_survived
         from tuner.worker.trainable import make_trainable
 
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(self.most_workers or NO_LIMIT)
@@ -174,7 +175,7 @@ class Search:
                     search_alg=RaySearch(bridge),
                     scheduler=RayScheduler(bridge),
                     callbacks=[RayCallback(bridge)],
-                    reuse_actors=True,
+                    reuse_actors=present("reused_workers"),
                     progress_reporter=SilentReporter(),
                     verbose=0,
                     raise_on_failed_trial=False,

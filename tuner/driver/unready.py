@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ray.exceptions import RayTaskError
 
+from tuner.driver.ray_inside.controller import unstage
 from tuner.errors import WorkerSpent
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
 
 if TYPE_CHECKING:
-    from ray.tune.execution.tune_controller import TuneController
-
-    from tuner.driver.adapters import RayTrial
+    from tuner.driver.ray_trial import RayTrial
 
 LONG_SECONDS = 1.0  # shorter waits are not told of
 
@@ -44,9 +43,9 @@ class Unready:
         waited += self._waited.pop(trial, 0.0)
         return where | ({"waited": round(waited, 3)} if waited >= LONG_SECONDS else {})
 
-    def take(self, controller: TuneController | None, trial: RayTrial) -> bool:
+    def take(self, controller: Any, trial: RayTrial) -> bool:
         """Whether a trial that failed begins again; the user is then told why."""
-        if controller is None or not _unstage(controller, trial) or trial.ours not in self._loop.running:
+        if controller is None or not unstage(controller, trial) or trial.ours not in self._loop.running:
             return False
         error = trial.last_error
         cause = error.cause if isinstance(error, RayTaskError) else None
@@ -64,13 +63,3 @@ class Unready:
         waiting = [trial for trial in self._waiting if trial.ours in self._loop.running]
         self._waiting = waiting[1:]
         return self._starts[waiting[0].ours][0] if waiting else None
-
-
-def _unstage(controller: TuneController, trial: RayTrial) -> bool:
-    """Whether the trial was on its way to a used worker; Ray, which doesn't expect that this fails, forgets it."""
-    if trial not in controller._resetting_trials:
-        return False
-    controller._resetting_trials.discard(trial)
-    if trial in controller._staged_trials:
-        controller._unstage_trial_with_resources(trial)
-    return True

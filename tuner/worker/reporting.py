@@ -20,10 +20,10 @@ from tuner.history.events import plain, plain_metrics
 from tuner.storage.locations import no_space, open_folder
 from tuner.temporary import OwnedFolder
 from tuner.worker.assignment import REPORT, Assignment
-from tuner.worker.draining import DrainWatch
-from tuner.worker.ending import CATCHES, LAST
 from tuner.worker.hanging import HangWatch
 from tuner.worker.output import NO_OUTPUT, Output
+from tuner.worker.ray_inside.draining import DrainWatch
+from tuner.worker.ray_inside.ending import CATCHES, LAST
 from tuner.worker.saving import BackgroundWriter, unwritten
 from tuner.worker.sending import Message, Sender
 

@@ -13,7 +13,6 @@ import traceback
 from typing import Any
 
 from ray import cloudpickle, tune
-from ray.train._internal import session as ray_session
 from ray.tune.trainable import wrap_function
 
 from tuner import session
@@ -24,12 +23,12 @@ from tuner.trial import Trial
 from tuner.worker.assignment import Assignment
 from tuner.worker.clean_process import clean_process
 from tuner.worker.code import extend_import_path
-from tuner.worker.ending import LAST
 from tuner.worker.forking import no_forked_process
 from tuner.worker.implementation import implementation_of
 from tuner.worker.output import captured
 from tuner.worker.pickling import pickle_trial, received
 from tuner.worker.placing import placement_here
+from tuner.worker.ray_inside.ending import LAST, comes_from_ray, session_of_ray
 from tuner.worker.reporting import WRITER, WorkerSession
 
 SECONDS_FOR_WRITING = 10.0
@@ -74,7 +73,7 @@ def end_last_trial() -> None:
 
     Raises WorkerSpent if it goes on, or has spoiled this process.
     """
-    LAST.end(ray_session.get_session())
+    LAST.end(session_of_ray())
 
 
 def perform(pickled: bytes, assignment: Assignment) -> None:
@@ -102,7 +101,7 @@ def _perform(
             implementation_of(trial).train(trial, assignment, worker)
         worker.flush()
     except BaseException as error:  # KeyboardInterrupt, too: the worker's own signals don't reach this thread
-        if worker.stopped or _comes_from_ray(error):  # the search wants the trial to stop
+        if worker.stopped or comes_from_ray(error):  # the search wants the trial to stop
             _let_go(error)
             raise SystemExit(0) from None
         worker.watch.stop()
@@ -133,11 +132,3 @@ def _check_context() -> None:
     error = dead_context()
     if error is not None:
         raise TrialLost(f"an earlier trial left its worker's GPU unusable ({describe_error(error)})") from error
-
-
-def _comes_from_ray(error: BaseException) -> bool:
-    """Whether it is the SystemExit of Ray's own `report`, called by the user's code."""
-    if not isinstance(error, SystemExit):
-        return False
-    frames = list(traceback.walk_tb(error.__traceback__))
-    return bool(frames) and frames[-1][0].f_globals is vars(ray_session)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from typing import TYPE_CHECKING, NoReturn
 
 from tuner.errors import WorkerSpent
@@ -72,3 +73,18 @@ class LastTrial:
 
 
 LAST = LastTrial()  # of this worker process
+
+
+def session_of_ray() -> _TrainSession:
+    """Ray's session of the trial that this worker runs, or ran last."""
+    from ray.train._internal.session import get_session
+
+    return get_session()
+
+
+def comes_from_ray(error: BaseException) -> bool:
+    """Whether it is the SystemExit of Ray's own `report`, called by the user's code."""
+    if not isinstance(error, SystemExit):
+        return False
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return bool(frames) and frames[-1][0].f_globals.get("__name__") == "ray.train._internal.session"

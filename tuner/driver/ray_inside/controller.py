@@ -1,17 +1,45 @@
-"""Workers that are ended before Ray would do it: of trials that an order has ended, and idle ones."""
+"""Changes to the state of Ray Tune's controller: workers that it would keep, and trials that it would lose."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from tuner.driver.ray_inside.names import present
 
 if TYPE_CHECKING:
     from ray.tune.execution.tune_controller import TuneController
-    from ray.tune.experiment import Trial as RayTrial
 
-IDLE_SECONDS = 15.0  # that a worker is kept for the next trial, on a cluster that others may use
+    from tuner.driver.ray_trial import RayTrial
+
 SAVING_SECONDS = 2.0  # that the worker of an ended trial may take to write its last checkpoint
+IDLE_SECONDS = 15.0  # that a worker is kept for the next trial, on a cluster that others may use
+
+
+def own_controller(given: Any) -> Any:
+    """Ray's controller, without the wrapper in which a scheduler gets it, which warns of use."""
+    return getattr(given, "_tune_controller", given)
+
+
+def worker_of(trial: RayTrial) -> Any | None:
+    """The id of the actor that runs a trial; None on a Ray whose workers can't be used again."""
+    return trial.temporary_state.ray_actor._actor_id if present("reused_workers") else None
+
+
+def spare_worker(controller: TuneController, trainable: type) -> Any:
+    """An actor like those that run trials, which takes no CPU."""
+    return controller._class_cache.get(trainable).options(num_cpus=0).remote()
+
+
+def unstage(controller: TuneController, trial: RayTrial) -> bool:
+    """Whether the trial was on its way to a used worker; Ray, which doesn't expect that this fails, forgets it."""
+    if not present("reused_workers") or trial not in controller._resetting_trials:
+        return False
+    controller._resetting_trials.discard(trial)
+    if trial in controller._staged_trials:
+        controller._unstage_trial_with_resources(trial)
+    return True
 
 
 class Leaving:
@@ -46,7 +74,7 @@ class IdleWorkers:
     def end(self, controller: TuneController) -> None:
         """End the worker once it has been idle for long."""
         now = time.monotonic()
-        if not controller._actor_cache.num_cached_objects:
+        if not present("idle_workers") or not controller._actor_cache.num_cached_objects:
             self._since = None
         elif self._since is None:
             self._since = now
@@ -56,6 +84,8 @@ class IdleWorkers:
 
 def end_worker(controller: TuneController, trial: RayTrial) -> None:
     """End a running trial and its worker now: Ray itself would wait for a report, then use the worker again."""
+    if not present("ended_workers"):
+        return
     actor = controller._trial_to_actor.pop(trial, None)
     controller._set_trial_status(trial, trial.TERMINATED)
     controller._live_trials.discard(trial)
@@ -69,6 +99,7 @@ def end_worker(controller: TuneController, trial: RayTrial) -> None:
 
 def end_all_workers(controller: TuneController) -> None:
     """End every trial's worker and give back what they held, so that the winner can be scored."""
-    for trial in list(controller._trial_to_actor):
-        end_worker(controller, trial)
-    controller.cleanup()
+    if present("ended_workers"):
+        for trial in list(controller._trial_to_actor):
+            end_worker(controller, trial)
+        controller.cleanup()

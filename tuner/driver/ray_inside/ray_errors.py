@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ray.air._internal.util import StartTraceback
 from ray.exceptions import RayTaskError
 
+from tuner.driver.ray_inside.names import present
 from tuner.errors import describe_error
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # for a terminal
@@ -29,6 +29,9 @@ def text_of(error: BaseException | None) -> str:
 def _raised(error: BaseException | None) -> BaseException | None:
     """The exception that a worker's code raised, None if it was none of these."""
     found = error.cause if isinstance(error, RayTaskError) else None
-    while isinstance(found, StartTraceback):
-        found = found.__cause__
+    if present("raised_error"):
+        from ray.air._internal.util import StartTraceback
+
+        while isinstance(found, StartTraceback):
+            found = found.__cause__
     return found if isinstance(found, BaseException) else None

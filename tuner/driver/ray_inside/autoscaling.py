@@ -8,11 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import ray
-from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
-from ray._private.worker import global_worker
-from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
-from ray.experimental import internal_kv
 
+from tuner.driver.ray_inside import names
 from tuner.resources import Resources
 
 STATUS_SECONDS = 15.0  # the longest that an autoscaler takes to report its status, or to read a request
@@ -27,6 +24,11 @@ def would_grow(resources: Resources, present: int) -> bool:
     Version 1 of Ray's autoscaler names its types of nodes. Version 2 doesn't, and a mere monitor on a fixed cluster
     looks the same; so a request is made, and withdrawn once it is called infeasible or a node is on its way.
     """
+    if not names.present("autoscaler"):
+        return False
+    from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
+    from ray.experimental import internal_kv
+
     until = time.monotonic() + STATUS_SECONDS
     while time.monotonic() < until:
         told = internal_kv._internal_kv_get(DEBUG_AUTOSCALING_STATUS)
@@ -77,8 +79,12 @@ def _answers(resources: Resources, present: int, until: float) -> bool:
         ray.util.remove_placement_group(group)
 
 
-def _reply() -> GetClusterStatusReply:
-    return GetClusterStatusReply.FromString(global_worker.gcs_client.get_cluster_status(timeout_s=STATUS_SECONDS))
+def _reply() -> Any:
+    from ray._private.worker import global_worker
+    from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
+
+    answer = global_worker.node.get_gcs_client().get_cluster_status(timeout_s=STATUS_SECONDS)
+    return GetClusterStatusReply.FromString(answer)
 
 
 def _has_types(status: Mapping[str, Any]) -> bool:

@@ -23,10 +23,10 @@ class DrainWatch:
 
 
 def _is_drained() -> bool:
-    import ray
-    from ray._private.state import state
-
     try:
+        import ray
+        from ray._private.state import state
+
         return ray.get_runtime_context().get_node_id() in state.get_draining_nodes()
     except Exception:  # no answer: the next epoch asks again
         return False

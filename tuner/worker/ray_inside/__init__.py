@@ -1,0 +1,1 @@
+"""All of a worker that touches Ray's inside; its private names stand in `tuner.driver.ray_inside.names`, too."""
