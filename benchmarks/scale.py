@@ -34,7 +34,7 @@ def generator(workers: int, reports: int) -> dict[str, Any]:
 
     import tuner
     from tuner.driver.adapters import Bridge, RayScheduler
-    from tuner.driver.ray_trial import RayTrial
+    from tuner.driver.ray_inside.controller import RayTrial
     from tuner.loop.search_loop import SearchLoop
     from tuner.resources import Resources
     from tuner.storage.folder import LocalFolder

@@ -10,7 +10,7 @@ from ray.tune.schedulers import TrialScheduler
 
 import tuner
 from tuner.driver.adapters import Bridge, RayScheduler
-from tuner.driver.ray_trial import RayTrial
+from tuner.driver.ray_inside.controller import RayTrial
 from tuner.history.events import read_events
 from tuner.loop.search_loop import SearchLoop
 from tuner.resources import Resources

@@ -21,7 +21,7 @@ from tuner.driver import local_ray
 from tuner.driver.local_ray import LocalRay
 from tuner.driver.ray_inside import names
 from tuner.driver.ray_inside.names import TABLE, exists, notices, patched, present
-from tuner.driver.ray_inside.start import Workers
+from tuner.driver.ray_inside.start import Workers, only_reachable_here
 from tuner.errors import StudyError
 from tuner.worker.ray_inside.begin import FOR_RAYS_SETUP
 
@@ -393,7 +393,7 @@ def test_a_plain_ray_is_watched_and_leaves_nothing(tmp_path: Path) -> None:
     from tuner.driver import cluster
     from tuner.machine import Machine
 
-    with cluster._prepared(), local_ray.own_token():
+    with cluster._prepared(), only_reachable_here():
         started = LocalRay(0, Workers(), "a reason").begin(Machine(1, 0, 2**30, "some"), cluster._SETTINGS)
         try:
             assert (started.processes, started.is_gone()) == ([], False)

@@ -8,7 +8,7 @@ import pytest
 from ray.exceptions import RayActorError, RayTaskError
 
 from tests.loop.simulation import build, study
-from tuner.driver.ray_trial import RayTrial
+from tuner.driver.ray_inside.controller import RayTrial
 from tuner.driver.unready import Unready
 from tuner.errors import WorkerSpent
 from tuner.loop.queue import Start

@@ -28,6 +28,7 @@ from tuner.driver.ray_inside.autoscaling import bundles_of
 from tuner.driver.ray_inside.controller import (
     IdleWorkers,
     Leaving,
+    RayTrial,
     end_all_workers,
     end_worker,
     own_controller,
@@ -37,7 +38,6 @@ from tuner.driver.ray_inside.controller import (
 from tuner.driver.ray_inside.names import present
 from tuner.driver.ray_inside.ray_errors import message_of, text_of
 from tuner.driver.ray_inside.tune import KilledForMemoryError
-from tuner.driver.ray_trial import RayTrial
 from tuner.driver.unready import Unready
 from tuner.history.attempts import DRAINED
 from tuner.history.checkpoints import CheckpointStore

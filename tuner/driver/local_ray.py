@@ -20,7 +20,7 @@ from tuner.driver import guard
 from tuner.driver.patching import environment
 from tuner.driver.ray_inside.names import present
 from tuner.driver.ray_inside.ray_errors import message_of
-from tuner.driver.ray_inside.start import Workers, gone, own_token, quick_start, start
+from tuner.driver.ray_inside.start import Workers, gone, only_reachable_here, quick_start, start
 from tuner.errors import StudyError, setting
 from tuner.machine import Machine, divided_gpus
 from tuner.temporary import OwnedFolder
@@ -123,7 +123,7 @@ def local_ray(
 
     Raises StudyError if it doesn't start, not even plainly on a second attempt.
     """
-    with own_token(), environment(_each_instance()):
+    with only_reachable_here(), environment(_each_instance()):
         make = partial(LocalRay, nice, workers)
         started = _start(machine, {**settings, "resources": dict(shares or {})}, make)
         try:

@@ -7,17 +7,14 @@ Such a trial begins on another worker. For the loop it is on its way all the tim
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ray.exceptions import RayTaskError
 
-from tuner.driver.ray_inside.controller import unstage
+from tuner.driver.ray_inside.controller import RayTrial, unstage
 from tuner.errors import WorkerSpent
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
-
-if TYPE_CHECKING:
-    from tuner.driver.ray_trial import RayTrial
 
 LONG_SECONDS = 1.0  # shorter waits are not told of
 
@@ -26,7 +23,7 @@ class Unready:
     """Trials of the loop that begin again; `in` says whether one of Ray's waits for that."""
 
     def __init__(self, loop: SearchLoop) -> None:
-        self._loop, self._waiting = loop, list["RayTrial"]()
+        self._loop, self._waiting = loop, list[RayTrial]()
         self._starts: dict[str, tuple[Start, float]] = {}  # and when
         self._waited: dict[str, float] = {}  # seconds
         self._told = {""}

@@ -1,4 +1,4 @@
-"""Changes to the state of Ray Tune's controller: workers that it would keep, and trials that it would lose."""
+"""Trials of Ray Tune, and its controller's state: workers that it would keep, and trials that it would lose."""
 
 from __future__ import annotations
 
@@ -6,15 +6,29 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ray.tune.experiment import Trial
+
 from tuner.driver.ray_inside.names import present
 
 if TYPE_CHECKING:
     from ray.tune.execution.tune_controller import TuneController
 
-    from tuner.driver.ray_trial import RayTrial
-
 SAVING_SECONDS = 2.0  # that the worker of an ended trial may take to write its last checkpoint
 IDLE_SECONDS = 15.0  # that a worker is kept for the next trial, on a cluster that others may use
+
+
+class RayTrial(Trial):  # type: ignore[misc]
+    """A Ray trial that knows its tuner trial, and keeps the exception if it fails: Ray only writes that to a file."""
+
+    ours: str
+    used = False  # whether its worker has run other trials before
+    spent = False  # whether its worker shall not run another one
+    last_error: BaseException | None = None
+
+    def handle_error(self, exc: BaseException | None = None) -> None:
+        """Keep the exception, then do what Ray does."""
+        self.last_error = exc
+        super().handle_error(exc)
 
 
 def own_controller(given: Any) -> Any:

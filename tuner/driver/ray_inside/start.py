@@ -62,17 +62,16 @@ class Workers:
 
 def start(machine: Machine, folder: Path, settings: Mapping[str, Any]) -> None:
     """Start Ray on this machine, with its files in the folder, and connect to it."""
-    with patched("loopback_only", lambda _: lambda *_, **__: LOOPBACK):
-        ray.init(
-            address="local",  # never a cluster that happens to run here, or that RAY_ADDRESS names
-            num_cpus=machine.cpus,
-            num_gpus=machine.gpus,
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            _node_ip_address=LOOPBACK,
-            _temp_dir=str(folder),  # Ray opens it to everybody, but not its parent folder
-            **settings,
-        )
+    ray.init(
+        address="local",  # never a cluster that happens to run here, or that RAY_ADDRESS names
+        num_cpus=machine.cpus,
+        num_gpus=machine.gpus,
+        include_dashboard=False,
+        object_store_memory=OBJECT_STORE_BYTES,
+        _node_ip_address=LOOPBACK,
+        _temp_dir=str(folder),  # Ray opens it to everybody, but not its parent folder
+        **settings,
+    )
 
 
 @contextmanager
@@ -123,19 +122,20 @@ def raylet_silenced() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def own_token() -> Iterator[None]:
-    """Within the block the Ray that starts requires a token, which isn't stored in a file.
+def only_reachable_here() -> Iterator[None]:
+    """Within the block a Ray that starts listens on loopback only, and has a token, which isn't stored in a file.
 
     Ray reads the token, and that it is required, once per process: on a Ray without the names all have the same token.
     """
+    on_loopback = patched("loopback_only", lambda _: lambda *_, **__: LOOPBACK)
     if not present("new_token"):
-        with environment({"RAY_AUTH_TOKEN": _TOKEN}):
+        with on_loopback, environment({"RAY_AUTH_TOKEN": _TOKEN}):
             yield
         return
     from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 
     try:
-        with environment({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}):
+        with on_loopback, environment({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}):
             Config.initialize("")
             AuthenticationTokenLoader.instance().reset_cache()
             yield

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -18,8 +18,6 @@ from tuner.driver.patching import changed
 from tuner.driver.ray_inside.names import patched
 
 GCS_SECONDS = 10  # timeout of calls to the GCS server that can't be interrupted
-# Trials go on if they lose workers, and tuner reports store errors itself.
-_REPORTED = ("ray.tune.tune", "ray.train._internal.storage")
 
 
 @contextmanager
@@ -29,14 +27,17 @@ def tune_subdued() -> Iterator[None]:
     Nor does it wait, without a way to interrupt it, for a dead GCS server: to read a value, or when garbage collection
     returns its placement groups, which end with the connection anyway.
     """
-    with ExitStack() as stack:
-        for name in _REPORTED:
-            stack.enter_context(changed(logging.getLogger(name), "disabled", True))
-        stack.enter_context(patched("no_signals", lambda _: threading.Event))
-        stack.enter_context(patched("groups_left", lambda _: lambda manager: None))
-        stack.enter_context(patched("impatient_client", _Impatient))
-        if os.environ["RAY_USAGE_STATS_ENABLED"] == "0":
-            stack.enter_context(patched("callbacks_uncounted", lambda _: lambda callbacks: False))
+    counts = os.environ["RAY_USAGE_STATS_ENABLED"] != "0"
+    with (
+        changed(logging.getLogger("ray.tune.tune"), "disabled", True),  # it reports lost workers though trials go on
+        changed(
+            logging.getLogger("ray.train._internal.storage"), "disabled", True
+        ),  # tuner reports store errors itself
+        patched("no_signals", lambda _: threading.Event),
+        patched("groups_left", lambda _: lambda manager: None),
+        patched("impatient_client", _Impatient),
+        nullcontext() if counts else patched("callbacks_uncounted", lambda _: lambda callbacks: False),
+    ):
         yield
 
 
