@@ -17,6 +17,8 @@ import tuner
 from tests.commands import ROOT, environment
 from tests.searches import ray_process
 from tests.test_failures_end_to_end import LOOPBACK, listening
+from tuner.doctor.checks import Subject
+from tuner.doctor.software import ray_starts
 from tuner.driver import local_ray
 from tuner.driver.local_ray import LocalRay
 from tuner.driver.ray_inside import names
@@ -405,3 +407,14 @@ def test_a_plain_ray_is_watched_and_leaves_nothing(tmp_path: Path) -> None:
         finally:
             started.end()
     assert not started.folder.path.exists()
+
+
+@pytest.mark.ray
+def test_the_doctor_tells_what_a_search_does_without(lacking: pytest.MonkeyPatch) -> None:
+    lacking.delattr("ray._private.worker.print_to_stdstream")
+    found = ray_starts(Subject())
+    assert found.status == "notice"
+    assert found.said == (
+        f"Ray {ray.__version__} lacks ray._private.worker:print_to_stdstream, so this search goes without a terminal "
+        "without the raylet's messages"
+    )

@@ -17,7 +17,7 @@ from typing import Any
 import ray
 from ray.exceptions import RuntimeEnvSetupError
 
-from tuner.doctor.checks import REINSTALL, Finding, Subject, failed, ok
+from tuner.doctor.checks import REINSTALL, Finding, Subject, failed, notice, ok
 from tuner.driver import packing
 from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.local_ray import SHUTDOWN_SECONDS, local_ray, short_folder, shut_down
@@ -234,10 +234,16 @@ def _started(nice: int, shares: Mapping[str, float], workers: Workers) -> Iterat
 
 
 def ray_starts(subject: Subject) -> Finding:
-    """A check of `tuner doctor`: Ray starts as for a search, runs a task, and ends. Raises StudyError."""
-    with _prepared(), _started(0, {}, Workers()):
+    """A check of `tuner doctor`: Ray starts as for a search, runs a task, and ends; what a search goes without.
+
+    Raises StudyError if no search works.
+    """
+    with _prepared(), _started(0, {}, Workers()) as (_, failed_names):
+        notices = names.notices(ray.__version__, "starts", failed_names)
         answer = ray.get(ray.remote(num_cpus=1)(_three).remote(), timeout=60)
-    return ok(f"{ray.__version__} starts, works and ends") if answer == 3 else failed("Ray loses results", REINSTALL)
+    if answer != 3:
+        return failed("Ray loses results", REINSTALL)
+    return notice(notices[0], REINSTALL) if notices else ok(f"{ray.__version__} starts, works and ends")
 
 
 def _three() -> int:
