@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -349,12 +350,22 @@ def other(self, *args, **options):
     old(self, *args, **options)
 parameter.RayParams.__init__ = other
 """
+NOTHING = """
+from tuner.driver.ray_inside import names
+for row in names.TABLE.values():
+    if "needed" not in row:
+        row["names"].append("ray.nothing:at_all")
+"""
 
 
 @pytest.mark.ray
 @pytest.mark.parametrize(
     ("change", "told"),
     [
+        (
+            NOTHING,
+            ["lacks ray.nothing:at_all, so this search goes without closed ports", "; workers that run trial after"],
+        ),
         (REFUSED, ["did not start as tuner starts it (a monitor is needed)", "a Ray of as few processes"]),
         pytest.param(NEVER_STARTS, ["did not start as tuner starts it ("], marks=pytest.mark.slow),
         (
@@ -368,7 +379,7 @@ parameter.RayParams.__init__ = other
             ],
         ),
     ],
-    ids=["refused", "never-starts", "renamed"],
+    ids=["nothing", "refused", "never-starts", "renamed"],
 )
 def test_a_search_on_a_ray_whose_inside_is_another_completes_with_one_notice(
     tmp_path: Path, change: str, told: list[str]
@@ -395,7 +406,7 @@ def test_a_plain_ray_is_watched_and_leaves_nothing(tmp_path: Path) -> None:
     from tuner.driver import cluster
     from tuner.machine import Machine
 
-    with cluster._prepared(), only_reachable_here():
+    with warnings.catch_warnings(action="ignore"), cluster._prepared(), only_reachable_here():
         started = LocalRay(0, Workers(), "a reason").begin(Machine(1, 0, 2**30, "some"), cluster._SETTINGS)
         try:
             assert (started.processes, started.is_gone()) == ([], False)
