@@ -18,7 +18,7 @@ import ray
 
 from tuner.driver import guard
 from tuner.driver.patching import environment
-from tuner.driver.ray_inside.names import present
+from tuner.driver.ray_inside.names import check_needed, present
 from tuner.driver.ray_inside.ray_errors import message_of
 from tuner.driver.ray_inside.start import Workers, gone, only_reachable_here, quick_start, start
 from tuner.errors import StudyError, setting
@@ -121,8 +121,9 @@ def local_ray(
 ) -> Iterator[LocalRay]:
     """Ray on this machine for the length of the block; `shares` are its resources besides CPUs and GPUs.
 
-    Raises StudyError if it doesn't start, not even plainly on a second attempt.
+    Raises StudyError if it can't start, or doesn't, not even plainly on a second attempt.
     """
+    check_needed(ray.__version__)
     with only_reachable_here(), environment(_each_instance()):
         make = partial(LocalRay, nice, workers)
         started = _start(machine, {**settings, "resources": dict(shares or {})}, make)

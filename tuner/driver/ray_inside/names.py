@@ -38,6 +38,16 @@ def patched(use: str, made: Callable[[Any], Any]) -> Iterator[None]:
         yield
 
 
+def check_needed(version: str) -> None:
+    """Raise StudyError if this version of Ray lacks what no search works without."""
+    lacks = [name for row in TABLE.values() if "needed" in row for name in row["names"] if not exists(name)]
+    if lacks:
+        raise StudyError(
+            f"a search needs a Ray that tuner knows, got Ray {version}, which lacks {', '.join(lacks)}; "
+            "install another version of ray[tune]"
+        )
+
+
 def notices(version: str, kind: str, failed: str | None) -> tuple[str, ...]:
     """What a search does without with this version of Ray, at most one sentence.
 
@@ -45,17 +55,9 @@ def notices(version: str, kind: str, failed: str | None) -> tuple[str, ...]:
         version: of Ray
         kind: "starts" or "joins"
         failed: why Ray didn't start as tuner starts it, so that it was started plainly
-
-    Raises:
-        StudyError: no search works.
     """
     lacking = {use: row for use, row in TABLE.items() if row.get("only", kind) == kind and not present(use)}
     names = ", ".join(dict.fromkeys(name for row in lacking.values() for name in row["names"] if not exists(name)))
-    if any("needed" in row for row in lacking.values()):
-        raise StudyError(
-            f"a search needs a Ray that tuner knows, got Ray {version}, which lacks {names}; "
-            "pip install 'tuner[train]' brings one"
-        )
     why = [f"did not start as tuner starts it ({failed})"] if failed else []
     why += [f"lacks {names}"] if lacking else []
     without = "; ".join(TABLE[use]["for"] for use in dict.fromkeys([*(QUICK if failed else ()), *lacking]))
