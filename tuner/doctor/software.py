@@ -10,7 +10,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from tuner.doctor.checks import REINSTALL, Finding, Subject, failed, notice, ok
+from tuner.doctor.checks import REINSTALL, Finding, Subject, failed, ok
 
 SEED = 7  # seed of the data that is stored in the cache
 

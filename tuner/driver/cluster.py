@@ -243,7 +243,7 @@ def ray_starts(subject: Subject) -> Finding:
         answer = ray.get(ray.remote(num_cpus=1)(_three).remote(), timeout=60)
     if answer != 3:
         return failed("Ray loses results", REINSTALL)
-    return notice(notices[0], REINSTALL) if notices else ok(f"{ray.__version__} starts, works and ends")
+    return notice(notices[0], "reinstall ray[tune]") if notices else ok(f"{ray.__version__} starts, works and ends")
 
 
 def _three() -> int:
