@@ -54,7 +54,7 @@ from tuner import (
     randint,
     uniform,
 )
-from tuner.machine import this_machine
+from tuner.machine.hardware import this_machine
 from tuner.search import Problem
 from tuner.search.base import Floats
 from tuner.space import Config, Space

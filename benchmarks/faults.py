@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.fault_attempts import DIGITS, FUNCTION, PHOTOS, TINY, Attempt  # noqa: E402
 from benchmarks.fault_kinds import FINISHED_INSIDE, KINDS  # noqa: E402
 from benchmarks.fault_storms import LONG  # noqa: E402
-from tuner.machine import this_machine  # noqa: E402
+from tuner.machine.hardware import this_machine  # noqa: E402
 
 SCHEDULERS = (
     "ASHA(grace_epochs=2)",

@@ -41,8 +41,8 @@ from peers import seed_of
 from small_searches import Strategy, interval, searched
 
 from tuner import ASHA, Budget, HyperOpt, NoEarlyStopping, Random
-from tuner.loop.portfolio import MOST
-from tuner.machine import this_machine
+from tuner.loop.first_configurations import MOST
+from tuner.machine.hardware import this_machine
 from tuner.search import Problem
 from tuner.space import Config
 

@@ -16,8 +16,8 @@ from tuner import MultiFidelityGP
 from tuner.search import Problem, Searcher
 from tuner.search import multi_fidelity as default
 from tuner.search.base import Floats
-from tuner.search.features import Features, unordered_options
 from tuner.search.gaussian_process import CurveKernel, CurveProcess, Rows, expected_improvement
+from tuner.search.points import Features, unordered_options
 
 
 @dataclass(frozen=True)

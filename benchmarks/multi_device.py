@@ -32,7 +32,7 @@ from torch.distributed.pipelining import PipelineStage
 from torch.multiprocessing.spawn import start_processes
 
 from tuner import ImageClassifier
-from tuner.machine import this_machine
+from tuner.machine.hardware import this_machine
 from tuner.train import Trainer
 from tuner.train.parallel.group import joined
 from tuner.train.parallel.launching import Here, Ranks, Task

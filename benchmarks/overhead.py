@@ -229,7 +229,7 @@ def main() -> None:
         print(json.dumps(PARTS[options.part](options.trials)))
         return
     few, torches = (4, 2) if options.quick else (40, 16)
-    from tuner.machine import this_machine
+    from tuner.machine.hardware import this_machine
 
     machine = this_machine()
     packages = ", ".join(f"{name} {version(name)}" for name in ("ray", "torch"))

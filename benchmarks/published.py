@@ -286,7 +286,7 @@ def hardware(device: str) -> str:
     """Processor, CPUs and GPU, and the versions of what computes."""
     import torch
 
-    from tuner.machine import this_machine
+    from tuner.machine.hardware import this_machine
 
     machine = this_machine()
     gpu = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}" if device == "cuda" else "no GPU"

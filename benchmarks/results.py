@@ -27,7 +27,7 @@ import tuner
 from tuner import Budget, NoEarlyStopping, Random, Resources, Study, choice, load_run, loguniform, uniform
 from tuner.history.events import EventLog
 from tuner.history.run_info import FORMAT, write_info
-from tuner.machine import this_machine
+from tuner.machine.hardware import this_machine
 from tuner.results import export
 from tuner.space import Space, space_record
 from tuner.storage.folder import LocalFolder

@@ -36,8 +36,8 @@ def generator(workers: int, reports: int) -> dict[str, Any]:
     from tuner.driver.adapters import Bridge, RayScheduler
     from tuner.driver.ray_inside.controller import RayTrial
     from tuner.loop.search_loop import SearchLoop
-    from tuner.resources import Resources
     from tuner.storage.folder import LocalFolder
+    from tuner.study.resources import Resources
     from tuner.worker.assignment import REPORT
 
     study = tuner.Study(
@@ -103,7 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smoke test; its figures claim nothing")
     options = parser.parse_args()
-    from tuner.machine import this_machine
+    from tuner.machine.hardware import this_machine
 
     machine, load = this_machine(), " ".join(f"{each:.1f}" for each in os.getloadavg())
     print(

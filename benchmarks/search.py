@@ -49,8 +49,8 @@ from tuner import (
     randint,
     uniform,
 )
-from tuner.loop.portfolio import of_portfolio
-from tuner.machine import this_machine
+from tuner.loop.first_configurations import of_portfolio
+from tuner.machine.hardware import this_machine
 from tuner.schedule import Decision, Scheduler
 from tuner.search import EarlierStudy, EarlierTrial, Problem, Proposals, SearchAlgorithm, learn
 from tuner.space import Config, Space

@@ -41,8 +41,8 @@ from small_tasks import EPOCHS, TASKS, UNRECORDED, Task
 from tuner import ASHA, HyperOpt, MultiFidelityGP, NoEarlyStopping, Random
 from tuner.schedule import Decision, Scheduler
 from tuner.search import Problem, Proposals, SearchAlgorithm
-from tuner.search.features import Features
 from tuner.search.history import greedy
+from tuner.search.points import Features
 from tuner.search.portfolio import Portfolio, read, suggested_by_portfolio
 from tuner.space import Config
 from tuner.trial.hyperparameters import HYPERPARAMETERS

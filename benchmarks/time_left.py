@@ -43,7 +43,7 @@ from tuner import (
 )
 from tuner.history.events import Event
 from tuner.history.records import RunRecord
-from tuner.results.played import Ahead
+from tuner.results.rest_simulation import Ahead
 from tuner.results.time_left import ahead_of, time_left
 from tuner.search.base import SearchAlgorithm
 

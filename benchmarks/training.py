@@ -49,7 +49,7 @@ from benchmarks.plain_loop import (
     plain_model,
     write_subset,
 )
-from tuner.machine import this_machine
+from tuner.machine.hardware import this_machine
 from tuner.train import Trainer, load_splits
 from tuner.train.data.augmentation import Augmentation
 from tuner.train.data.policies import Policy

@@ -37,7 +37,7 @@ from tuner import (
     loguniform,
     uniform,
 )
-from tuner.machine import this_machine
+from tuner.machine.hardware import this_machine
 
 MAX_EPOCHS = 9
 STRATEGIES: dict[str, dict[str, Any]] = {

@@ -23,11 +23,11 @@ ROOT = Path(__file__).parent.parent
 README_SEARCH = "the search of README"
 # what takes minutes in one process: whole searches, and files with few tests that are long
 _LONG = re.compile(
-    rf"_end_to_end\.py|{README_SEARCH}|driver/test_cluster|test_extension|test_watch|doctor/|web/test_schema|test_mirror"
+    rf"end_to_end/|{README_SEARCH}|driver/test_cluster|test_extension|test_watch|doctor/|web/test_schema|test_mirror"
     r"|test_several_devices|memory/test_estimate|history/test_damage|docker/test_slurm|driver/test_nodes"
 )
 # what forks: autograd refuses to work in the copy of a process in which it has worked on another device than the CPU
-_FORKS = ("tests/doctor/test_training.py", "tests/doctor/test_gpu.py")
+_FORKS = ("tests/doctor/test_trial_steps.py", "tests/doctor/test_gpu.py")
 _FILE = pytest.StashKey[Path]()  # of the last test that has begun
 # what starts processes that are copies of one with torch (`tests.forked`), which is there once
 _COPIES = tuple(
@@ -62,7 +62,7 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]
             return README_SEARCH
         if file in _COPIES:
             return _COPIES[0]
-        return nodeid if file.endswith("_end_to_end.py") else file
+        return nodeid if "end_to_end/" in file else file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         """What needs a new process first; then what is long, then files of a folder of which the process has loaded

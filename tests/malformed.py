@@ -243,7 +243,7 @@ FILES = [
     b"from tuner import nowhere\n",
     b"from . import beside\n",
     b"import ''\n",
-    b"from tuner import *\nfrom tuner.study import nothing\n",
+    b"from tuner import *\nfrom tuner.study.declaration import nothing\n",
     b"def f(): return f()\nf()\n",
     b"class A:\n    def __getattr__(self, name): return getattr(self, name + 'x')\nA().y\n",
     b"import json; json.loads('[' * 100_000)\n",

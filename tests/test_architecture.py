@@ -339,13 +339,13 @@ def test_a_circle_is_named_in_its_order() -> None:
 def test_an_import_counts_wherever_it_is() -> None:
     text = """
 from typing import TYPE_CHECKING
-from tuner.mode import Mode
+from tuner.space.mode import Mode
 if TYPE_CHECKING:
     from tuner import errors
 def later():
-    import tuner.study
+    import tuner.study.declaration
 """
-    assert of_tuner(ast.walk(ast.parse(text))) == {"tuner.mode", "tuner.errors", "tuner.study"}
+    assert of_tuner(ast.walk(ast.parse(text))) == {"tuner.space.mode", "tuner.errors", "tuner.study.declaration"}
 
 
 IMPORTED = {dotted(path): of_tuner(nodes(path)) - {dotted(path)} for path in PACKAGE.rglob("*.py")}
@@ -485,7 +485,7 @@ def test_the_help_loads_neither_numpy_nor_any_verb() -> None:
     assert {name for name in loaded if name.startswith("tuner.cli.")} == {
         *("tuner.cli.main", "tuner.cli.outcome", "tuner.cli.verbs"),
     }
-    assert loaded & {"tuner.space", "tuner.results", "tuner.study"} == set()
+    assert loaded & {"tuner.space", "tuner.results", "tuner.study.declaration"} == set()
 
 
 def test_a_verb_loads_no_other_verb() -> None:
@@ -505,7 +505,7 @@ def test_reading_a_run_loads_neither_ray_nor_torch() -> None:
 
 def test_the_search_itself_loads_neither_ray_nor_torch() -> None:
     assert (
-        loaded_by("import tuner.loop.search_loop, tuner.loop.earlier, tuner.loop.packing")
+        loaded_by("import tuner.loop.search_loop, tuner.loop.earlier_runs, tuner.loop.packing")
         & {"ray", "torch", "torchvision"}
         == set()
     )

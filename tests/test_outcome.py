@@ -11,8 +11,8 @@ from tuner.cli.main import parser
 from tuner.cli.outcome import conclude
 from tuner.cli.parsing import driver_options
 from tuner.history.run_info import FORMAT, write_info
-from tuner.quoting import command
 from tuner.storage.folder import LocalFolder
+from tuner.text import command
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.published import STUDY, Epoch, Outcome, Setting, figures, main, watched, write_data
-from tuner.study_file import load_study
+from tuner.study.file import load_study
 
 
 def outcome(*epochs: tuple[float, float, float], seconds: float = 100.0, test: float = 0.8) -> Outcome:

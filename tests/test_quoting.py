@@ -3,8 +3,8 @@ from pathlib import Path
 
 from tests.results.simulated import simulated
 from tuner.cli import main
-from tuner.quoting import command
 from tuner.results.findings import findings_of
+from tuner.text import command
 
 
 def test_a_command_is_typed_as_it_is_printed_whatever_the_path() -> None:

@@ -17,7 +17,7 @@ from tests.nodes import NEEDS_PLAIN_PATH
 from tests.searches import wait_for
 from tuner import Budget, ImageClassifier, Resources, Study, StudyError, choice, load_run, loguniform
 from tuner.driver.pipelines import check_splits
-from tuner.machine import Machine
+from tuner.machine.hardware import Machine
 
 STUDY = """
 import torch

@@ -14,23 +14,19 @@ if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:  # no file beside a study
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tuner import starting as _starting  # noqa: F401 -- first: Ctrl-C while the rest is imported
-from tuner.version import __version__ as __version__
+from tuner.machine import starting as _starting  # noqa: F401 -- first: Ctrl-C while the rest is imported
+from tuner.machine.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from tuner.api.functions import export_model, load_model, refit, resume, run, start
     from tuner.api.run import Comparison, Run, compare, confirm, find_runs, load_run
     from tuner.ask_tell import AskedTrial, Search
-    from tuner.budget import Budget
     from tuner.errors import ReportError, SearchFailed, StudyError, TrialError, TunerError
-    from tuner.failures import Failures
-    from tuner.resources import Resources
     from tuner.results import refine
     from tuner.results.export import export
     from tuner.schedule import ASHA, HyperBand, MedianStopping, NoEarlyStopping
     from tuner.search import BOHB, Grid, History, HyperOpt, MultiFidelityGP, Optuna, Random
     from tuner.service.client import connect
-    from tuner.session import checkpoint, report
     from tuner.space import (
         choice,
         grid_search,
@@ -46,10 +42,14 @@ if TYPE_CHECKING:
         sample_from,
         uniform,
     )
-    from tuner.study import Study
-    from tuner.study_file import load_study
-    from tuner.study_json import study_from_json, study_to_json
+    from tuner.study.as_json import study_from_json, study_to_json
+    from tuner.study.budget import Budget
+    from tuner.study.declaration import Study
+    from tuner.study.failures import Failures
+    from tuner.study.file import load_study
+    from tuner.study.resources import Resources
     from tuner.trial import External, Folds, ImageClassifier, RecallAtPrecision
+    from tuner.trial.session import checkpoint, report
 
 __all__ = [
     "ASHA",
@@ -117,21 +117,21 @@ _ROOMS = {
     "tuner.api.functions": "export_model load_model refit resume run start",
     "tuner.api.run": "Comparison Run compare confirm find_runs load_run",
     "tuner.ask_tell": "AskedTrial Search",
-    "tuner.budget": "Budget",
+    "tuner.study.budget": "Budget",
     "tuner.errors": "ReportError SearchFailed StudyError TrialError TunerError",
-    "tuner.failures": "Failures",
-    "tuner.resources": "Resources",
+    "tuner.study.failures": "Failures",
+    "tuner.study.resources": "Resources",
     "tuner.results": "refine",
     "tuner.results.export": "export",
     "tuner.schedule": "ASHA HyperBand MedianStopping NoEarlyStopping",
     "tuner.search": "BOHB Grid History HyperOpt MultiFidelityGP Optuna Random",
     "tuner.service.client": "connect",
-    "tuner.session": "checkpoint report",
+    "tuner.trial.session": "checkpoint report",
     "tuner.space": "choice grid_search lograndint loguniform qlograndint qloguniform qrandint qrandn quniform "
     "randint randn sample_from uniform",
-    "tuner.study": "Study",
-    "tuner.study_file": "load_study",
-    "tuner.study_json": "study_from_json study_to_json",
+    "tuner.study.declaration": "Study",
+    "tuner.study.file": "load_study",
+    "tuner.study.as_json": "study_from_json study_to_json",
     "tuner.trial": "External Folds ImageClassifier RecallAtPrecision",
 }  # each is loaded when one of its names is used: the command's help needs none of them
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}

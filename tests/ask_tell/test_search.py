@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from tests.ask_tell.asked import PROMOTING, epoch_of, loss, study, train, train_all
+from tests.lifecycle.receiver import receiving
 from tests.loop.simulation import build, drive
 from tests.loop.simulation import study as simulated_study
-from tests.notify.receiver import receiving
 from tests.results.simulated import simulated
 from tests.schedule.each import EACH
 from tuner import (
@@ -39,11 +39,11 @@ from tuner import (
 )
 from tuner.errors import RunFolderError
 from tuner.results import refine
-from tuner.results.text import ending
+from tuner.results.wording import ending
 from tuner.schedule import Scheduler
 from tuner.search import SearchAlgorithm, proposals
 from tuner.space import GridSearch
-from tuner.study_json import study_from_json, study_to_json
+from tuner.study.as_json import study_from_json, study_to_json
 
 
 @pytest.mark.usefixtures("with_report")

@@ -4,8 +4,8 @@ import pytest
 
 from tests.history.events_of_a_run import ended, event, reported, started
 from tuner.console import notebook
+from tuner.console.live_table import Plan, Progress
 from tuner.console.notebook import NotebookDisplay, in_notebook, progress_html
-from tuner.console.progress import Plan, Progress
 
 PLAN = Plan("digits", "accuracy", "max", trials=4, max_epochs=10)
 

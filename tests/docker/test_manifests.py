@@ -153,7 +153,7 @@ def test_the_commands_of_a_search_are_ones_that_tuner_takes(name: str) -> None:
 
 
 def test_the_study_of_the_manifests_is_a_sound_one(tmp_path: Path) -> None:
-    from tuner.study_file import load_study
+    from tuner.study.file import load_study
 
     for name, document in DOCUMENTS.items():
         if document["kind"] == "ConfigMap":

@@ -24,7 +24,7 @@ from tests.commands import Finished, tuner
 from tests.docs.blocks import PAGES, ROOT, RUNNABLE, Block, blocks, runs_wanted
 from tuner.cli import main
 from tuner.cli.main import parser
-from tuner.study_file import load_study
+from tuner.study.file import load_study
 
 REASONS = (
     "needs a cluster",

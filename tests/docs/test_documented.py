@@ -18,19 +18,19 @@ from docs.generate import exported, filled, pages, verbs
 from tests.docs.blocks import PAGES, ROOT
 from tests.test_architecture import MAY_IMPORT, PACKAGE
 from tuner import errors
-from tuner.budget import LIMITS
 from tuner.cli.main import parser
 from tuner.doctor.checks import CHECKS, Status
 from tuner.driver import gpus
 from tuner.history import event_lines, events, stacks
 from tuner.history.records import STATUSES
 from tuner.lifecycle import interruption
-from tuner.loop import earlier, limits, packing
+from tuner.loop import earlier_runs, limits, packing
 from tuner.plots import Plots
 from tuner.results.export import Kind
 from tuner.schedule import Scheduler
 from tuner.search import SearchAlgorithm, multi_fidelity
 from tuner.storage import lease
+from tuner.study.budget import LIMITS
 from tuner.train.data import cache
 from tuner.trial import HYPERPARAMETERS, STRATEGIES, pixels
 from tuner.trial.metrics import METRICS, NAMED
@@ -192,8 +192,8 @@ def test_each_code_of_a_notice_is_in_the_troubleshooting() -> None:
     assert computed == ["news[1]"]  # of packing, whose codes are these constants
     codes = {constant(path, value) for path, value in given if ast.unparse(value) not in computed}
     codes |= {
-        earlier.LEARNED,
-        earlier.PORTFOLIO,
+        earlier_runs.LEARNED,
+        earlier_runs.PORTFOLIO,
         packing.NO_MPS,
         packing.UNKNOWN,
         f"{packing.AT_ONCE}N",

@@ -11,7 +11,7 @@ import pytest
 
 from tests.processes import is_alive
 from tests.searches import wait_for
-from tuner.child_process import CrashedError, call_apart
+from tuner.machine.child_process import CrashedError, call_apart
 
 
 def raises() -> None:

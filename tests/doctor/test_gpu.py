@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from tests.fake_nvml import GIB, Card, FakeNvml
-from tuner.child_process import call_apart
 from tuner.doctor import examination
 from tuner.doctor import gpu as gpu_checks
 from tuner.doctor.checks import Subject
 from tuner.doctor.gpu import compiled, device_assert, graph, judge_memory, judge_sharing, sharing
 from tuner.doctor.wheels import TorchBuild, install, installed_torch, judge_unmanaged, judge_wheel, supports
-from tuner.nvml import Gpu, GpuProcess, read_gpus
+from tuner.machine.child_process import call_apart
+from tuner.machine.nvml import Gpu, GpuProcess, read_gpus
 
 CU130 = TorchBuild("2.14.1+cu130", "13.0", None, ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"))
 CU126 = TorchBuild("2.14.1+cu126", "12.6", None, ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"))
@@ -190,7 +190,7 @@ def test_under_mps_no_assert_is_tripped_as_it_would_end_the_work_of_others(mps: 
 
 
 def test_mps_that_runs_is_told(mps: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.nvml._load", lambda: FakeNvml(Card("GPU-1")))
+    monkeypatch.setattr("tuner.machine.nvml._load", lambda: FakeNvml(Card("GPU-1")))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert sharing(Subject("cuda")).said == "by MPS"
 

@@ -14,7 +14,7 @@ from tuner.doctor.checks import Finding, Subject
 from tuner.doctor.examination import Examination, at_once, examinations, examine_machine, perform
 from tuner.doctor.readiness import Readiness, examine_gpus, readiness
 from tuner.errors import StudyError
-from tuner.nvml import read_gpus
+from tuner.machine.nvml import read_gpus
 
 GOOD = [Finding("ok", "fine", "", name, "GPU 0") for name in ("wheel", "fp32", "bf16", "fp16", "resume", "graph")]
 NO_GCC = Finding("notice", "torch.compile needs a C compiler", "install gcc", "compiler", "this machine")
@@ -39,7 +39,7 @@ class Looks:
 @pytest.fixture
 def cards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeNvml:
     library = FakeNvml(Card("GPU-1"))
-    monkeypatch.setattr("tuner.nvml._load", lambda: library)
+    monkeypatch.setattr("tuner.machine.nvml._load", lambda: library)
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return library

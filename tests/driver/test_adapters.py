@@ -13,8 +13,8 @@ from tuner.driver.adapters import Bridge, RayScheduler
 from tuner.driver.ray_inside.controller import RayTrial
 from tuner.history.events import read_events
 from tuner.loop.search_loop import SearchLoop
-from tuner.resources import Resources
 from tuner.storage.folder import LocalFolder
+from tuner.study.resources import Resources
 from tuner.worker.assignment import REPORT
 
 

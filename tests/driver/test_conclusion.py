@@ -16,9 +16,9 @@ from tuner.history.run_info import FORMAT
 from tuner.lifecycle.conclusion import Conclusion, Outcome
 from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption
 from tuner.orders.order import Order
-from tuner.resources import Resources
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import held
+from tuner.study.resources import Resources
 
 INFO = {
     **{"study": "simulated", "metric": "loss", "mode": "min", "status": "running", "started": "2026", "rungs": [9]},
@@ -75,7 +75,7 @@ from tuner.lifecycle.conclusion import Conclusion, Outcome, is_concluded
 from tuner.lifecycle.interruption import Interruption
 from tuner.driver.winner import write_winner
 from tuner.orders.order import Order
-from tuner.resources import Resources
+from tuner.study.resources import Resources
 from tuner import Run
 from tuner.history.run_info import write_info
 from tuner.storage.folder import LocalFolder

@@ -9,17 +9,17 @@ import pytest
 
 from tests.fake_nvml import Card, FakeNvml
 from tuner import Budget, ImageClassifier, Resources, Study
-from tuner.console.progress import Plan, display
+from tuner.console.live_table import Plan, display
 from tuner.doctor.readiness import Readiness
 from tuner.driver.gpus import gpus_checked
 from tuner.errors import StudyError
-from tuner.machine import _gpu_names
-from tuner.techniques import VARIABLE, allowed
+from tuner.machine.hardware import _gpu_names
+from tuner.machine.techniques import VARIABLE, allowed
 
 
 @pytest.fixture(autouse=True)
 def one_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("tuner.nvml._load", lambda: FakeNvml(Card("GPU-1")))
+    monkeypatch.setattr("tuner.machine.nvml._load", lambda: FakeNvml(Card("GPU-1")))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv(VARIABLE, raising=False)
     _gpu_names.cache_clear()

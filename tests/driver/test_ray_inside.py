@@ -16,8 +16,8 @@ from ray._private.workers import setup_worker
 
 import tuner
 from tests.commands import ROOT, environment
+from tests.end_to_end.test_failures import LOOPBACK, listening
 from tests.searches import ray_process
-from tests.test_failures_end_to_end import LOOPBACK, listening
 from tuner.doctor.checks import Subject
 from tuner.doctor.software import ray_starts
 from tuner.driver import local_ray
@@ -403,7 +403,7 @@ def test_a_search_on_a_ray_whose_inside_is_another_completes_with_one_notice(
 @pytest.mark.ray
 def test_a_plain_ray_is_watched_and_leaves_nothing(tmp_path: Path) -> None:
     from tuner.driver import cluster
-    from tuner.machine import Machine
+    from tuner.machine.hardware import Machine
 
     with warnings.catch_warnings(action="ignore"), cluster._prepared(), only_reachable_here():
         started = LocalRay(0, Workers(), "a reason").begin(Machine(1, 0, 2**30, "some"), cluster._SETTINGS)

@@ -8,8 +8,8 @@ import pytest
 from tests.loop.simulation import build, drive, study
 from tuner.driver.winner import write_winner
 from tuner.lifecycle.writing_best import NoNetworkError
-from tuner.resources import Resources
 from tuner.storage.folder import LocalFolder
+from tuner.study.resources import Resources
 
 
 def test_a_scored_winner_is_not_replaced_by_less(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from tuner import Budget, ImageClassifier, Random, Resources, Study, uniform
 from tuner.driver.cluster import _workers
 from tuner.driver.ray_inside.start import Workers
 from tuner.loop.packing import Device
-from tuner.machine import Machine
+from tuner.machine.hardware import Machine
 
 
 def train(config: dict[str, Any]) -> None:

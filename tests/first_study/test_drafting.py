@@ -3,12 +3,12 @@
 import pytest
 
 from tests.first_study.test_planning import speed
-from tuner.budget import Budget
 from tuner.driver.search_cost import Speeds, search_cost
 from tuner.first_study.drafting import MOST_TRIALS, SHARE, _budget, _fitted, _needed_minutes
 from tuner.first_study.planning import Wishes, least_epochs
 from tuner.space import loguniform
-from tuner.study import Study
+from tuner.study.budget import Budget
+from tuner.study.declaration import Study
 from tuner.trial import ImageClassifier
 
 WORKERS = 2

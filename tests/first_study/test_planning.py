@@ -9,10 +9,10 @@ import pytest
 from tests.commands import run_main
 from tests.first_study.scenes import write_scenes
 from tuner.first_study.candidates import Candidate
-from tuner.first_study.looking import look
+from tuner.first_study.folder_look import look
 from tuner.first_study.plan import Plan, Setting
 from tuner.first_study.planning import Means, Wishes, plan
-from tuner.study_file import load_study
+from tuner.study.file import load_study
 from tuner.trial.speed import Speed
 
 MODELS = (Candidate("mobilenet_v2", "IMAGENET1K_V1", 71.9), Candidate("efficientnet_b0", "imagenet", 77.7))

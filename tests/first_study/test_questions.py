@@ -6,7 +6,7 @@ import pytest
 from tests.first_study.scenes import scene, write_scenes
 from tuner.errors import StudyError
 from tuner.first_study.candidates import Candidate, Offer
-from tuner.first_study.looking import look
+from tuner.first_study.folder_look import look
 from tuner.first_study.planning import Wishes
 from tuner.first_study.questions import asked
 

@@ -12,7 +12,7 @@ from tests.loop.simulation import study
 from tests.results.simulated import SPACE
 from tuner import ASHA, Budget
 from tuner.cli import main
-from tuner.loop.earlier import learned
+from tuner.loop.earlier_runs import learned
 from tuner.results import importance
 
 # of numpy, for metrics near the largest float

@@ -15,8 +15,8 @@ from tuner import Run, StudyError, load_run, refine
 from tuner.cli import main
 from tuner.errors import RunFolderError
 from tuner.history.run_info import _NEEDED, _OPTIONAL, FORMAT, read_info, write_info
-from tuner.loop.earlier import learned
-from tuner.results.found import survey
+from tuner.loop.earlier_runs import learned
+from tuner.results.run_folders import survey
 from tuner.space import Space
 from tuner.storage.folder import LocalFolder
 from tuner.storage.locations import require_own

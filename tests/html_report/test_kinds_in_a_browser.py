@@ -9,7 +9,7 @@ from tests.html_report.browsing import needs_browser, opened
 from tests.results.kinds_of_runs import KINDS, QUICK, brief, searched, thousand_of_fifty
 from tuner import Budget, Random, loguniform, uniform
 from tuner.html_report import write_report
-from tuner.plots.base import COLOURS
+from tuner.plots.figure import COLOURS
 
 pytestmark = needs_browser
 # colours move nothing: what doesn't fit in one scheme doesn't in the other

@@ -12,9 +12,9 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from tests.results.simulated import simulated
-from tuner.budget import Budget
 from tuner.errors import DataError, RunFolderError, TrialError
 from tuner.inspection import Prediction, load_model, load_winner, score, write_best
+from tuner.study.budget import Budget
 from tuner.train import Evaluator, Trainer
 from tuner.trial import ImageClassifier
 

@@ -25,7 +25,7 @@ from tuner.inspection.shipping.card import model_card
 from tuner.inspection.shipping.examples import examples
 from tuner.inspection.shipping.forms import SHIPPED, facts_of
 from tuner.inspection.shipping.writing import MOST_APART, predict_script
-from tuner.results.text import wilson
+from tuner.results.wording import wilson
 
 pytest.importorskip("onnxruntime")
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.loop.simulation import build, drive, events_of, study
 from tuner import ASHA, Budget, Failures
-from tuner.history.failures import all_failed_alike
+from tuner.history.similar_failures import all_failed_alike
 from tuner.loop.search_loop import SearchLoop
 from tuner.schedule import Decision
 

@@ -11,7 +11,7 @@ import pytest
 from tests.loop.failing import Failing, cut_after, fails_once, failures, kinds, many_ways, outcome, work
 from tests.loop.simulation import build, events_of, study
 from tuner import ASHA, Budget, Failures, MultiFidelityGP, Study, choice, lograndint, loguniform
-from tuner.history.failures import failed_alike
+from tuner.history.similar_failures import failed_alike
 
 # After which failures, and how often
 

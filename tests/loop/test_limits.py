@@ -6,10 +6,10 @@ import pytest
 
 from tests.loop.simulation import build, drive, events_of, parabola, study
 from tuner import ASHA, Budget, HyperOpt, MultiFidelityGP, Study, StudyError
-from tuner.budget import NAMES, ending
 from tuner.history.records import RunRecord
 from tuner.loop.limits import Limits
 from tuner.loop.search_loop import SearchLoop
+from tuner.study.budget import NAMES, ending
 
 
 def searched(folder: Path, *, devices: float = 1, **limits: Any) -> SearchLoop:

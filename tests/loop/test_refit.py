@@ -35,10 +35,10 @@ from tuner.loop.refit_cost import kept_for_refit
 from tuner.loop.refitting import check_refittable, check_undoable, due_refit
 from tuner.loop.search_loop import SearchLoop
 from tuner.orders.order import Order
-from tuner.quoting import command
-from tuner.resources import Resources
-from tuner.results.text import ending, own_network, trained_again, trials_and_repeats
+from tuner.results.wording import ending, own_network, trained_again, trials_and_repeats
 from tuner.schedule import Decision, Scheduler
+from tuner.study.resources import Resources
+from tuner.text import command
 
 
 def study(**changes: Any) -> Study:

@@ -14,7 +14,6 @@ from tests.loop.failing import work
 from tests.loop.simulation import build, drive, events_of, study
 from tests.mounts import needs_mounts, run_on_tmpfs
 from tuner import ASHA, Budget, HyperBand, NoEarlyStopping
-from tuner.budget import GB
 from tuner.history.checkpoints import CHECKPOINTS, CheckpointStore
 from tuner.history.records import RunRecord
 from tuner.loop.keeping import Keeper
@@ -22,6 +21,7 @@ from tuner.loop.room import Actions, Room, least_bytes, needed_free
 from tuner.loop.search_loop import SearchLoop
 from tuner.orders.order import Order
 from tuner.storage.folder import LocalFolder
+from tuner.study.budget import GB
 
 SIZE = 100_000  # bytes of a checkpoint here
 LEAST = least_bytes(1, 3)  # checkpoints that a search of three workers needs room for

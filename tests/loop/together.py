@@ -18,12 +18,12 @@ from tests.loop.faults import Faults
 from tests.loop.invariants import retried_by_users
 from tests.loop.steered import LATEST, SteeredSearch, drawn
 from tuner import Failures, Study
-from tuner.budget import GB
 from tuner.history.events import Event, read_events
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
 from tuner.orders.order import Malformed, Order
 from tuner.storage.folder import LocalFolder
+from tuner.study.budget import GB
 
 SIZE = 10_000  # bytes of a checkpoint, beside its manifest
 CAUSES = ("hung", "killed for memory", "out of memory", "raised")  # kinds of faults beside those of `Faults`

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.budget import NAMES
 from tuner.errors import StudyError
 from tuner.orders.order import BY_HAND, LARGEST_BYTES, VERBS, checked, parsed, sender
+from tuner.study.budget import NAMES
 
 
 def refusal(content: bytes) -> str:

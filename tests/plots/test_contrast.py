@@ -11,7 +11,7 @@ import pytest
 from tests.results.kinds_of_runs import QUICK
 from tuner import Run
 from tuner.plots import Plots
-from tuner.plots.base import CATEGORIES, COLOURS, GREY, SCALE, SECOND, THEMES
+from tuner.plots.figure import CATEGORIES, COLOURS, GREY, SCALE, SECOND, THEMES
 
 LINES, TEXT = 3.0, 4.5
 

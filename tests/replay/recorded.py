@@ -5,21 +5,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tuner import Run, Study, load_run, load_study, session
+from tuner import Run, Study, load_run, load_study
 from tuner.errors import describe_failure
 from tuner.history.events import read_events
 from tuner.history.run_info import STUDY_FILE, write_info
 from tuner.lifecycle.description import describe_run
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
-from tuner.resources import Resources
 from tuner.schedule import Decision
 from tuner.storage.folder import LocalFolder
+from tuner.study.resources import Resources
+from tuner.trial import session
 from tuner.worker.assignment import Assignment
 from tuner.worker.clean_process import clean_process
 from tuner.worker.implementation import implementation_of
+from tuner.worker.messages import Message
 from tuner.worker.reporting import WRITER, WorkerSession
-from tuner.worker.sending import Message
 
 
 class Left(BaseException):

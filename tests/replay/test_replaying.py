@@ -17,7 +17,7 @@ from tuner.history.run_info import write_info
 from tuner.replay import Replayed
 from tuner.replay.replaying import Plan, Silence, planned
 from tuner.replay.training import train
-from tuner.results.text import plural
+from tuner.results.wording import plural
 
 CLASSIFIER = """
 import torch

@@ -17,6 +17,7 @@ from tuner import Run, load_run
 from tuner.errors import RunFolderError
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.run_info import write_info
+from tuner.machine.temporary import OwnedFolder
 from tuner.results.cleaning import (
     Request,
     cache_entries,
@@ -30,7 +31,6 @@ from tuner.results.cleaning import (
 )
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import held
-from tuner.temporary import OwnedFolder
 
 PARTS: dict[str, Any] = {"logs": ("logs", "00000.log"), "wandb": ("wandb", "run"), "ray": ("tune", "state.json")}
 
@@ -205,7 +205,7 @@ def test_the_cache_is_cleaned_of_what_nobody_used(tmp_path: Path, monkeypatch: p
 
 def test_sessions_that_a_process_still_has_are_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    code = "from tuner.temporary import OwnedFolder; print(OwnedFolder('ray').path, flush=True)"
+    code = "from tuner.machine.temporary import OwnedFolder; print(OwnedFolder('ray').path, flush=True)"
     command = [sys.executable, "-c", f"import tempfile; tempfile.tempdir = {str(tmp_path)!r}; {code}"]
     dead = Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
     with OwnedFolder("ray") as living:

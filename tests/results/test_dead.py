@@ -20,14 +20,15 @@ import tuner
 from tests import commands
 from tests.commands import study_file
 from tests.history.events_of_a_run import ended, reported, started
-from tuner import Budget, Study, choice, load_run, loguniform, session, uniform
+from tuner import Budget, Study, choice, load_run, loguniform, uniform
 from tuner.history.records import RunRecord
 from tuner.loop.search_loop import SearchLoop
 from tuner.results.dead import alike, dead, unread
 from tuner.schedule import Decision
 from tuner.space import Space
 from tuner.storage.folder import LocalFolder
-from tuner.worker.reading import Reading, asks_by_name
+from tuner.trial import session
+from tuner.worker.read_values import Reading, asks_by_name
 
 SPACE = {"lr": loguniform(1e-5, 1e-1), "momentum": uniform(0.5, 0.99), "optimizer": {"wd": loguniform(1e-6, 1e-2)}}
 Config = dict[str, Any]

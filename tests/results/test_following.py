@@ -9,7 +9,7 @@ from tuner import Run, load_run
 from tuner.history.events import EventLog
 from tuner.history.run_info import write_info
 from tuner.results import follow_log
-from tuner.results import found as module
+from tuner.results import run_folders as module
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import held
 

@@ -21,8 +21,8 @@ from tuner.loop.confirming import confirmation
 from tuner.plots import progress
 from tuner.results import export
 from tuner.results.findings import certainty, findings_of
-from tuner.results.text import best_so_far
-from tuner.results.trial_told import ranks_of
+from tuner.results.trial_texts import ranks_of
+from tuner.results.wording import best_so_far
 from tuner.service.web.comparing import compared
 from tuner.service.web.summary import summary
 from tuner.space import space_record

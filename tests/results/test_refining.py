@@ -8,7 +8,7 @@ from tuner import StudyError, load_run, refine
 from tuner.errors import RunFolderError
 from tuner.history.run_info import FORMAT, write_info
 from tuner.storage.folder import LocalFolder
-from tuner.study_file import load_study
+from tuner.study.file import load_study
 
 FILE = """
 from tuner import *

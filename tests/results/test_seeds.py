@@ -14,7 +14,7 @@ from tuner.html_report import report_html
 from tuner.loop.confirming import check_asked, confirmation
 from tuner.loop.search_loop import SearchLoop
 from tuner.results.seeds import repeated, verdict
-from tuner.results.text import best_so_far
+from tuner.results.wording import best_so_far
 from tuner.storage.folder import LocalFolder
 from tuner.wandb_mirror.summary import contents
 

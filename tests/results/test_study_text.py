@@ -26,7 +26,7 @@ from tuner import (
     uniform,
 )
 from tuner.results.study_text import study_text
-from tuner.study_file import load_study
+from tuner.study.file import load_study
 
 ROOT = Path(__file__).parents[2]
 OWN = """

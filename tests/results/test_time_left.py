@@ -15,7 +15,7 @@ from tuner.console.standing import Plan
 from tuner.history.events import Event
 from tuner.history.pace import pace_of
 from tuner.history.records import RunRecord
-from tuner.results.played import Ahead, Rest
+from tuner.results.rest_simulation import Ahead, Rest
 from tuner.results.time_left import TimeLeft, ahead_of, rounded, time_left, told_of
 from tuner.schedule.base import Scheduler
 from tuner.search.base import SearchAlgorithm

@@ -14,7 +14,7 @@ from tuner.console.tables import print_run
 from tuner.html_report import report_html
 from tuner.results import trial_rows
 from tuner.results.trial_rows import Cell, Cells, Column
-from tuner.results.trial_told import ranks_of, told, why_stopped
+from tuner.results.trial_texts import ranks_of, told, why_stopped
 from tuner.service.model import State
 
 Shown = tuple[list[str], list[list[str]]]  # headings, and the cells of the rows

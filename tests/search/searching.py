@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tuner.mode import Mode
 from tuner.search import Problem, Proposals, SearchAlgorithm
 from tuner.space import Config, Space
+from tuner.space.mode import Mode
 
 Objective = Callable[[Config], float]
 

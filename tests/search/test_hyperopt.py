@@ -8,7 +8,6 @@ import pytest
 
 from tests.search.searching import Objective, propose, run
 from tuner.errors import SpaceError, StudyError
-from tuner.mode import Mode
 from tuner.search import HyperOpt, Problem, Random, SearchAlgorithm
 from tuner.search.hyperopt import HyperOptSearcher
 from tuner.space import (
@@ -25,6 +24,7 @@ from tuner.space import (
     sample_from,
     uniform,
 )
+from tuner.space.mode import Mode
 
 SQUARE = {"x": uniform(-5, 5), "y": uniform(-5, 5)}
 

@@ -6,8 +6,8 @@ import pytest
 from tests.search.searching import propose, run
 from tuner.errors import SpaceError, StudyError
 from tuner.search import MultiFidelityGP, Problem, Proposals, Random, Searcher
-from tuner.search.curves import fidelities
 from tuner.search.multi_fidelity import FLOOR, LARGEST_MODEL, MultiFidelityGPSearcher, Told, scale
+from tuner.search.observations import fidelities
 from tuner.space import Config, Space, choice, grid_search, loguniform, randint, sample_from, uniform
 
 PLANE = {"x": uniform(0, 1), "y": uniform(0, 1)}

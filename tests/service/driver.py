@@ -20,8 +20,8 @@ from tuner.schedule import Decision
 from tuner.space import space_record
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.lease import held
-from tuner.study import Study
-from tuner.study_file import load_study
+from tuner.study.declaration import Study
+from tuner.study.file import load_study
 
 EPOCH_SECONDS = float(os.environ.get("EPOCH_SECONDS", "0.05"))
 

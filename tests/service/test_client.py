@@ -18,13 +18,13 @@ from tests.service.submissions import STUDY
 from tests.service.web.serving import PASSWORD, Served, a_run, serving
 from tuner.cli import at_service
 from tuner.history.events import EventLog, read_all
-from tuner.quoting import command
 from tuner.service import logins
 from tuner.service.client import RequestError
-from tuner.service.connection import Connection, checked_url
 from tuner.service.database import studies
+from tuner.service.http_client import Connection, checked_url
 from tuner.service.model import Change, State
 from tuner.storage.folder import LocalFolder
+from tuner.text import command
 
 
 @pytest.fixture(scope="module")

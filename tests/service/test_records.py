@@ -16,11 +16,11 @@ from tuner.history.event_reading import EventFollower
 from tuner.history.events import EventLog
 from tuner.history.records import RunRecord
 from tuner.history.run_info import read_info, write_info
-from tuner.service import kept as module
-from tuner.service.kept import Records
+from tuner.service import kept_files as module
+from tuner.service.kept_files import Records
 from tuner.service.model import State
 from tuner.service.service import Service
-from tuner.service.web.runs import Runs
+from tuner.service.web.viewed_runs import Runs
 from tuner.storage.folder import LocalFolder
 
 

@@ -13,7 +13,7 @@ from tests.service.submissions import ANNE, BERT, CHIEF, STUDY, submission
 from tuner.history.events import EventLog, read_events
 from tuner.service.model import Change, State
 from tuner.service.service import Service
-from tuner.service.web.runs import Runs
+from tuner.service.web.viewed_runs import Runs
 from tuner.storage.folder import LocalFolder
 
 LONG = STUDY.replace("trials=4", "trials=4000")

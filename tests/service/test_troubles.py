@@ -132,7 +132,7 @@ def test_a_run_that_cannot_be_read_is_still_paused_and_ended(tmp_path: Path, mon
         run = tmp_path / "run"
         simulated(run)
         (tmp_path / ".service/drivers/1-1/begun.json").write_text(json.dumps({"run": str(run)}))
-        monkeypatch.setattr("tuner.service.following.ahead_of", lambda run: 1 / 0)
+        monkeypatch.setattr("tuner.service.search_progress.ahead_of", lambda run: 1 / 0)
         step(service)
         found = service.study(1)
         assert found.state is State.RUNNING
@@ -210,7 +210,7 @@ def test_a_study_that_cannot_be_checked_holds_up_no_other(tmp_path: Path, monkey
             raise OSError("no such bundle")
         service._checks.close()
 
-    monkeypatch.setattr("tuner.service.checking.queue.found_of", found_of)
+    monkeypatch.setattr("tuner.service.checking.submissions.found_of", found_of)
     service._checks._work()  # as one of its threads does
     assert looked == [*bad, good]
     assert service.study(bad[0]).reason == (

@@ -13,7 +13,7 @@ from tuner import Folds
 from tuner.errors import DataError
 from tuner.inspection import load_model, score, write_best
 from tuner.train import Trainer, load_splits, trainer_of
-from tuner.train.data.given import given_splits
+from tuner.train.data.given_data import given_splits
 from tuner.train.data.splits import Split
 from tuner.train.models import random_network
 from tuner.trial import ImageClassifier

@@ -17,10 +17,10 @@ from tuner import Budget, Random, Resources, Study, StudyError, choice, load_run
 from tuner.driver.pipelines import check_splits
 from tuner.history.run_info import write_info
 from tuner.lifecycle.description import describe_run
-from tuner.machine import Machine
+from tuner.machine.hardware import Machine
 from tuner.results.findings import findings_of
 from tuner.storage.folder import LocalFolder
-from tuner.study_file import load_study
+from tuner.study.file import load_study
 from tuner.trial import FunctionTrial, ImageClassifier
 from tuner.worker.implementation import implementation_of
 from tuner.worker.pickling import pickle_trial

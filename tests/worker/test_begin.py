@@ -12,7 +12,7 @@ import pytest
 from tuner.driver import cluster
 from tuner.driver.local_ray import LocalRay, local_ray
 from tuner.driver.ray_inside.start import Workers
-from tuner.machine import Machine
+from tuner.machine.hardware import Machine
 from tuner.worker.ray_inside import begin
 
 PROGRAM = "/ray/_private/workers/default_worker.py"

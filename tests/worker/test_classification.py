@@ -12,8 +12,8 @@ from tuner.history.checkpoints import CheckpointStore
 from tuner.storage.folder import LocalFolder
 from tuner.worker.assignment import Assignment
 from tuner.worker.classification import Classification
+from tuner.worker.messages import Message
 from tuner.worker.reporting import WRITER, WorkerSession
-from tuner.worker.sending import Message
 
 
 class KeptSession(WorkerSession):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.worker.test_saving import ASSIGNMENT
-from tuner import session
 from tuner.errors import WorkerSpent
+from tuner.trial import session
 from tuner.worker import reporting
 from tuner.worker.ray_inside import ending
 from tuner.worker.ray_inside.ending import LastTrial

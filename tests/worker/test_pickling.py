@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import environment
-from tuner.study_file import load_study
+from tuner.study.file import load_study
 from tuner.worker.pickling import pickle_trial
 
 STUDY = """

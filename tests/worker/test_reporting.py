@@ -13,8 +13,8 @@ from tuner.history.checkpoints import CheckpointStore
 from tuner.storage.folder import LocalFolder
 from tuner.worker import reporting
 from tuner.worker.assignment import Assignment
+from tuner.worker.messages import Message
 from tuner.worker.reporting import WorkerSession
-from tuner.worker.sending import Message
 
 
 def test_a_trial_goes_on_from_the_newest_whole_checkpoint_of_an_epoch_that_the_driver_knows(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from tests.worker.test_saving import ASSIGNMENT
 from tuner.errors import TrialError
 from tuner.trial import FunctionTrial
 from tuner.worker import clean_process, trainable
+from tuner.worker.messages import Message
 from tuner.worker.reporting import WorkerSession
-from tuner.worker.sending import Message
 
 LARGE: list["weakref.ref[torch.Tensor]"] = []  # what trials made
 

@@ -19,14 +19,14 @@ from typing import Any
 
 from tuner import errors
 from tuner.api.run import Run, load_run
-from tuner.child_process import ending, last_line, started
 from tuner.errors import StudyError, TunerError, describe_error
 from tuner.lifecycle.interruption import GRACE_SECONDS
-from tuner.machine import python_environment
-from tuner.notify import given_targets
+from tuner.lifecycle.targets import given_targets
+from tuner.machine.child_process import ending, last_line, started
+from tuner.machine.hardware import python_environment
 from tuner.orders.steerable import Steerable
 from tuner.results.representing import search_failure
-from tuner.study import Study
+from tuner.study.declaration import Study
 
 SECONDS_BEYOND_GRACE = 60.0  # that a search may take to end after its grace period: Ray ends then
 _LIVE: set[BackgroundSearch] = set()  # so that a search goes on even if nobody keeps its handle

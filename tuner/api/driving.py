@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import asked_from_python
 from tuner.history.events import Event, Listener
-from tuner.installation import check_trains
-from tuner.notify import listed
-from tuner.results.found import load_run
+from tuner.lifecycle.targets import listed
+from tuner.machine.installation import check_trains
 from tuner.results.run import RecordedRun
+from tuner.results.run_folders import load_run
 
 if TYPE_CHECKING:
-    from tuner.console.progress import Plan
+    from tuner.console.live_table import Plan
     from tuner.driver import Driving
 
 
@@ -57,7 +57,7 @@ def resumed(
 
     Raises RunFolderError if there is no such run.
     """
-    from tuner.console.progress import Plan
+    from tuner.console.live_table import Plan
 
     path = run.path if isinstance(run, RecordedRun) else run
     earlier = load_run(path)

@@ -10,12 +10,12 @@ from tuner.api.driving import driver_room, driving_with, ray_says_nothing, resum
 from tuner.api.run import Run, for_users
 from tuner.errors import RunFolderError
 from tuner.history.events import Listener
-from tuner.installation import check_trains
-from tuner.notify import listed
-from tuner.results.found import load_run
+from tuner.lifecycle.targets import listed
+from tuner.machine.installation import check_trains
 from tuner.results.representing import search_failure
-from tuner.study import Study
-from tuner.study_file import load_study
+from tuner.results.run_folders import load_run
+from tuner.study.declaration import Study
+from tuner.study.file import load_study
 
 if TYPE_CHECKING:
     from tuner.api.background import BackgroundSearch
@@ -60,7 +60,7 @@ def run(
         SearchFailed: no trial succeeded; its `run` says why they failed.
     """
     driving = driving_with(concurrency, address, wandb, nice, grace, listeners, notify)
-    from tuner.console.progress import Plan
+    from tuner.console.live_table import Plan
 
     declared = study if isinstance(study, Study) else load_study(study)
     with shown(Plan.of(declared.with_options(**changes)), driving, progress=progress) as driven:

@@ -13,13 +13,13 @@ from tuner.history.events import Listener
 from tuner.orders.steerable import Steerable
 from tuner.plots import Against, Plot, Plots
 from tuner.plots.groups import comparison_against
-from tuner.results import comparison, found
+from tuner.results import comparison, run_folders
 from tuner.results.declaring import declared_study
 from tuner.results.findings import findings_of
 from tuner.results.representing import in_a_line, in_html
 from tuner.results.run import RecordedRun
 from tuner.results.summaries import summary_of_run, summary_of_trial
-from tuner.study import Study
+from tuner.study.declaration import Study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,12 +150,12 @@ def load_run(path: str | Path = "runs") -> Run:
 
     Raises RunFolderError if there is none, or if a newer version of tuner wrote it.
     """
-    return for_users(found.load_run(path))
+    return for_users(run_folders.load_run(path))
 
 
 def find_runs(storage: str | Path) -> list[Run]:
     """The readable runs under a storage folder (or under one study's folder in it), newest first."""
-    return [for_users(run) for run in found.find_runs(storage)]
+    return [for_users(run) for run in run_folders.find_runs(storage)]
 
 
 def compare(runs: Sequence[Run]) -> Comparison:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from tuner.ask_tell.driver import AskDriver
-from tuner.budget import check_names
 from tuner.errors import RunFolderError, StudyError, shown
 from tuner.history.events import Listener
 from tuner.history.run_info import new_run_folder
@@ -17,15 +16,16 @@ from tuner.lifecycle.notifying import Notifying
 from tuner.lifecycle.obedience import opening
 from tuner.lifecycle.resumption import Resumption, decide, tell_of_changes
 from tuner.lifecycle.study_changes import study_text, write_study_file
-from tuner.loop.earlier import learned
-from tuner.notify import given_targets
-from tuner.quoting import command
-from tuner.results.found import load_run
+from tuner.lifecycle.targets import given_targets
+from tuner.loop.earlier_runs import learned
 from tuner.results.run import RecordedRun
+from tuner.results.run_folders import load_run
 from tuner.storage.lease import held
 from tuner.storage.locations import check_writable, open_folder
-from tuner.study import Study
-from tuner.study_file import load_study
+from tuner.study.budget import check_names
+from tuner.study.declaration import Study
+from tuner.study.file import load_study
+from tuner.text import command
 
 
 def begin(

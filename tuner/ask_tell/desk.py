@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tuner.ask_tell.checking import CAUSES, checked_cause, checked_epoch, checked_metrics
 from tuner.ask_tell.leases import Lease, Leases
+from tuner.ask_tell.report_checks import CAUSES, checked_cause, checked_epoch, checked_metrics
 from tuner.ask_tell.search import Search
 from tuner.ask_tell.trial import Answer, AskedTrial
 from tuner.errors import ReportError, describe_error, shown
+from tuner.machine.temporary import OwnedFolder
 from tuner.space.values import recorded
-from tuner.temporary import OwnedFolder
 
 Request = Mapping[str, Any]
 Reply = dict[str, Any]

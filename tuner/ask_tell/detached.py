@@ -1,7 +1,7 @@
 """A search that workers ask over a socket: `python -m tuner.ask_tell.detached FOLDER/task.json`.
 
 A search service starts it. The task is as in `tuner.cli.detached`, with a study in JSON; requests come in at `socket`
-in the same folder, see `desk.py`. For other files there see `tuner.lifecycle.detached`.
+in the same folder, see `desk.py`. For other files there see `tuner.lifecycle.task_folder`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tuner.ask_tell.desk import Desk
 from tuner.ask_tell.leases import holders
 from tuner.ask_tell.search import Search
 from tuner.errors import StudyError
-from tuner.lifecycle.detached import Task, perform, tell_begun
+from tuner.lifecycle.task_folder import Task, perform, tell_begun
 from tuner.results.declaring import declared_study
-from tuner.results.found import load_run
+from tuner.results.run_folders import load_run
 from tuner.search import Proposals
 from tuner.storage.folder import LocalFolder
-from tuner.study import Study
-from tuner.study_json import study_from_json
+from tuner.study.as_json import study_from_json
+from tuner.study.declaration import Study
 
 LOOK_SECONDS = 0.25
 SOCKET = "socket"

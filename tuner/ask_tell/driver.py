@@ -23,11 +23,11 @@ from tuner.lifecycle.report_loading import ReportLoading
 from tuner.lifecycle.writing_best import write_as_saved
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
-from tuner.resources import Resources
 from tuner.search import Learned
 from tuner.storage.folder import Folder
 from tuner.storage.lease import Lease
-from tuner.study import Study
+from tuner.study.declaration import Study
+from tuner.study.resources import Resources
 
 LOOK_SECONDS = 0.5  # between checks of orders, limits and the lease without requests
 ROOM_SECONDS = 1.0  # between checks of the disk

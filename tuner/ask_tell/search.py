@@ -12,16 +12,16 @@ from typing import Any, Self
 
 from tuner.api.run import Run
 from tuner.ask_tell.beginning import begin, go_on
-from tuner.ask_tell.checking import checked_cause, checked_epoch, checked_metrics, existing_folder, known_trial
 from tuner.ask_tell.driver import LOOK_SECONDS, AskDriver
-from tuner.ask_tell.out import Out
+from tuner.ask_tell.handed_out import Out
+from tuner.ask_tell.report_checks import checked_cause, checked_epoch, checked_metrics, existing_folder, known_trial
 from tuner.ask_tell.trial import Answer, AskedTrial
 from tuner.errors import ReportError, asked_from_python, describe_error, describe_failure, kept, shown
 from tuner.history.events import Listener
 from tuner.history.logs import add_to_log
+from tuner.lifecycle.targets import listed
 from tuner.loop.queue import Start
-from tuner.notify import listed
-from tuner.study import Study
+from tuner.study.declaration import Study
 
 LEFT = "its program left the search before its end"
 SECONDS_ALONE = 5.0  # that a program's only thread waits in `ask` before a warning suggests `poll`

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.cli.outcome import SUCCESS
 from tuner.errors import StudyError
-from tuner.foreign_text import printable
-from tuner.quoting import command
+from tuner.text import command, printable
 
 if TYPE_CHECKING:
     from tuner.service.client import Client, RemoteStudy
@@ -66,7 +65,7 @@ def named(run: str, path: str) -> Iterator[None]:
 
 def _run_here(study: RemoteStudy) -> str | None:
     """The run's folder, if the service runs on this machine."""
-    from tuner.web_opener import is_loopback
+    from tuner.machine.web_opener import is_loopback
 
     run = study.record["run"]
     return run if run is not None and is_loopback(study.server) and (Path(run) / "run.json").is_file() else None
@@ -111,7 +110,7 @@ def _sent(study: RemoteStudy, verb: str, arguments: Mapping[str, Any]) -> dict[s
 
 def _fetched(study: RemoteStudy) -> Path:
     """A copy of a study's run, in a folder that the next command deletes."""
-    from tuner.temporary import OwnedFolder, sweep
+    from tuner.machine.temporary import OwnedFolder, sweep
 
     sweep()
     folder = OwnedFolder("study").path

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.cli.outcome import SUCCESS
 from tuner.cli.parsing import add_study_options, count, study_options
-from tuner.foreign_text import printable
-from tuner.installation import check_trains
+from tuner.machine.installation import check_trains
+from tuner.text import printable
 
 if TYPE_CHECKING:
     from tuner.driver.disk_need import DiskNeed
     from tuner.driver.search_cost import SearchCost
     from tuner.replay.same_seed import SameSeed
-    from tuner.study import Study
+    from tuner.study.declaration import Study
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -44,9 +44,9 @@ def perform(options: argparse.Namespace) -> int:
     """Run the verb; returns its exit code."""
     from tuner.console.first_study import print_cost, print_data
     from tuner.console.studies import print_earlier, print_study
-    from tuner.loop.earlier import lessons
+    from tuner.loop.earlier_runs import lessons
     from tuner.space.values import recorded
-    from tuner.study_file import load_study
+    from tuner.study.file import load_study
 
     with redirect_stdout(sys.stderr):
         study = load_study(options.space).with_options(**study_options(options))

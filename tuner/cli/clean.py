@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.cli.outcome import BAD_INPUT, SUCCESS
 from tuner.errors import RunFolderError, StudyError
-from tuner.quoting import command
+from tuner.text import command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,8 +88,8 @@ def _delete(
     options: argparse.Namespace, request: Request, found: list[Holding], chosen: list[Holding], extra: list[Path]
 ) -> dict[str, int | None]:
     """Bytes that were freed, or would be, for each run and in total; None for a run that couldn't be cleaned."""
-    from tuner.foreign_text import printable
     from tuner.results.cleaning import clean, delete_paths, size_of, would_free
+    from tuner.text import printable
 
     planned = {each.run.path: would_free(each, request) for each in chosen}
     expected = sum(planned.values()) + size_of(extra)

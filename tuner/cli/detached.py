@@ -1,7 +1,7 @@
 """A driver in a process of its own: `python -m tuner.cli.detached FOLDER/task.json`, started by the search service.
 
 The task is an object with `study` (a file's path) or `run` (a folder to go on with), `storage`, `options`, `limits`,
-`driving`, `retry` and `cpus` (numbers, or null for all). For its files in the folder see `tuner.lifecycle.detached`.
+`driving`, `retry` and `cpus` (numbers, or null for all). For its files in the folder see `tuner.lifecycle.task_folder`.
 The output of `tuner run` goes to stdout, for `tuner logs`.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from tuner.lifecycle.detached import Task, perform, tell_begun
+from tuner.lifecycle.task_folder import Task, perform, tell_begun
 from tuner.storage.folder import LocalFolder
 
 
@@ -22,9 +22,9 @@ def search(task: Task, folder: LocalFolder) -> str:
 
 
 def _begun(task: Task, folder: LocalFolder) -> str:
-    from tuner.console.progress import Plan, display
+    from tuner.console.live_table import Plan, display
     from tuner.driver import Driving, run
-    from tuner.study_file import load_study
+    from tuner.study.file import load_study
 
     study = load_study(task["study"])
     plan = Plan.of(study.with_options(**task["options"]))
@@ -34,7 +34,7 @@ def _begun(task: Task, folder: LocalFolder) -> str:
 
 
 def _resumed(task: Task, folder: LocalFolder) -> str:
-    from tuner.console.progress import Plan, display
+    from tuner.console.live_table import Plan, display
     from tuner.driver import Driving, resume
     from tuner.results import load_run
 

@@ -7,7 +7,7 @@ import json
 
 from tuner.cli.outcome import NO_WINNER, SUCCESS
 from tuner.doctor.checks import CHECKS
-from tuner.installation import check_trains
+from tuner.machine.installation import check_trains
 
 
 def add(parser: argparse.ArgumentParser) -> None:

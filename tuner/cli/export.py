@@ -8,8 +8,8 @@ import json
 from tuner.cli.at_service import located
 from tuner.cli.outcome import SUCCESS, tell_damages
 from tuner.cli.parsing import RUN_OR_STUDY, add_trust
-from tuner.foreign_text import printable
-from tuner.installation import check_trains
+from tuner.machine.installation import check_trains
+from tuner.text import printable
 
 MODELS = ("onnx", "torch-export", "safetensors")  # forms of the winner; other forms are of the trials
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from tuner.cli.outcome import SUCCESS
 from tuner.cli.parsing import check_new, positive, write_new
 from tuner.errors import DataError, StudyError
-from tuner.foreign_text import printable
-from tuner.installation import check_trains
+from tuner.machine.installation import check_trains
+from tuner.text import printable
 
 if TYPE_CHECKING:
     from tuner.first_study.drafting import Draft
-    from tuner.first_study.looking import FirstLook
+    from tuner.first_study.folder_look import FirstLook
 
 MINUTES = 30.0
 
@@ -60,7 +60,7 @@ def perform(options: argparse.Namespace) -> int:
     from tuner.console.first_study import print_look
     from tuner.first_study.candidates import offer
     from tuner.first_study.drafting import draft
-    from tuner.first_study.looking import look
+    from tuner.first_study.folder_look import look
     from tuner.first_study.planning import Wishes
     from tuner.first_study.questions import asked
     from tuner.trial.models import find_model
@@ -129,7 +129,7 @@ def _tell(path: Path, look: FirstLook, draft: Draft, *, as_json: bool) -> None:
         print(json.dumps(told))
         return
     from tuner.console.first_study import next_steps, print_cost, print_models
-    from tuner.quoting import command
+    from tuner.text import command
 
     print_models(draft)
     if draft.cost is not None:

@@ -11,8 +11,8 @@ from tuner import __version__
 from tuner.cli.outcome import BAD_INPUT, INTERRUPTED, SUCCESS
 from tuner.cli.verbs import VERBS, Parser, Verbs
 from tuner.errors import TunerError, one_line
-from tuner.foreign_text import printable
-from tuner.starting import release_interrupt
+from tuner.machine.starting import release_interrupt
+from tuner.text import printable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ from tuner.cli.at_service import is_study, steer
 from tuner.cli.outcome import BAD_INPUT, SUCCESS
 from tuner.cli.parsing import RUN_OR_STUDY, add_limits, assignment, count, limits
 from tuner.errors import StudyError
-from tuner.foreign_text import printable
+from tuner.text import printable
 
 
 def pause(options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from tuner.foreign_text import printable
+from tuner.text import printable
 
 if TYPE_CHECKING:
     from tuner.results.run import RecordedRun
@@ -18,8 +18,8 @@ SUCCESS, NO_WINNER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 def conclude(run: RecordedRun, options: argparse.Namespace) -> int:
     """Print the outcome of a search; returns its exit code."""
     from tuner.console.tables import print_failure, print_winner
-    from tuner.quoting import command
     from tuner.results.summaries import summary_of_run
+    from tuner.text import command
 
     summary = summary_of_run(run)
     if options.json:

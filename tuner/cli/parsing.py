@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tuner import budget
 from tuner.errors import StudyError
-from tuner.resources import AUTO
+from tuner.study import budget
+from tuner.study.resources import AUTO
 from tuner.trial import STRATEGIES
 
 RUN = "a run folder, or a storage folder for its newest run"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from tuner.cli.outcome import SUCCESS
 from tuner.cli.parsing import RUN, add_trust, check_new
 from tuner.errors import DataError, StudyError
-from tuner.foreign_text import printable, spreadsheet_cell
-from tuner.installation import check_trains
+from tuner.machine.installation import check_trains
+from tuner.text import printable, spreadsheet_cell
 
 if TYPE_CHECKING:
     from tuner.inspection.predicting import Answer

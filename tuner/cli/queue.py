@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.cli.at_service import STUDY, add_server, client_of, moment, name_of, show, show_study, table
 from tuner.cli.outcome import SUCCESS
 from tuner.errors import StudyError
-from tuner.foreign_text import printable
+from tuner.text import printable
 
 if TYPE_CHECKING:
     from tuner.service.client import RemoteStudy

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from tuner.cli.outcome import NO_WINNER, SUCCESS
 from tuner.cli.parsing import RUN, add_trust, count
-from tuner.foreign_text import printable
-from tuner.installation import check_trains
+from tuner.machine.installation import check_trains
+from tuner.text import printable
 
 if TYPE_CHECKING:
     from tuner.replay import Replayed, ReplayedEpoch

@@ -7,7 +7,7 @@ import json
 
 from tuner.cli.at_service import is_study, study_of
 from tuner.cli.outcome import SUCCESS, tell_damages
-from tuner.foreign_text import printable
+from tuner.text import printable
 
 HELP = "a run folder (default: the newest run under runs/); the report of @17, a study of a service, is saved here"
 

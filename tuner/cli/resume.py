@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from typing import Any
 
-from tuner.budget import limits_of
 from tuner.cli.at_service import go_on, is_study
 from tuner.cli.orders import order
 from tuner.cli.outcome import conclude, tell_damages
@@ -23,9 +22,10 @@ from tuner.cli.parsing import (
     limits,
 )
 from tuner.errors import StudyError
-from tuner.installation import check_trains
-from tuner.quoting import command
-from tuner.starting import release_interrupt
+from tuner.machine.installation import check_trains
+from tuner.machine.starting import release_interrupt
+from tuner.study.budget import limits_of
+from tuner.text import command
 
 
 def add_resume(parser: argparse.ArgumentParser) -> None:
@@ -144,7 +144,7 @@ def resume(
             )
         return go_on(options, limits(options))
     check_trains("a search")
-    from tuner.console.progress import Plan, display
+    from tuner.console.live_table import Plan, display
     from tuner.loop.confirming import check_asked, cost_of
     from tuner.loop.refitting import check_undoable, refit_cost
     from tuner.results import load_run

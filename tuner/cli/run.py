@@ -8,8 +8,8 @@ from contextlib import redirect_stdout
 
 from tuner.cli.outcome import conclude
 from tuner.cli.parsing import add_driver_options, add_study_options, driver_options, study_options
-from tuner.installation import check_trains
-from tuner.starting import release_interrupt
+from tuner.machine.installation import check_trains
+from tuner.machine.starting import release_interrupt
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -26,8 +26,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def perform(options: argparse.Namespace) -> int:
     """Run the verb; returns its exit code."""
     check_trains("a search")
-    from tuner.console.progress import Plan, display
-    from tuner.study_file import load_study
+    from tuner.console.live_table import Plan, display
+    from tuner.study.file import load_study
 
     changes = study_options(options)
     with redirect_stdout(sys.stderr):

@@ -19,7 +19,7 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
 def list_runs(options: argparse.Namespace) -> int:
     """List the runs under a storage folder; returns the exit code."""
     from tuner.console.tables import print_damages, print_runs
-    from tuner.results.found import survey
+    from tuner.results.run_folders import survey
     from tuner.results.summaries import summary_of_run
 
     runs, refused = survey(options.storage)
@@ -42,8 +42,8 @@ def add_rename(parser: argparse.ArgumentParser) -> None:
 
 def rename(options: argparse.Namespace) -> int:
     """Give a run another name; returns the exit code."""
-    from tuner.foreign_text import printable
     from tuner.results import load_run, titles
+    from tuner.text import printable
 
     run = load_run(options.run)
     titles.rename(run.folder, options.name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tuner.cli.outcome import SUCCESS
 from tuner.cli.parsing import natural, port
 from tuner.errors import StudyError
-from tuner.installation import check_serves
+from tuner.machine.installation import check_serves
 
 if TYPE_CHECKING:
     from tuner.service.executors import Executor

@@ -13,8 +13,8 @@ from tuner.cli.at_service import is_study, located, study_of
 from tuner.cli.outcome import SUCCESS, tell_damages
 from tuner.cli.parsing import port
 from tuner.errors import StudyError
-from tuner.foreign_text import printable
-from tuner.installation import check_serves
+from tuner.machine.installation import check_serves
+from tuner.text import printable
 
 if TYPE_CHECKING:
     from tuner.results.run import RecordedRun
@@ -74,11 +74,11 @@ def _show_in_browser(run: str, port: int | None) -> int:
         print(f"{study.server}/studies/{study.id}")
         return SUCCESS
     check_serves()
+    from tuner.machine.temporary import OwnedFolder, sweep
     from tuner.results import load_run
     from tuner.service.one_run import OneRun
     from tuner.service.web.server import show
     from tuner.service.web.settings import WebSettings
-    from tuner.temporary import OwnedFolder, sweep
 
     found = load_run(located(run))
     sweep()
@@ -89,7 +89,7 @@ def _show_in_browser(run: str, port: int | None) -> int:
 
 def _name_report(run: RecordedRun, options: argparse.Namespace) -> None:
     """Print where the report is; with a winner, its line already says that."""
-    from tuner.results.text import report_of
+    from tuner.results.wording import report_of
 
     report = report_of(run)
     if options.trial is None and run.best is None and report is not None:
@@ -145,7 +145,7 @@ def _follow(run: RecordedRun, trial: str) -> None:
 
 def _watch(run: RecordedRun) -> None:
     """Show a search that another process runs, until its report is written and run.json says so, or Ctrl-C."""
-    from tuner.console.progress import Plan, display
+    from tuner.console.live_table import Plan, display
     from tuner.console.standing import CONCLUDING
     from tuner.results import EventFollower, load_run
 

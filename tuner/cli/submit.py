@@ -10,7 +10,7 @@ from tuner.cli.at_service import add_server, client_of, show_study
 from tuner.cli.outcome import NO_WINNER, SUCCESS
 from tuner.cli.parsing import add_study_options, count, study_options
 from tuner.errors import StudyError
-from tuner.foreign_text import printable
+from tuner.text import printable
 
 if TYPE_CHECKING:
     from tuner.service.client import RemoteStudy

@@ -30,7 +30,7 @@ def add_user(parser: argparse.ArgumentParser) -> None:
 
 def user(options: argparse.Namespace) -> int:
     """Change who may use a service; returns the exit code."""
-    from tuner.service.connection import path_of
+    from tuner.service.http_client import path_of
 
     if options.action != "list" and options.name is None:
         raise StudyError(f"`tuner user {options.action}` needs a user's name, got none; write it after the action")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from tuner.console.printing import new_console, new_table
-from tuner.foreign_text import printable
-from tuner.results.text import plural
+from tuner.results.wording import plural
+from tuner.text import printable
 
 if TYPE_CHECKING:
     from tuner.driver.search_cost import SearchCost
     from tuner.first_study.drafting import Draft
-    from tuner.first_study.looking import FirstLook
+    from tuner.first_study.folder_look import FirstLook
     from tuner.trial.folder_headers import FolderHeaders
 
 GB, MB = 1e9, 1e6

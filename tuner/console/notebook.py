@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from tuner.console.progress import Display, display
+from tuner.console.live_table import Display, display
 from tuner.console.standing import CONCLUDING, OPENING, ORDERS, Plan, Progress, answered
-from tuner.foreign_text import in_utf8
 from tuner.history.events import Event
-from tuner.history.failures import failure_groups
 from tuner.history.records import TrialRecord
-from tuner.results.text import best_so_far, plural
+from tuner.history.similar_failures import failure_groups
 from tuner.results.trial_rows import Cell, Cells, as_html
+from tuner.results.wording import best_so_far, plural
+from tuner.text import in_utf8
 
 SECONDS = 0.5  # between two drawings
 ROWS = 15

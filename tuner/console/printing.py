@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tuner.foreign_text import printable
+from tuner.text import printable
 
 
 def print_log(text: str) -> None:

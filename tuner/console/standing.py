@@ -14,15 +14,15 @@ from rich.table import Table
 from tuner.console.charts import sparkline
 from tuner.history.events import Event, finite
 from tuner.history.records import RunRecord, TrialRecord, full_length, saved_share
-from tuner.results.played import Ahead
+from tuner.results.rest_simulation import Ahead
 from tuner.results.run import RecordedRun
-from tuner.results.text import duration, plural, short, trials_and_repeats, with_error
 from tuner.results.time_left import Reckoning, TimeLeft, ahead_of, told_of
-from tuner.study import Study
+from tuner.results.wording import duration, plural, short, trials_and_repeats, with_error
+from tuner.study.declaration import Study
 
 ORDERS = ("order_obeyed", "order_refused")
 OPENING = "opening"  # what is done before the first trial: sent to listeners and not stored,
-CONCLUDING = "concluding"  # like this one about steps after the last trial, see `tuner.lifecycle.telling`
+CONCLUDING = "concluding"  # like this one about steps after the last trial, see `tuner.lifecycle.unstored_events`
 SPARKLINE = 10  # characters
 _DEVICE_METRICS = ("device_utilisation", "memory_bytes", "images_per_second")
 

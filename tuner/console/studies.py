@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.budget import endings_beside_trials
 from tuner.console.printing import new_console, new_table
-from tuner.foreign_text import printable
-from tuner.quoting import command
 from tuner.results import Refinement
-from tuner.results.text import plural, settings
+from tuner.results.wording import plural, settings
 from tuner.space import Space
-from tuner.study import Study
+from tuner.study.budget import endings_beside_trials
+from tuner.study.declaration import Study
+from tuner.text import command, printable
 
 SHOWN_EARLIER = 10
 

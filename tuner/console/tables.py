@@ -13,16 +13,16 @@ from rich.text import Text
 
 from tuner.console.printing import new_console, new_table
 from tuner.errors import one_line
-from tuner.foreign_text import printable
-from tuner.history.failures import failure_groups
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord, flat_config
-from tuner.quoting import command
+from tuner.history.similar_failures import failure_groups
 from tuner.results.cleaning import PARTS, Holding, size_of
 from tuner.results.comparison import ComparedRuns
 from tuner.results.run import RecordedRun
 from tuner.results.seeds import repeated, verdict
-from tuner.results.text import (
+from tuner.results.trial_rows import Cells
+from tuner.results.trial_texts import ended_how, epochs_told, why_stopped
+from tuner.results.wording import (
     best_so_far,
     duration,
     ending,
@@ -37,8 +37,7 @@ from tuner.results.text import (
     trials_and_repeats,
     valued,
 )
-from tuner.results.trial_rows import Cells
-from tuner.results.trial_told import ended_how, epochs_told, why_stopped
+from tuner.text import command, printable
 
 if TYPE_CHECKING:
     from tuner.doctor.checks import Finding

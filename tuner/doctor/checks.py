@@ -36,7 +36,7 @@ class Check:
         severity: the status of a crash
         seconds: that it may take, also on a busy machine, before it counts as hanging
         needed: whether later checks on the same device are skipped if it fails
-        technique: the technique of `tuner.techniques` that training doesn't use if it fails
+        technique: the technique of `tuner.machine.techniques` that training doesn't use if it fails
     """
 
     name: str
@@ -63,15 +63,17 @@ _ALL = (
     Check("cache", "tuner.doctor.software:cache", "set TUNER_CACHE to a folder on another disk"),
     Check("wheel", "tuner.doctor.gpu:wheel", DRIVER, seconds=120, needed=True),
     Check("sharing", "tuner.doctor.gpu:sharing", DRIVER),
-    Check("fp32", "tuner.doctor.training:fp32", DRIVER, seconds=120, needed=True),
-    Check("bf16", "tuner.doctor.training:bf16", "use precision='fp32'", "notice", 120, technique="bf16"),
-    Check("fp16", "tuner.doctor.training:fp16", "use precision='fp32'", "notice", 120, technique="fp16"),
-    Check("resume", "tuner.doctor.training:resume", "use NoEarlyStopping(), so that no trial is paused", seconds=120),
-    Check("memory", "tuner.doctor.training:memory", "use a batch_size that surely fits", seconds=120),
+    Check("fp32", "tuner.doctor.trial_steps:fp32", DRIVER, seconds=120, needed=True),
+    Check("bf16", "tuner.doctor.trial_steps:bf16", "use precision='fp32'", "notice", 120, technique="bf16"),
+    Check("fp16", "tuner.doctor.trial_steps:fp16", "use precision='fp32'", "notice", 120, technique="fp16"),
+    Check(
+        "resume", "tuner.doctor.trial_steps:resume", "use NoEarlyStopping(), so that no trial is paused", seconds=120
+    ),
+    Check("memory", "tuner.doctor.trial_steps:memory", "use a batch_size that surely fits", seconds=120),
     Check("graph", "tuner.doctor.gpu:graph", OFF, "notice", 120, technique="graph"),
     Check("assert", "tuner.doctor.gpu:device_assert", "check labels before a search", seconds=120),
     Check("compile", "tuner.doctor.gpu:compiled", OFF, "notice", 300, technique="compile"),
-    Check("two processes", "tuner.doctor.training:two_processes", "use one device for a trial", "notice", 120),
+    Check("two processes", "tuner.doctor.trial_steps:two_processes", "use one device for a trial", "notice", 120),
 )
 CHECKS = {check.name: check for check in _ALL}
 

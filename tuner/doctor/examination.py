@@ -13,11 +13,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tuner.child_process import ending
 from tuner.doctor.checks import CHECKS, HOST, ON_CPU, ON_GPU, REINSTALL, SOFTWARE, Finding, Subject, none_here
 from tuner.doctor.gpu import judge_memory
-from tuner.machine import mps_runs, python_environment, this_machine
-from tuner.nvml import Gpu, read_gpus
+from tuner.machine.child_process import ending
+from tuner.machine.hardware import mps_runs, python_environment, this_machine
+from tuner.machine.nvml import Gpu, read_gpus
 
 AT_ONCE = 4  # examiners, each of which imports torch or Ray
 ENDING_SECONDS = 5.0  # of a process that has answered

@@ -16,8 +16,8 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import Any, TextIO
 
-from tuner.child_process import CrashedError, call_apart
 from tuner.doctor.checks import CHECKS, Check, Finding, Subject
+from tuner.machine.child_process import CrashedError, call_apart
 
 
 def main(request: dict[str, Any], answers: TextIO) -> None:

@@ -9,11 +9,11 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tuner.child_process import call_apart
 from tuner.doctor.checks import DRIVER, OFF, Finding, Subject, failed, none_here, notice, ok
 from tuner.doctor.wheels import installed_torch, judge_unmanaged, judge_wheel
-from tuner.machine import mps_runs
-from tuner.nvml import Gpu, read_gpus
+from tuner.machine.child_process import call_apart
+from tuner.machine.hardware import mps_runs
+from tuner.machine.nvml import Gpu, read_gpus
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -194,7 +194,7 @@ def _trip_assert(device: str) -> bool:
     import torch
     from torch.nn.functional import cross_entropy
 
-    from tuner.device_errors import context_is_dead, dead_context
+    from tuner.errors.gpu_errors import context_is_dead, dead_context
 
     try:
         cross_entropy(torch.zeros(4, 2, device=device), torch.full((4,), 999, device=device))

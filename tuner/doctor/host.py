@@ -14,7 +14,7 @@ import urllib.request
 from pathlib import Path
 
 from tuner.doctor.checks import Finding, Subject, failed, none_here, notice, ok
-from tuner.machine import gpu_source, this_machine
+from tuner.machine.hardware import gpu_source, this_machine
 
 LEAST_PYTHON = (3, 11)
 WRITTEN_BYTES = 8 * 2**20  # a small model's checkpoint

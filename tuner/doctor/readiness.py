@@ -17,13 +17,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tuner.cache_folder import default_folder
 from tuner.doctor.checks import BEFORE_A_SEARCH, CHECKS, Finding, Subject
 from tuner.doctor.examination import Examination, at_once, on_gpu, perform, show_alone, show_alone_amd
 from tuner.doctor.host import compiler
 from tuner.errors import StudyError
-from tuner.nvml import Gpu, read_gpus
-from tuner.techniques import TECHNIQUES
+from tuner.machine.cache_folder import default_folder
+from tuner.machine.nvml import Gpu, read_gpus
+from tuner.machine.techniques import TECHNIQUES
 
 FORMAT = 1  # of the file, and of the set of checks
 FIRST_LOOK = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.doctor.checks import DRIVER, Finding, failed, ok
-from tuner.nvml import Gpu
+from tuner.machine.nvml import Gpu
 
 INDEX_URL = "https://download.pytorch.org/whl"
 

@@ -1,7 +1,7 @@
 """Study → Ray Tune and back. The only package that imports Ray, and it does so when a search starts."""
 
 from tuner.driver.driving import Driving
-from tuner.driver.runs import resume, run
+from tuner.driver.run_and_resume import resume, run
 from tuner.wandb_mirror.process import wandb_mode
 
 __all__ = ["Driving", "resume", "run", "wandb_mode"]

@@ -23,7 +23,6 @@ from ray.tune.registry import get_trainable_cls
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
 
-from tuner.driver.packing import share_name
 from tuner.driver.ray_inside.autoscaling import bundles_of
 from tuner.driver.ray_inside.controller import (
     IdleWorkers,
@@ -38,20 +37,21 @@ from tuner.driver.ray_inside.controller import (
 from tuner.driver.ray_inside.names import present
 from tuner.driver.ray_inside.ray_errors import message_of, text_of
 from tuner.driver.ray_inside.tune import KilledForMemoryError
+from tuner.driver.shared_devices import share_name
 from tuner.driver.unready import Unready
 from tuner.history.attempts import DRAINED
 from tuner.history.checkpoints import CheckpointStore
-from tuner.history.failures import failed_alike
 from tuner.history.logs import add_to_log
+from tuner.history.similar_failures import failed_alike
 from tuner.history.stacks import HUNG, hung_message, take_stacks
 from tuner.lifecycle.interruption import SearchLeft
 from tuner.lifecycle.obedience import Orders
 from tuner.loop.packing import Place
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
-from tuner.resources import Resources
 from tuner.schedule import Decision
 from tuner.storage.locations import open_folder
+from tuner.study.resources import Resources
 from tuner.worker.assignment import REPORT, Assignment
 from tuner.worker.pickling import sendable
 

@@ -18,24 +18,24 @@ import ray
 from ray.exceptions import RuntimeEnvSetupError
 
 from tuner.doctor.checks import REINSTALL, Finding, Subject, failed, notice, ok
-from tuner.driver import packing
+from tuner.driver import shared_devices
 from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.local_ray import SHUTDOWN_SECONDS, local_ray, short_folder, shut_down
 from tuner.driver.patching import environment, quiet_loggers
 from tuner.driver.ray_inside import autoscaling, names
 from tuner.driver.ray_inside.start import LOOPBACK, Workers, gone, raylet_silenced, signals_left_alone
 from tuner.driver.ray_inside.tune import GCS_SECONDS, any_worker_taken, tune_subdued
-from tuner.driver.reaching import check_reachable
+from tuner.driver.reachability import check_reachable
 from tuner.driver.watchdog import Watchdog
 from tuner.errors import StudyError, setting
 from tuner.lifecycle.interruption import Interruption
 from tuner.loop.packing import Device
-from tuner.machine import Machine, this_machine
-from tuner.resources import ACCELERATOR, Resources
-from tuner.study import Study
-from tuner.temporary import sweep
-from tuner.worker.code import runtime_environment
+from tuner.machine.hardware import Machine, this_machine
+from tuner.machine.temporary import sweep
+from tuner.study.declaration import Study
+from tuner.study.resources import ACCELERATOR, Resources
 from tuner.worker.implementation import implementation_of
+from tuner.worker.study_code import runtime_environment
 
 __all__ = ["LOOPBACK", "Connected", "concurrency", "connected", "ray_starts"]
 
@@ -108,13 +108,15 @@ def connected(
     interrupted = interrupted or Interruption()
     with ExitStack() as stack:
         stack.enter_context(_prepared())
-        devices = packing.shared_devices(study, this_machine())
+        devices = shared_devices.shared_devices(study, this_machine())
         with interrupted.at_once():
             preload = _preload(study)
             workers = _workers(study, this_machine(), devices, driving.concurrency)
             code = None if address is None else runtime_environment(study.declared_trial)
             started = (
-                _started(nice or 0, packing.shares(devices), workers) if address is None else _joined(address, code)
+                _started(nice or 0, shared_devices.shares(devices), workers)
+                if address is None
+                else _joined(address, code)
             )
             is_gone, failed = stack.enter_context(started)
             interrupted.take_signals()

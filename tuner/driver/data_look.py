@@ -9,7 +9,7 @@ import numpy as np
 
 from tuner.history.data_record import DATA_FILE
 from tuner.storage.folder import Folder
-from tuner.study import Study
+from tuner.study.declaration import Study
 from tuner.worker.implementation import DataLook, implementation_of
 
 

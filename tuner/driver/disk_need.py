@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from tuner.budget import GB
 from tuner.errors import RunFolderError, StudyError, setting
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord
 from tuner.loop.room import disk_too_full, least_bytes, needed_free, round_above
 from tuner.loop.waiting import most_waiting
-from tuner.machine import this_machine
+from tuner.machine.hardware import this_machine
 from tuner.storage.folder import Folder
 from tuner.storage.sizes import Disk
-from tuner.study import Study
+from tuner.study.budget import GB
+from tuner.study.declaration import Study
 from tuner.worker.implementation import implementation_of
 
 SAMPLES = 200  # configurations among which the largest checkpoint is found

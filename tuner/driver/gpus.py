@@ -10,10 +10,10 @@ from tuner.doctor.readiness import readiness
 from tuner.driver.patching import environment
 from tuner.errors import StudyError, shown
 from tuner.history.events import Listener
-from tuner.lifecycle.telling import tell
-from tuner.machine import this_machine
-from tuner.study import Study
-from tuner.techniques import TECHNIQUES, VARIABLE, switched_off
+from tuner.lifecycle.unstored_events import tell
+from tuner.machine.hardware import this_machine
+from tuner.machine.techniques import TECHNIQUES, VARIABLE, switched_off
+from tuner.study.declaration import Study
 
 FIRST_LOOK = "first_look"  # code of the notice
 

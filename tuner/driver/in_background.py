@@ -8,8 +8,8 @@ import sys
 from functools import partial
 from typing import Any
 
-from tuner.child_process import answering, end_with_the_input
 from tuner.errors import StudyError, asked_from_python, describe_error
+from tuner.machine.child_process import answering, end_with_the_input
 
 
 def main(descriptor: int) -> None:

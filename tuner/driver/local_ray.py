@@ -22,8 +22,8 @@ from tuner.driver.ray_inside.names import check_needed, present
 from tuner.driver.ray_inside.ray_errors import message_of
 from tuner.driver.ray_inside.start import Workers, gone, only_reachable_here, quick_start, start
 from tuner.errors import StudyError, setting
-from tuner.machine import Machine, divided_gpus
-from tuner.temporary import OwnedFolder
+from tuner.machine.hardware import Machine, divided_gpus
+from tuner.machine.temporary import OwnedFolder
 
 SHUTDOWN_SECONDS = 10.0  # that Ray may take to end before its processes are killed
 GONE_SECONDS = 2.0  # the same if Ray is gone already

@@ -16,10 +16,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from tuner.driver.cluster import holds_a_trial
 from tuner.errors import RunFolderError, StudyError
 from tuner.lifecycle.interruption import Interruption
-from tuner.resources import Resources
 from tuner.storage.folder import Folder
 from tuner.storage.locations import marked
-from tuner.study import Study
+from tuner.study.declaration import Study
+from tuner.study.resources import Resources
 from tuner.trial import Trial
 from tuner.worker.implementation import implementation_of
 from tuner.worker.pickling import pickle_trial
@@ -181,7 +181,7 @@ def _look() -> Callable[..., dict[str, Any]]:
         def version(package: str) -> str:
             try:
                 if package == "tuner":
-                    from tuner.version import __version__
+                    from tuner.machine.version import __version__
 
                     return __version__
                 return metadata.version(package)
@@ -196,7 +196,7 @@ def _look() -> Callable[..., dict[str, Any]]:
         if pickled is None or found["versions"]["tuner"] == "none":
             return found
         try:
-            from tuner.worker.code import extend_import_path
+            from tuner.worker.study_code import extend_import_path
 
             extend_import_path(folders)
             trial = pickle.loads(pickled)

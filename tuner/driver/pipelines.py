@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tuner.machine import this_machine
+from tuner.machine.hardware import this_machine
 from tuner.space import Choice, GridSearch
 from tuner.worker.implementation import implementation_of
 
 if TYPE_CHECKING:
-    from tuner.study import Study
+    from tuner.study.declaration import Study
 
 
 def check_splits(study: Study) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tuner.budget import SECONDS_PER_HOUR
 from tuner.schedule import Decision
-from tuner.study import Study
+from tuner.study.budget import SECONDS_PER_HOUR
+from tuner.study.declaration import Study
 from tuner.trial.speed import Speed
 
 MOST_REPORTS = 4_000  # simulated reports; the rest of a longer search is assumed to have the same time per epoch

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tuner.driver.rehearsal import Rehearsal, rehearse
-from tuner.machine import this_machine
-from tuner.study import Study
+from tuner.machine.hardware import this_machine
+from tuner.study.declaration import Study
 from tuner.trial.speed import Speed
 from tuner.worker.implementation import implementation_of
 from tuner.worker.measuring import Measured, Measurers

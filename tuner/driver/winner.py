@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
-from tuner.driver.meanwhile import meanwhile
+from tuner.driver.thread_work import meanwhile
 from tuner.errors import TrialError
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
@@ -25,15 +25,15 @@ from tuner.lifecycle.writing_best import (
     replace_best,
     winner_due,
 )
-from tuner.resources import Resources
+from tuner.machine.temporary import OwnedFolder
 from tuner.storage.folder import Folder
 from tuner.storage.locations import open_folder
-from tuner.study import Study
-from tuner.temporary import OwnedFolder
+from tuner.study.declaration import Study
+from tuner.study.resources import Resources
 from tuner.trial import Trial
-from tuner.worker.code import extend_import_path
 from tuner.worker.implementation import implementation_of
 from tuner.worker.pickling import pickle_trial, received, sendable
+from tuner.worker.study_code import extend_import_path
 
 SHORTEST_LIMIT = 600.0  # seconds that scoring may take, or
 EPOCHS_ALLOWED = 20  # this many times the winner's mean epoch, whichever is more

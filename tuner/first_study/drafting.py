@@ -22,13 +22,13 @@ from tuner.driver.search_cost import (
 )
 from tuner.errors import StudyError
 from tuner.first_study.candidates import Offer
-from tuner.first_study.looking import FirstLook
+from tuner.first_study.folder_look import FirstLook
 from tuner.first_study.plan import Plan, Setting
 from tuner.first_study.planning import LENGTHS, MOST_TOTAL, Means, Wishes, budget_text, least_epochs, plan
-from tuner.machine import this_machine
+from tuner.machine.hardware import this_machine
 from tuner.space import choice, loguniform
-from tuner.study import Study
-from tuner.study_file import load_study
+from tuner.study.declaration import Study
+from tuner.study.file import load_study
 from tuner.trial import ImageClassifier
 from tuner.trial.models import IMAGENET
 from tuner.trial.speed import Speed

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tuner.machine import this_machine
+from tuner.machine.hardware import this_machine
 from tuner.trial.image_limits import most_pixels_alone, too_large, what_is_wrong
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.first_study.candidates import Candidate
-from tuner.first_study.looking import FEW_IMAGES, TOLD, FirstLook
+from tuner.first_study.folder_look import FEW_IMAGES, TOLD, FirstLook
 from tuner.first_study.plan import Plan, Setting, quoted
 from tuner.trial.folder_headers import FEW
 from tuner.trial.speed import Speed

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tuner.errors import StudyError
 from tuner.first_study.candidates import Offer
-from tuner.first_study.looking import FirstLook
+from tuner.first_study.folder_look import FirstLook
 from tuner.first_study.planning import UNEVEN, Wishes
 from tuner.space.values import is_number
 from tuner.trial.splitting import check_splitting

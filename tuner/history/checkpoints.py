@@ -21,10 +21,10 @@ from typing import Any
 
 from tuner.errors import RunFolderError, TrialError
 from tuner.history.events import plain
+from tuner.machine.temporary import OwnedFolder
 from tuner.storage.durable import make
-from tuner.storage.files import mark
 from tuner.storage.folder import Folder, LocalFolder
-from tuner.temporary import OwnedFolder
+from tuner.storage.regular_files import mark
 
 CHECKPOINTS = "checkpoints"
 FILES = "files"

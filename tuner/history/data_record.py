@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tuner.foreign_text import in_utf8
 from tuner.storage.folder import Folder
+from tuner.text import in_utf8
 
 DATA_FILE = "data.json"
 MOST_READ = 1_000  # of the files that were left out, as many as a report shows

@@ -13,8 +13,8 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tuner.budget import LONGEST_TRIAL
 from tuner.space.values import recorded, value_of
+from tuner.study.budget import LONGEST_TRIAL
 
 Event = dict[str, Any]
 EVENTS = "events"  # the folder of their files

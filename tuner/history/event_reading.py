@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tuner.foreign_text import in_utf8
 from tuner.history.event_lines import EVENTS, DamagedLineError, Event, introduces, names_trial, parsed
 from tuner.storage.folder import Folder
+from tuner.text import in_utf8
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON writes it, also as one of a pair
 _SEGMENT = re.compile(r"([0-9]{6,12})\.jsonl")

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tuner.history.attempts import DRAINED, LOST, USED
-from tuner.history.confirming import Confirming
 from tuner.history.event_lines import Event, finite, flaw, introduces, names_trial
 from tuner.history.placement import Placement
 from tuner.history.readings import Readings
+from tuner.history.requests import Confirming
 from tuner.history.spent import Spent
 from tuner.history.standings import Rank, Standing, Standings
 from tuner.history.steered import Steered

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tuner.study import REFIT
+from tuner.study.declaration import REFIT
 
 if TYPE_CHECKING:
     from tuner.history.records import RunRecord

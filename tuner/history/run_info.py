@@ -26,13 +26,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tuner.budget import LIMITS
 from tuner.errors import RunFolderError
 from tuner.history.event_lines import DEEPEST, EVENTS, LARGEST, finite, is_count, nested_deeper
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.identity import lived_at
 from tuner.storage.locations import open_folder
-from tuner.study import Study
+from tuner.study.budget import LIMITS
+from tuner.study.declaration import Study
 
 RUN_FILE = "run.json"
 STUDY_FILE = "study.py"

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tuner.foreign_text import in_utf8
 from tuner.history.event_lines import DEEPEST, finite, is_count, nested_deeper
 from tuner.storage.folder import Folder
+from tuner.text import in_utf8
 
 BEST = "best"
 METRICS, CONFUSION, MISTAKES = "metrics.json", "confusion_matrix.json", "mistakes.json"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tuner.budget import SECONDS_PER_HOUR
 from tuner.history.active_time import ActiveTime
 from tuner.history.trial_record import TrialRecord
+from tuner.study.budget import SECONDS_PER_HOUR
 
 
 class Spent:

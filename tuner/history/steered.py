@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.budget import LIMITS
 from tuner.history.event_lines import Event, finite
+from tuner.study.budget import LIMITS
 
 
 @dataclass(frozen=True)

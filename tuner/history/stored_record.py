@@ -16,10 +16,10 @@ from typing import Any
 
 from tuner.history.active_time import ActiveTime
 from tuner.history.attempts import Attempt, Attempts
-from tuner.history.confirming import Confirming
 from tuner.history.placement import Placement
 from tuner.history.readings import Readings
 from tuner.history.records import EpochRecord, RunRecord, TrialRecord
+from tuner.history.requests import Confirming
 from tuner.history.steered import Note, Steered
 from tuner.space.values import recorded, value_of
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from tuner.foreign_text import in_one_direction
 from tuner.html_report.still import Still, still
 from tuner.plots import Plot
-from tuner.plots.base import COLOURS, FONT, THEMES, TITLE_LINE, new_figure
-from tuner.results.text import duration, hours, outcome, plural, short, with_error
+from tuner.plots.figure import COLOURS, FONT, THEMES, TITLE_LINE, new_figure
+from tuner.results.wording import duration, hours, outcome, plural, short, with_error
+from tuner.text import in_one_direction
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,14 +11,13 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from tuner.foreign_text import in_utf8
 from tuner.history.records import flat_config
 from tuner.plots.marks import in_full
 from tuner.plots.value_axes import is_wide
-from tuner.quoting import command
 from tuner.results.courses import course_against
 from tuner.results.run import RecordedRun
-from tuner.results.text import short
+from tuner.results.wording import short
+from tuner.text import command, in_utf8
 
 WIDTH, HEIGHT, EDGE = 600.0, 160.0, 8.0  # of the history, in the units of its viewBox
 MOST_POINTS = 300

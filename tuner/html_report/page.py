@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from tuner.errors import RunFolderError
-from tuner.foreign_text import in_utf8, printable
 from tuner.history.data_record import files_left_out
 from tuner.history.logs import end_of_log
 from tuner.history.records import flat_config, saved_epochs, saved_share
@@ -19,7 +18,6 @@ from tuner.html_report.trial_data import metric_names, trial_data
 from tuner.plots import Plot, classes, curves, mistakes, progress, space
 from tuner.plots.configurations import tried
 from tuner.plots.groups import comparison_against
-from tuner.quoting import command
 from tuner.results.comparison import ComparedRuns
 from tuner.results.courses import Against
 from tuner.results.findings import findings_of
@@ -27,7 +25,9 @@ from tuner.results.gains import gains
 from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.run import RecordedRun
 from tuner.results.seeds import repeated, verdict
-from tuner.results.text import (
+from tuner.results.trial_rows import searched, trial_rows
+from tuner.results.winner_metrics import epoch_metrics, test_metrics
+from tuner.results.wording import (
     REPORT,
     accuracy_of,
     best_so_far,
@@ -38,8 +38,7 @@ from tuner.results.text import (
     short,
     trained_again,
 )
-from tuner.results.trial_rows import searched, trial_rows
-from tuner.results.winner_metrics import epoch_metrics, test_metrics
+from tuner.text import command, in_utf8, printable
 
 SHOWN_DAMAGES = 3
 MOST_TRIALS = 1000  # in the table of trials

@@ -6,14 +6,13 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from tuner.foreign_text import printable
 from tuner.history.events import finite
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord, flat_config
-from tuner.quoting import command
 from tuner.results.run import RecordedRun
-from tuner.results.text import short
-from tuner.results.trial_told import ranks_of, told, why_stopped
+from tuner.results.trial_texts import ranks_of, told, why_stopped
+from tuner.results.wording import short
+from tuner.text import command, printable
 
 MOST_OUTPUTS = 100  # outputs that are read: of failed trials and the best ones
 DIGITS = 6  # of a metric: more than a curve shows

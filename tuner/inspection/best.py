@@ -19,11 +19,11 @@ from tuner.history.scored import BEST
 from tuner.inspection.card import CARD, FILES, TRAIN, ModelCard, read_card
 from tuner.inspection.scoring import Mistake, Score
 from tuner.results.declaring import declared_study
-from tuner.results.found import load_run
 from tuner.results.run import RecordedRun
+from tuner.results.run_folders import load_run
 from tuner.space.values import recorded, value_of
-from tuner.storage.files import sha256
 from tuner.storage.folder import LocalFolder
+from tuner.storage.regular_files import sha256
 from tuner.train.checkpoint import MODEL, read_model
 from tuner.train.data import Split
 from tuner.train.data.images import read_image, resize

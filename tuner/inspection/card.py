@@ -11,8 +11,8 @@ from typing import Any, cast, get_args
 
 from tuner.errors import RunFolderError
 from tuner.inspection.scoring import Inputs
-from tuner.storage.files import sha256
 from tuner.storage.folder import LocalFolder
+from tuner.storage.regular_files import sha256
 from tuner.train.checkpoint import MODEL
 from tuner.train.data import Normalisation
 from tuner.trial.framing import Interpolation

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tuner.results.text import wilson
+from tuner.results.wording import wilson
 from tuner.train.evaluation import Metrics, metrics_of
 from tuner.trial.metrics import ChosenMetric
 

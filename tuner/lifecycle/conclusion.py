@@ -20,11 +20,11 @@ from tuner.lifecycle.report_loading import begin_loading
 from tuner.lifecycle.writing_best import NEW, NoNetworkError, ScoringInterrupted, holds_network, is_written
 from tuner.loop.room import disk_too_full
 from tuner.loop.search_loop import SearchLoop
-from tuner.quoting import command
 from tuner.results.run import RecordedRun
 from tuner.storage.folder import Folder
 from tuner.storage.lease import Lease
 from tuner.storage.locations import no_space
+from tuner.text import command
 
 _log = logging.getLogger(__name__)  # for problems after the last event; goes to stderr unless logging is configured
 SECONDS_FOR_REPORT = 5.0  # of the grace period that must be left for the report

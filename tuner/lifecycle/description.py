@@ -14,12 +14,12 @@ from typing import Any
 
 from tuner.history.run_info import FORMAT, now
 from tuner.lifecycle.study_changes import comparable
-from tuner.machine import this_machine
-from tuner.notify import redacted
-from tuner.resources import Resources
+from tuner.lifecycle.targets import redacted
+from tuner.machine.hardware import this_machine
 from tuner.space import space_record
 from tuner.space.values import recorded
-from tuner.study import Study
+from tuner.study.declaration import Study
+from tuner.study.resources import Resources
 
 _PACKAGES = ("tuner", "ray", "torch", "torchvision", "hyperopt", "numpy", "pandas")
 

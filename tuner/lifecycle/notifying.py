@@ -8,11 +8,12 @@ from contextlib import contextmanager
 
 from tuner.history.events import Event, Listener
 from tuner.history.records import RunRecord
+from tuner.lifecycle.notifier import Notifier
+from tuner.lifecycle.targets import Target
 from tuner.loop.search_loop import SearchLoop
-from tuner.notify import Notifier, Target
 from tuner.results.run import RecordedRun
 from tuner.storage.folder import Folder
-from tuner.study import Study
+from tuner.study.declaration import Study
 
 _log = logging.getLogger(__name__)  # for problems after the last event
 

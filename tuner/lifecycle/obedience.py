@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from tuner.budget import NAMES
 from tuner.errors import StudyError
 from tuner.history.events import Event
 from tuner.history.steered import Steered
@@ -20,7 +19,8 @@ from tuner.loop.search_loop import SearchLoop
 from tuner.orders.inbox import Inbox, open_inbox
 from tuner.orders.order import Malformed, Order
 from tuner.storage.folder import Folder, LocalFolder
-from tuner.study import Study
+from tuner.study.budget import NAMES
+from tuner.study.declaration import Study
 
 LOOK_SECONDS, REMOTE_LOOK_SECONDS = 0.5, 3.0  # between reads of an inbox on a disk, and on an object store
 SECONDS_AT_ONCE = 0.1  # that many orders may delay the search at once, before it goes on for a moment

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from tuner.errors import TunerError
 from tuner.history.checkpoints import CheckpointStore, copied
 from tuner.history.events import Event
+from tuner.machine.temporary import OwnedFolder
 from tuner.storage.folder import Folder
-from tuner.temporary import OwnedFolder
 
 _OLD_PLACE = re.compile(r"tune/[A-Za-z0-9_-]+/(checkpoint|saved)_[0-9]+")  # in format 1, when Ray wrote part of it
 

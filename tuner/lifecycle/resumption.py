@@ -21,7 +21,7 @@ from tuner.loop.search_loop import SearchLoop
 from tuner.orders.foresight import cut_short
 from tuner.results.declaring import declared_study
 from tuner.results.run import RecordedRun
-from tuner.study import REFIT, Study, check_refit
+from tuner.study.declaration import REFIT, Study, check_refit
 
 Wish = tuple[int | None, int | None]  # numbers of configurations to confirm and of seeds; None for the default
 

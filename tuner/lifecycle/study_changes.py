@@ -16,8 +16,8 @@ from tuner.history.run_info import STUDY_FILE, STUDY_JSON
 from tuner.space import space_record
 from tuner.space.values import canonical
 from tuner.storage.folder import Folder
-from tuner.study import Study
-from tuner.study_json import study_from_json, study_to_json
+from tuner.study.as_json import study_from_json, study_to_json
+from tuner.study.declaration import Study
 
 MOST_LINES = 40  # that are shown of a difference
 MOST_NAMED = 3  # hyperparameters whose difference is shown, and files

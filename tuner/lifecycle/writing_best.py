@@ -15,8 +15,8 @@ from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.refits import TRAINED_ON, shipped_refit
 from tuner.history.scored import BEST
+from tuner.machine.temporary import OwnedFolder
 from tuner.storage.folder import Folder
-from tuner.temporary import OwnedFolder
 
 NEW = "best.new"
 

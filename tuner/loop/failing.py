@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Set
 
 from tuner.errors import RunFolderError, setting
-from tuner.failures import Failures
 from tuner.history.attempts import LOST, USED
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.loop.limits import Limits
@@ -13,6 +12,7 @@ from tuner.loop.packing import Admission, Place
 from tuner.loop.queue import Entry, Queue
 from tuner.loop.stopping import Stopping
 from tuner.search import Proposals
+from tuner.study.failures import Failures
 
 ERROR, OUT_OF_MEMORY = "error", "out_of_memory"
 Next = tuple[Entry, Place | None]

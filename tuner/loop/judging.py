@@ -13,7 +13,7 @@ from tuner.loop.metric import flaw_of
 from tuner.loop.stopping import Stopping
 from tuner.schedule import Decision
 from tuner.search import Proposals
-from tuner.study import Study
+from tuner.study.declaration import Study
 
 CANNOT_PAUSE = (
     "trials save no checkpoint, so they can't pause and are stopped early instead; "

@@ -6,11 +6,11 @@ import math
 import time
 from typing import Any
 
-from tuner.budget import Limit, Spending, limits_of
-from tuner.history.failures import failed_from_the_start, fails_always
 from tuner.history.records import RunRecord
+from tuner.history.similar_failures import failed_from_the_start, fails_always
 from tuner.loop.refit_cost import kept_for_refit
-from tuner.study import Study
+from tuner.study.budget import Limit, Spending, limits_of
+from tuner.study.declaration import Study
 
 FAILURES, STOP = "failures", "stop"  # reasons other than limits of the budget: trials fail, a user orders it,
 CONSTRAINT = "constraint"  # no further configuration is found that it allows

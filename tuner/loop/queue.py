@@ -16,7 +16,7 @@ from tuner.loop.packing import Admission, Place, Refusal, Wait
 from tuner.loop.racing import next_to_repeat
 from tuner.loop.stopping import Stopping
 from tuner.search import Proposals
-from tuner.study import Study
+from tuner.study.declaration import Study
 
 MOST_REFUSED = 100  # configurations in a row that fit on no device: the others aren't expected to fit either
 

@@ -8,7 +8,7 @@ from statistics import fmean, median
 from tuner.history.pace import stay_times
 from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.history.refits import trained_refit
-from tuner.study import Study
+from tuner.study.declaration import Study
 
 RECENT = 8  # trials, of those that ended last: they say how long epochs take
 SLACK = 1.2  # factor on the time: epochs don't all take equally long

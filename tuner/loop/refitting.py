@@ -16,10 +16,10 @@ from tuner.loop.limits import STOP, Limits
 from tuner.loop.packing import Place, Refusal, Wait
 from tuner.loop.queue import Entry, Queue
 from tuner.loop.refit_cost import refit_wanted
-from tuner.quoting import command
 from tuner.results.run import RecordedRun
-from tuner.results.text import outcome, plural
-from tuner.study import Study
+from tuner.results.wording import outcome, plural
+from tuner.study.declaration import Study
+from tuner.text import command
 
 
 def due_refit(study: Study, record: RunRecord, limits: Limits) -> Refit | None:

@@ -21,12 +21,12 @@ import time
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 
-from tuner.budget import GB
 from tuner.errors import setting
 from tuner.history.checkpoints import CHECKPOINTS, CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.loop.keeping import Keeper
 from tuner.storage.folder import Folder
+from tuner.study.budget import GB
 
 BY = "disk_gb"  # what ended a paused trial whose checkpoint had to be deleted
 FEWER_PAUSED = "disk"  # the code of the notice that says so

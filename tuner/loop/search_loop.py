@@ -16,7 +16,7 @@ from tuner.history.attempts import LOST, USED
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import Event, EventLog, Listener
 from tuner.history.records import RunRecord, TrialRecord, full_length
-from tuner.loop.earlier import said_of
+from tuner.loop.earlier_runs import said_of
 from tuner.loop.ending import Ending, tell_of_dead
 from tuner.loop.epoch_times import EpochTimes
 from tuner.loop.failing import Failing
@@ -27,7 +27,7 @@ from tuner.loop.listeners import Listeners
 from tuner.loop.packing import Admission, Place
 from tuner.loop.queue import Entry, Queue, Start
 from tuner.loop.refitting import Refitting
-from tuner.loop.replaying import Replay, learned_before, tell_of_seeds
+from tuner.loop.restoring import Replay, learned_before, tell_of_seeds
 from tuner.loop.room import Actions, Room
 from tuner.loop.steering import Steering
 from tuner.loop.stopping import Stopping, stopper_of
@@ -35,7 +35,7 @@ from tuner.orders.order import Malformed, Order
 from tuner.schedule import Decision
 from tuner.search import Learned, Proposals
 from tuner.storage.folder import Folder
-from tuner.study import Study
+from tuner.study.declaration import Study
 
 
 class SearchLoop:

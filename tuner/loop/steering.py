@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tuner.budget import LIMITS, NAMES
 from tuner.errors import RunFolderError, StudyError, describe_error, shown
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.loop.confirming import ASKED_FOR, confirmation, seconds_per_epoch
@@ -20,12 +19,13 @@ from tuner.loop.limits import Limits
 from tuner.orders.foresight import cut_short, too_few_trials, trials_begun
 from tuner.orders.order import Malformed, Order
 from tuner.orders.sending import OF_THEIR_OWN
-from tuner.quoting import command
-from tuner.results.text import short
+from tuner.results.wording import short
 from tuner.search import Proposals
 from tuner.space import Config
 from tuner.storage.folder import Folder
-from tuner.study import Study
+from tuner.study.budget import LIMITS, NAMES
+from tuner.study.declaration import Study
+from tuner.text import command
 
 DRAWS = 100  # tries to sample missing values, until a configuration is found that no trial had
 _TRY = 4  # keeps the random stream apart from those of `Proposals`

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tuner.schedule import Decision, EarlyStopper
-from tuner.study import Study
+from tuner.study.declaration import Study
 
 Build = Callable[[bool], EarlyStopper]  # argument: whether trials can pause
 

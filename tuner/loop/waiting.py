@@ -6,7 +6,7 @@ import math
 import random
 
 from tuner.schedule import Decision, EarlyStopper
-from tuner.study import Study
+from tuner.study.declaration import Study
 
 MOST_PLAYED = 200  # trials; beyond that the number that waits grows in proportion
 ORDERS = 3  # orders in which good and bad configurations come

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.budget import SECONDS_PER_HOUR, Limit, Spending, limits_of
 from tuner.errors import shown
 from tuner.history.records import RunRecord
 from tuner.space import Config, Space
+from tuner.study.budget import SECONDS_PER_HOUR, Limit, Spending, limits_of
 
 UNITS = {"hours": "h", "device_hours": "device hours", "total_epochs": "epochs"}  # of what a run uses up
 

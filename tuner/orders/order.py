@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.budget import LIMITS, Quantity
 from tuner.errors import StudyError, did_you_mean, shown
 from tuner.history.event_lines import DEEPEST, LARGEST, LATEST, MOST_SEEDS, finite, nested_deeper
 from tuner.space.values import is_recordable, unrecordable, value_of
+from tuner.study.budget import LIMITS, Quantity
 
 LARGEST_BYTES = 65_536
 LONGEST_NOTE = 10_000  # characters

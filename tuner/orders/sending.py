@@ -8,17 +8,17 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from tuner.budget import NAMES
 from tuner.errors import RunFolderError
 from tuner.history.events import Event, EventFollower
 from tuner.orders.foresight import all_begun, cut_short, too_few_trials, trials_begun, tried_before, used_up
 from tuner.orders.inbox import put, waiting, withdraw
 from tuner.orders.order import Order, checked
-from tuner.quoting import command
 from tuner.results.run import RecordedRun
-from tuner.results.text import going_on_by
+from tuner.results.wording import going_on_by
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import holder
+from tuner.study.budget import NAMES
+from tuner.text import command
 
 Outcome = Literal["obeyed", "refused", "waiting", "sent"]
 MORE_TRIALS = 10  # by which a message suggests to extend a search whose trials have all run

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from tuner.budget import check_names
 from tuner.errors import RunFolderError
 from tuner.orders.sending import Answer, foreseen, send
 from tuner.results.run import RecordedRun
+from tuner.study.budget import check_names
 
 
 class Steerable:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tuner.plots import classes, curves, mistakes, progress, space
-from tuner.plots.base import Plot, nothing
 from tuner.plots.configurations import Tried, tried
+from tuner.plots.figure import Plot, nothing
 from tuner.results.courses import Against
 from tuner.results.importance import headline
 from tuner.results.run import RecordedRun

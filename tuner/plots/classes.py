@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tuner.history.scored import CALIBRATION
-from tuner.plots.base import BEST, CATEGORIES, GREY, SECOND, Plot, label, new_figure, within
+from tuner.plots.figure import BEST, CATEGORIES, GREY, SECOND, Plot, label, new_figure, within
 from tuner.plots.mistakes import confusion
 from tuner.results.findings import share_error
 from tuner.results.run import RecordedRun

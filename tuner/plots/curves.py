@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tuner.history.events import finite
 from tuner.history.records import TrialRecord
-from tuner.plots.base import BEST, GREY, SECOND, Plot, escaped, label, new_figure
+from tuner.plots.figure import BEST, GREY, SECOND, Plot, escaped, label, new_figure
 from tuner.plots.learning import (
     MOST_TICKS,
     OneCurve,
@@ -18,7 +18,7 @@ from tuner.plots.learning import (
 )
 from tuner.plots.value_axes import draw_values
 from tuner.results.run import RecordedRun
-from tuner.results.text import plural
+from tuner.results.wording import plural
 
 if TYPE_CHECKING:
     import pandas as pd

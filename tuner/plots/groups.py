@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tuner.plots.base import CATEGORIES, Plot, escaped, label, new_figure
+from tuner.plots.figure import CATEGORIES, Plot, escaped, label, new_figure
 from tuner.plots.progress import AXES
 from tuner.plots.value_axes import draw_values, is_wide
 from tuner.results.comparison import ComparedRuns, over_minutes

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.plots.base import COLOURS, GREY, ids, label
+from tuner.plots.figure import COLOURS, GREY, ids, label
 from tuner.plots.value_axes import is_wide
 
 BANDS = ((10, 90, 0.14), (25, 75, 0.22))  # percentiles, and opacity

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tuner.history.records import TrialRecord, full_length
-from tuner.plots.base import COLOURS, GREY, SYMBOLS
+from tuner.plots.figure import COLOURS, GREY, SYMBOLS
 from tuner.results.run import RecordedRun
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.history.scored import CONFUSION, LEAST_SURE, MISTAKE, MISTAKES
-from tuner.plots.base import Plot, escaped, label, new_figure
+from tuner.plots.figure import Plot, escaped, label, new_figure
 from tuner.results.run import RecordedRun
 
 SHOWN_MISTAKES = 16

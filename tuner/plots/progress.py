@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.history.events import finite
 from tuner.history.pace import start_seconds, typical_epoch
 from tuner.history.records import TrialRecord, saved_epochs, saved_share
-from tuner.plots.base import BEST, COLOURS, GREY, OUTLINE, SYMBOLS, Plot, escaped, ids, label, new_figure
+from tuner.plots.figure import BEST, COLOURS, GREY, OUTLINE, SYMBOLS, Plot, escaped, ids, label, new_figure
 from tuner.plots.marks import CROWDED, HOVER, by_status, in_full
 from tuner.plots.value_axes import draw_values
 from tuner.results.courses import Against, Point, course_against, value_at

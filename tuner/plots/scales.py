@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.plots.base import LONGEST_OPTION, label
+from tuner.plots.figure import LONGEST_OPTION, label
 from tuner.plots.value_axes import log_ticks, written
-from tuner.search.features import is_ordered
+from tuner.search.points import is_ordered
 from tuner.space import Choice, Domain, Integer
 
 Floats = npt.NDArray[np.float64]

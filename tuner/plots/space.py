@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.plots.base import (
+from tuner.plots.configurations import Tried
+from tuner.plots.figure import (
     BAR,
     BEST,
     GREY,
@@ -21,13 +22,12 @@ from tuner.plots.base import (
     label,
     new_figure,
 )
-from tuner.plots.configurations import Tried
 from tuner.plots.marks import CROWDED, HOVER, MANY_POINTS, Group, by_length, size_of
 from tuner.plots.scales import Scale
 from tuner.plots.value_axes import colours_of, draw_values, is_wide, written
 from tuner.results.importance import headline
 from tuner.results.run import RecordedRun
-from tuner.search.features import is_ordered
+from tuner.search.points import is_ordered
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.plots.base import GREY
+from tuner.plots.figure import GREY
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from tuner.history.data_record import began_before
 from tuner.history.records import TrialRecord
-from tuner.machine import this_machine
-from tuner.replay.declaration import Declared
+from tuner.machine.hardware import this_machine
+from tuner.replay.declared_study import Declared
 from tuner.replay.stays import Setting
 from tuner.results.run import RecordedRun
 from tuner.trial.earlier_pixels import OTHERWISE

@@ -12,15 +12,15 @@ from typing import Any, Protocol
 from tuner.errors import NO_REPORT, RunFolderError, TrialError
 from tuner.history.checkpoints import CheckpointStore, copied
 from tuner.history.records import TrialRecord
-from tuner.replay.child import trained_apart
-from tuner.replay.declaration import Declared, declared
+from tuner.machine.temporary import OwnedFolder
+from tuner.replay.declared_study import Declared, declared
 from tuner.replay.differences import differences, replayed_gpus
 from tuner.replay.replayed import Replayed, ReplayedEpoch, compared
 from tuner.replay.stays import Stay, Way, stays, way
+from tuner.replay.training_process import trained_apart
 from tuner.results.run import RecordedRun
 from tuner.storage.folder import LocalFolder
-from tuner.study import Study
-from tuner.temporary import OwnedFolder
+from tuner.study.declaration import Study
 from tuner.trial import Trial
 from tuner.worker.implementation import implementation_of
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from tuner.errors import TrialError
-from tuner.machine import this_machine
-from tuner.replay.child import trained_apart
+from tuner.machine.hardware import this_machine
+from tuner.machine.temporary import OwnedFolder
 from tuner.replay.replaying import provide_data
 from tuner.replay.stays import Stay
+from tuner.replay.training_process import trained_apart
 from tuner.space import Config, NothingDrawn, Space
 from tuner.space.values import same
-from tuner.study import Study
-from tuner.temporary import OwnedFolder
+from tuner.study.declaration import Study
 from tuner.worker.assignment import Assignment
 
 MOST = 12  # hyperparameters that are changed

@@ -16,7 +16,7 @@ from typing import Any
 
 from tuner.history.records import EpochRecord, TrialRecord, full_length
 from tuner.results.run import RecordedRun
-from tuner.study import Study
+from tuner.study.declaration import Study
 from tuner.worker.assignment import Assignment
 
 

@@ -10,17 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tuner import session
-from tuner.child_process import answering, end_with_the_input
 from tuner.errors import describe_failure
-from tuner.replay.child import Task
+from tuner.machine.child_process import answering, end_with_the_input
 from tuner.replay.stays import Stay
-from tuner.trial import Trial
+from tuner.replay.training_process import Task
+from tuner.trial import Trial, session
 from tuner.worker.clean_process import clean_process
 from tuner.worker.forking import no_forked_process
 from tuner.worker.implementation import implementation_of
+from tuner.worker.messages import Message
 from tuner.worker.reporting import WRITER, WorkerSession
-from tuner.worker.sending import Message
 
 SECONDS_FOR_WRITING = 600.0
 Tell = Callable[[dict[str, Any]], None]

@@ -3,7 +3,7 @@
 from tuner.history.events import EventFollower
 from tuner.results.comparison import compare
 from tuner.results.export import export
-from tuner.results.found import find_runs, follow_log, load_run
 from tuner.results.refining import Refinement, refine
+from tuner.results.run_folders import find_runs, follow_log, load_run
 
 __all__ = ["EventFollower", "Refinement", "compare", "export", "find_runs", "follow_log", "load_run", "refine"]

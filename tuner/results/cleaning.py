@@ -17,19 +17,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from tuner.cache_folder import default_folder
 from tuner.errors import RunFolderError
 from tuner.history.checkpoints import CHECKPOINTS, CheckpointStore
 from tuner.history.events import EventLog
 from tuner.history.run_info import RUN_FILE
 from tuner.history.scored import BEST
-from tuner.results.found import load_run, survey
+from tuner.machine.cache_folder import default_folder
+from tuner.machine.temporary import abandoned
 from tuner.results.run import RecordedRun
+from tuner.results.run_folders import load_run, survey
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.lease import LEASE, held
 from tuner.storage.locations import no_space, open_folder
 from tuner.storage.sizes import path_bytes
-from tuner.temporary import abandoned
 
 Part = Literal["best", "checkpoints", "logs", "wandb", "ray", "other"]
 PARTS: dict[Part, str] = {"best": BEST, "checkpoints": CHECKPOINTS, "logs": "logs", "wandb": "wandb", "ray": "tune"}

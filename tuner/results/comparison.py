@@ -9,11 +9,11 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from tuner.errors import RunFolderError
-from tuner.foreign_text import in_utf8
 from tuner.results.courses import SECONDS_PER_MINUTE, Point, course_against, value_at
 from tuner.results.groups import Difference, Group, difference, grouped, seeds_told_again, standard_error
 from tuner.results.run import RecordedRun
-from tuner.results.text import plural, with_error
+from tuner.results.wording import plural, with_error
+from tuner.text import in_utf8
 
 if TYPE_CHECKING:
     import pandas as pd

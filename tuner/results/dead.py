@@ -13,7 +13,7 @@ import numpy as np
 
 from tuner.history.event_lines import finite
 from tuner.history.records import RunRecord, TrialRecord
-from tuner.search.features import is_ordered
+from tuner.search.points import is_ordered
 from tuner.space import Domain, Space
 from tuner.space.values import same
 

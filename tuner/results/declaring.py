@@ -8,12 +8,12 @@ from pathlib import Path
 from tuner.errors import RunFolderError, StudyError
 from tuner.history.run_info import STUDY_FILE, STUDY_JSON
 from tuner.results.run import RecordedRun
-from tuner.results.text import going_on_by
+from tuner.results.wording import going_on_by
 from tuner.storage.folder import Folder
 from tuner.storage.locations import fetched_file, require_own
-from tuner.study import Study
-from tuner.study_file import load_study
-from tuner.study_json import study_from_json
+from tuner.study.as_json import study_from_json
+from tuner.study.declaration import Study
+from tuner.study.file import load_study
 
 
 def declared_study(run: RecordedRun, *, trust: bool = True) -> Study:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner.history.failures import FailureGroup, failure_groups
 from tuner.history.records import TrialRecord
-from tuner.quoting import command
+from tuner.history.similar_failures import FailureGroup, failure_groups
 from tuner.results.dead import told_unread
 from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.run import RecordedRun
-from tuner.results.text import going_on_by, plural, settings, short, trials_and_repeats
+from tuner.results.wording import going_on_by, plural, settings, short, trials_and_repeats
 from tuner.search import good_region
+from tuner.text import command
 
 SHARES = ("val_accuracy", "val_top5_accuracy")  # of the validation images
 CLEAR = 2.0  # standard errors from which on a difference counts

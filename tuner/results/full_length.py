@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.history.records import RunRecord, Standing, TrialRecord, full_length
-from tuner.one_thread import on_one_thread
-from tuner.search.features import Features
+from tuner.machine.one_thread import on_one_thread
 from tuner.search.multi_fidelity import kernel_for
+from tuner.search.points import Features
 from tuner.space import Config, Space
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tuner.results.findings import CLEAR, SHARES, share_error
 from tuner.results.full_length import reached_by
 from tuner.results.importance import FEWEST_TO_NAME
 from tuner.results.run import RecordedRun
-from tuner.results.text import short
+from tuner.results.wording import short
 from tuner.space import Choice, Domain, Space
 from tuner.space.values import same, value_of
 

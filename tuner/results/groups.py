@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Literal
 
-from tuner.foreign_text import in_utf8
 from tuner.results.run import RecordedRun
+from tuner.text import in_utf8
 
 SURE = 0.05  # a group is called better if the probability of such a difference by chance is below this
 PAIRED = 0.75  # share of the smaller group's seeds in both groups from which on pairs are compared

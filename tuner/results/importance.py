@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.results.leading import chances_to_lead
-from tuner.search.features import unordered_options
+from tuner.search.points import unordered_options
 from tuner.space import Config, Space
 
 Floats = npt.NDArray[np.float64]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tuner.one_thread import on_one_thread
+from tuner.machine.one_thread import on_one_thread
 
 Floats = npt.NDArray[np.float64]
 MOST_TRIALS = 100  # to which the process is fitted; of more a random sample

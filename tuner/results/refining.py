@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from tuner.errors import RunFolderError, StudyError
 from tuner.history.run_info import STUDY_JSON
-from tuner.quoting import command
 from tuner.results.declaring import declared_study
 from tuner.results.importance import FEWEST_TRIALS, importance
 from tuner.results.run import RecordedRun
@@ -18,7 +17,8 @@ from tuner.results.study_text import study_text
 from tuner.search import Grid, MultiFidelityGP, Region, good_region, grid_of
 from tuner.space import Choice, GridSearch, Space
 from tuner.space.nesting import nest
-from tuner.study import Study
+from tuner.study.declaration import Study
+from tuner.text import command
 
 Kind = Literal["grid", "narrowed"]
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from html import escape
 
 from tuner.errors import SearchFailed
-from tuner.foreign_text import in_utf8, printable
-from tuner.history.failures import failure_groups
 from tuner.history.refits import shipped_refit
-from tuner.quoting import command
+from tuner.history.similar_failures import failure_groups
 from tuner.results.run import RecordedRun
-from tuner.results.text import (
+from tuner.results.trial_rows import as_html, trial_rows
+from tuner.results.wording import (
     best_so_far,
     duration,
     settings,
@@ -19,7 +18,7 @@ from tuner.results.text import (
     trials_and_repeats,
     with_error,
 )
-from tuner.results.trial_rows import as_html, trial_rows
+from tuner.text import command, in_utf8, printable
 
 SHOWN_TRIALS = 10  # in a notebook
 

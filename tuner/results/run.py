@@ -5,9 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Literal
 
-from tuner.budget import SECONDS_PER_HOUR
 from tuner.errors import RunFolderError, StudyError
-from tuner.foreign_text import in_utf8
 from tuner.history.events import Event, Reading, read_all
 from tuner.history.logs import log_text
 from tuner.history.records import RunRecord, TrialRecord
@@ -21,6 +19,8 @@ from tuner.results.titles import read_title
 from tuner.space import Config, Space, recorded_space
 from tuner.storage.folder import Folder
 from tuner.storage.lease import ever_held, holder
+from tuner.study.budget import SECONDS_PER_HOUR
+from tuner.text import in_utf8
 
 RunStatus = Literal["running", "finished", "interrupted", "failed"]
 

@@ -8,10 +8,10 @@ from itertools import pairwise
 
 from tuner.history.records import TrialRecord
 from tuner.history.worth import Worth
-from tuner.quoting import command
 from tuner.results.groups import Difference, difference
 from tuner.results.run import RecordedRun
-from tuner.results.text import plural, short, with_error
+from tuner.results.wording import plural, short, with_error
+from tuner.text import command
 
 ALIKE = (
     "each trial of a configuration reported the same value under every seed: training sets a seed of its own, or uses "

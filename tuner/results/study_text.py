@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import StudyError
-from tuner.foreign_text import printable
 from tuner.space import SampleFrom, Space
 from tuner.space.record import recorded_domain
 from tuner.space.values import has_named
-from tuner.study import Study
-from tuner.study_file import is_beside_a_study
+from tuner.study.declaration import Study
+from tuner.study.file import is_beside_a_study
+from tuner.text import printable
 
 ALWAYS = ("name", "trial", "space", "metric", "mode", "search", "scheduler", "budget", "seed")
 INDENT = " " * 4

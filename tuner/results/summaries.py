@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tuner.history.failures import failure_groups
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord
 from tuner.history.refits import TRAINED_ON, shipped_refit
 from tuner.history.scored import METRICS
+from tuner.history.similar_failures import failure_groups
 from tuner.results.run import RecordedRun
 from tuner.results.seeds import Repeated, repeated, verdict
-from tuner.results.text import report_of
+from tuner.results.wording import report_of
 from tuner.storage.folder import Folder
 
 

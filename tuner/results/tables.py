@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from tuner.foreign_text import in_utf8, spreadsheet_cell
 from tuner.history.records import CAUSES, STATUSES, RunRecord, TrialRecord, flat_config
 from tuner.results.findings import Advice
 from tuner.results.importance import Importance
 from tuner.storage.folder import Folder
+from tuner.text import in_utf8, spreadsheet_cell
 
 CONFIG, METRIC = "config/", "metric/"
 NONE = "none"  # in CSV: pandas reads "None" as a missing value
@@ -161,7 +161,7 @@ def csv_text(table: pd.DataFrame) -> str:
     """The table as CSV that spreadsheets open without running what looks like a formula.
 
     Numbers are written unchanged; texts and names of columns that begin with `=`, `+`, `-`, `@`, a tab or a line end
-    get an apostrophe in front, which `tuner.foreign_text.text_of_cell` removes. Lines within a text end in LF.
+    get an apostrophe in front, which `tuner.text.text_of_cell` removes. Lines within a text end in LF.
     """
     texts = [name for name in table.columns if table[name].dtype == object or pd.api.types.is_string_dtype(table[name])]
     guarded = table.assign(**{name: table[name].map(_cell) for name in texts})

@@ -7,8 +7,8 @@ search runs; the folder keeps its name, so that links to it stay valid.
 from __future__ import annotations
 
 from tuner.errors import RunFolderError, shown
-from tuner.foreign_text import in_utf8, printable
 from tuner.storage.folder import Folder
+from tuner.text import in_utf8, printable
 
 TITLE_FILE = "title.txt"
 LONGEST = 100  # characters

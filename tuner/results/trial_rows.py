@@ -12,12 +12,12 @@ from functools import partial
 from html import escape
 from typing import Literal
 
-from tuner.foreign_text import in_utf8
 from tuner.history.event_lines import finite
 from tuner.history.records import RunRecord, TrialRecord, flat_config, full_length
 from tuner.history.worth import Worth
 from tuner.results.run import RecordedRun
-from tuner.results.text import duration, outcome, settings, short, valued
+from tuner.results.wording import duration, outcome, settings, short, valued
+from tuner.text import in_utf8
 
 Kind = Literal["trial", "status", "value", "number", "word", "text"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuner.history.event_lines import finite
 from tuner.results import findings
 from tuner.results.run import RecordedRun
-from tuner.results.text import short
+from tuner.results.wording import short
 
 STANDARD_ERROR = "_se"  # suffix of the name of a metric's standard error in a cross-validation
 NBSP = "\N{NO-BREAK SPACE}"  # no line break there on a narrow page

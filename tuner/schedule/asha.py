@@ -10,7 +10,6 @@ from typing import Any, Literal
 import numpy as np
 
 from tuner.errors import StudyError, shown
-from tuner.mode import Mode
 from tuner.schedule.base import (
     DEFAULT_GRACE_EPOCHS,
     Decision,
@@ -22,6 +21,7 @@ from tuner.schedule.base import (
     rung_at,
     rung_epochs,
 )
+from tuner.space.mode import Mode
 from tuner.space.values import is_one_of
 
 FIRST_EPOCH_ADVICE = (  # as benchmarks/search.py measures it

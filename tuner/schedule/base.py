@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from tuner.errors import StudyError, shown
-from tuner.mode import Mode
+from tuner.space.mode import Mode
 from tuner.space.values import is_number
 
 DEFAULT_GRACE_EPOCHS = 3
@@ -93,7 +93,7 @@ class Scheduler(ABC):
 
     @property
     def forecast(self) -> dict[str, Any]:
-        """What run.json says of it, so that the time left can be computed: fields of `tuner.results.played.Ahead`.
+        """What run.json says of it, so that the time left can be computed: fields of `tuner.results.rest_simulation.Ahead`.
 
         A rule of its own isn't simulated: how long trials were that have ended says how long others will be.
         """

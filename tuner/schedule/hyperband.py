@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
 
-from tuner.mode import Mode
 from tuner.schedule.asha import StoppingASHA
 from tuner.schedule.base import (
     Decision,
@@ -19,6 +18,7 @@ from tuner.schedule.base import (
     effective_grace,
     rung_epochs,
 )
+from tuner.space.mode import Mode
 
 
 @dataclass(frozen=True)

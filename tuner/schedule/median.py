@@ -9,8 +9,8 @@ from math import fsum
 from statistics import fmean
 
 from tuner.errors import StudyError, shown
-from tuner.mode import Mode
 from tuner.schedule.base import Decision, EarlyStopper, Scheduler, check_grace, effective_grace
+from tuner.space.mode import Mode
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import SpaceError, shown
-from tuner.mode import Mode
 from tuner.space import Config, SampleFrom, Space
+from tuner.space.mode import Mode
 
 Floats = npt.NDArray[np.float64]
 EndStatus = Literal["completed", "stopped", "failed"]

@@ -8,7 +8,7 @@ import numpy as np
 
 from tuner.errors import StudyError, shown
 from tuner.search.base import COUNT_RULE, Floats, Problem, SearchAlgorithm, Searcher, check_model_based, is_count
-from tuner.search.curves import CurveSearcher, allowed
+from tuner.search.observations import CurveSearcher, allowed
 from tuner.search.random import RandomSearcher
 from tuner.space import Config, Space
 from tuner.space.values import is_number

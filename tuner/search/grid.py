@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tuner.errors import SpaceError
 from tuner.search.base import Problem, SearchAlgorithm, Searcher
-from tuner.search.features import is_ordered
+from tuner.search.points import is_ordered
 from tuner.space import LARGEST_LISTED, Config, Space
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from tuner.search.base import Floats
-from tuner.search.features import is_ordered, unordered_options
+from tuner.search.points import is_ordered, unordered_options
 from tuner.space import Space
 
 NARROWEST = 1e-3  # bandwidth, as a share of the dimension

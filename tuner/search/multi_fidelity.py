@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import StudyError, shown
-from tuner.one_thread import on_one_thread
+from tuner.machine.one_thread import on_one_thread
 from tuner.search.base import (
     COUNT_RULE,
     EndStatus,
@@ -23,8 +23,8 @@ from tuner.search.base import (
     check_model_based,
     is_count,
 )
-from tuner.search.curves import CurveSearcher, allowed
-from tuner.search.features import Features
+from tuner.search.observations import CurveSearcher, allowed
+from tuner.search.points import Features
 from tuner.search.random import SobolSearcher
 from tuner.space import Config, Space
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tuner.errors import StudyError, describe_error, shown
 from tuner.search.base import Problem, SearchAlgorithm, Searcher, check_model_based
-from tuner.search.curves import CurveSearcher
+from tuner.search.observations import CurveSearcher
 from tuner.space import Choice, Config, Space
 from tuner.space.values import is_one_of
 

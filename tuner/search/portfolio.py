@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from tuner.errors import SpaceError
 from tuner.search.base import Floats, Problem
-from tuner.search.features import Features, unordered_options
 from tuner.search.history import greedy, moved_inside
+from tuner.search.points import Features, unordered_options
 from tuner.search.usual_names import named_alike
 from tuner.space import Config, Space, constructors
 

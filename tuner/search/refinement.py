@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tuner.search.base import Floats
-from tuner.search.features import is_ordered
+from tuner.search.points import is_ordered
 from tuner.space import Choice, Config, Domain, Float, GridSearch, Integer, Normal, Space
 from tuner.space.values import is_number, same
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import StudyError
-from tuner.foreign_text import printable
-from tuner.service.connection import Connection, RequestError, path_of
+from tuner.service.http_client import Connection, RequestError, path_of
 from tuner.service.logins import server_of, token_of
 from tuner.service.remote_trial import RemoteTrial, ask
+from tuner.text import printable
 
 if TYPE_CHECKING:
-    from tuner.study import Study
+    from tuner.study.declaration import Study
 
 __all__ = ["Client", "RemoteStudy", "RemoteTrial", "RequestError", "connect"]
 
@@ -308,10 +308,10 @@ def _act(study: RemoteStudy, verb: str) -> RemoteStudy:
 
 def _declared(study: str | Path | Study) -> dict[str, Any]:
     """The part of a submission that says what is searched."""
-    from tuner.study import Study
+    from tuner.study.declaration import Study
 
     if isinstance(study, Study):
-        from tuner.study_json import study_to_json
+        from tuner.study.as_json import study_to_json
 
         return {"study": json.loads(study_to_json(study))}
     return {"study": _json_of(Path(study))} if str(study).endswith(".json") else _bundle(study)

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tuner.machine import this_machine
-from tuner.nvml import Gpu, read_gpus
+from tuner.machine.hardware import this_machine
+from tuner.machine.nvml import Gpu, read_gpus
 from tuner.service.model import EXTERNAL, Device, DeviceUse, SubmittedStudy
 
 _STAT = Path("/proc/stat")

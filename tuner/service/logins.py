@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import StudyError
-from tuner.service.connection import Connection, checked_url
+from tuner.service.http_client import Connection, checked_url
 
 SERVER, TOKEN = "TUNER_SERVER", "TUNER_TOKEN"  # environment variables, which take precedence
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Generic, Literal, TypeVar
 
 from tuner.errors import StudyError, did_you_mean, shown
-from tuner.results.text import short
+from tuner.results.wording import short
 from tuner.service.errors import Code, ServiceError
 
 T = TypeVar("T")

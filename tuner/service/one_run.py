@@ -11,16 +11,16 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tuner.errors import RunFolderError
-from tuner.foreign_text import printable
 from tuner.history.run_info import RUN_FILE
 from tuner.results import load_run
 from tuner.results.run import RecordedRun
-from tuner.results.text import going_on_by
+from tuner.results.wording import going_on_by
 from tuner.service.errors import Code, ServiceError
-from tuner.service.following import Followed
 from tuner.service.model import Change, Demand, Page, Progress, State, SubmittedStudy
+from tuner.service.search_progress import Followed
 from tuner.service.service import Service
 from tuner.service.thread import ServerThread
+from tuner.text import printable
 
 STUDY = 1  # the number of the only study
 LOOK_SECONDS = 0.3

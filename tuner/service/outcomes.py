@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.foreign_text import printable
 from tuner.service.executors import Look
 from tuner.service.model import State, SubmittedStudy
 from tuner.service.steering import WILL_FINISH
+from tuner.text import printable
 
 WAITS = (10.0, 60.0, 300.0)  # seconds before a driver that died is started again
 LONGEST_END = 600  # characters of a driver's log in a reason

@@ -8,11 +8,11 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Literal
 
-from tuner.foreign_text import printable
 from tuner.service.checking.parent import Refined, refined
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import Limits, Submission, SubmittedStudy, of_driver
 from tuner.service.service import Service
+from tuner.text import printable
 
 Kind = Literal["grid", "narrowed"]
 MOST_LINES = 2_000  # of each text that are compared

@@ -10,7 +10,7 @@ from os import PathLike, fspath
 from typing import Any, Literal
 
 from tuner.errors import StudyError
-from tuner.service.connection import RequestError
+from tuner.service.http_client import RequestError
 from tuner.space.values import value_of
 
 Answer = Literal["continue", "stop", "pause"]

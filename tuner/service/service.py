@@ -21,17 +21,16 @@ from tuner.results import load_run
 from tuner.results.run import RecordedRun
 from tuner.service import bundles, rights, steering, submitting
 from tuner.service.checking import check, demand_of
-from tuner.service.checking.facts import refuse_missing
-from tuner.service.checking.queue import Checks
+from tuner.service.checking.study_facts import refuse_missing
+from tuner.service.checking.submissions import Checks
 from tuner.service.data_folder import DataFolder
-from tuner.service.database import Database, audit, foretold, studies, usage
+from tuner.service.database import Database, audit, predictions, studies, usage
 from tuner.service.devices import DeviceWatch, devices_here, slots
 from tuner.service.errors import Code, ServiceError
 from tuner.service.executors import Executor, LocalProcesses
+from tuner.service.executors.driver_reports import log_part
 from tuner.service.executors.local import OF_SEARCHES
-from tuner.service.executors.told import log_part
-from tuner.service.following import Followed
-from tuner.service.kept import Records
+from tuner.service.kept_files import Records
 from tuner.service.model import (
     OVER,
     Change,
@@ -49,6 +48,7 @@ from tuner.service.model import (
     of_study,
     place_of,
 )
+from tuner.service.search_progress import Followed
 from tuner.service.steering import ordered
 from tuner.service.supervisor import Supervisor
 from tuner.storage.locations import open_folder
@@ -357,7 +357,7 @@ class Service:
             steering.set_concurrency(connection, study, concurrency, self._devices)
         if study.state is State.FINISHED and limits:
             studies.change(connection, study.id, study.state, State.QUEUED, time.time(), ended=None, reason=None)
-        foretold.forget(connection, study.id)
+        predictions.forget(connection, study.id)
         audit.write(connection, time.time(), by, "set", study.id, **told)
 
     def _steer(self, study: int, by: User, verb: str, arguments: Mapping[str, Any]) -> Answer:

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.budget import check_names
 from tuner.errors import RunFolderError, StudyError
 from tuner.orders.sending import Answer, send
 from tuner.results.run import RecordedRun
-from tuner.service.checking.facts import Facts, demand_of
+from tuner.service.checking.study_facts import Facts, demand_of
 from tuner.service.database import audit, studies
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import OVER, Device, State, SubmittedStudy, User
+from tuner.study.budget import check_names
 
 _NO_MORE = (State.CANCELLED, State.REFUSED)
 _ENDED_TRIALS = ("stop",)  # orders about trials that have no meaning for a search that starts again

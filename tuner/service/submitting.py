@@ -11,7 +11,6 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.budget import NAMES
 from tuner.errors import did_you_mean, shown
 from tuner.service import bundles, rights
 from tuner.service.data_folder import DataFolder
@@ -20,7 +19,8 @@ from tuner.service.database.connection import disk_full
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import OF_DRIVERS, OF_SEARCHES, Limits, Role, State, Submission, User
 from tuner.storage.locations import no_space
-from tuner.study import Study
+from tuner.study.budget import NAMES
+from tuner.study.declaration import Study
 
 OF_STUDIES = frozenset(inspect.signature(Study.with_options).parameters) - {"self", "limits"} | set(NAMES)
 LARGEST_OPTIONS = 100_000  # characters, as JSON

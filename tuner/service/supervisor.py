@@ -19,14 +19,14 @@ from tuner.errors import RunFolderError, describe_error
 from tuner.orders.inbox import put
 from tuner.results import load_run
 from tuner.service.data_folder import DataFolder
-from tuner.service.database import Database, audit, foretold, studies, usage, webhooks
+from tuner.service.database import Database, audit, predictions, studies, usage, webhooks
 from tuner.service.executors import Executor, Look, Task
-from tuner.service.executors.told import note_end
-from tuner.service.following import Followed
-from tuner.service.kept import Records
+from tuner.service.executors.driver_reports import note_end
+from tuner.service.kept_files import Records
 from tuner.service.model import Device, Progress, State, SubmittedStudy, of_driver, of_study
 from tuner.service.outcomes import Next, RunEnd, after, unreadable
 from tuner.service.scheduling import Foresight, Plan, Share, Start, plan
+from tuner.service.search_progress import Followed
 from tuner.service.thread import ServerThread
 from tuner.service.troubles import Tell, Troubles
 from tuner.storage.locations import open_folder
@@ -223,10 +223,10 @@ class Supervisor:
         if left is None or study.started is None or study.state is not State.RUNNING:
             return
         with self._database.reading() as connection:
-            due = foretold.due(connection, study.id, study.started, now)
+            due = predictions.due(connection, study.id, study.started, now)
         if due:
             with self._database.changing() as connection:
-                foretold.note(connection, study.id, now, now + left[0], now + left[2])
+                predictions.note(connection, study.id, now, now + left[0], now + left[2])
 
     def _order(self, study: SubmittedStudy, look: Look) -> None:
         """Send a driver an order once; if it doesn't obey in time, interrupt it, then kill it."""
@@ -263,9 +263,9 @@ class Supervisor:
                 studies.change(connection, study.id, study.state, following.state, now, **columns)
             usage.end(connection, study.id, now)
             if following.state is State.FINISHED and study.state is State.RUNNING and study.started is not None:
-                foretold.ended(connection, study.id, study.started, now)
+                predictions.ended(connection, study.id, study.started, now)
             else:
-                foretold.forget(connection, study.id)
+                predictions.forget(connection, study.id)
             audit.write(connection, now, None, following.action, study.id, reason=columns.get("reason"))
         self._tell(study.id, "state")
         if followed is not None:

@@ -26,7 +26,7 @@ from pathlib import Path, PurePosixPath
 from threading import Event
 from typing import Any
 
-from tuner.cache_folder import default_folder
+from tuner.machine.cache_folder import default_folder
 from tuner.storage.bucket import Bucket, Stored, StoreProblem
 from tuner.storage.locations import no_space
 

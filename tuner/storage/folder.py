@@ -12,7 +12,7 @@ from typing import IO
 
 from tuner.errors import RunFolderError
 from tuner.storage.durable import linked, make, set_aside, sync, sync_all, written_beside
-from tuner.storage.files import regular_file
+from tuner.storage.regular_files import regular_file
 from tuner.storage.sizes import Disk, disk_of, path_bytes
 
 LARGEST_BYTES = 2**30  # of a file that is read as a whole

@@ -22,9 +22,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tuner.errors import RunFolderError
-from tuner.quoting import command
 from tuner.storage.folder import Folder
 from tuner.storage.identity import ProcessIdentity
+from tuner.text import command
 
 LEASE = "lease"
 _log = logging.getLogger(__name__)  # unless set up, it goes to stderr

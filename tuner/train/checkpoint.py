@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tuner.errors import TrialError
-from tuner.storage.files import mark
+from tuner.storage.regular_files import mark
 
 MODEL = "model.safetensors"
 TRAINING = "training.safetensors"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tuner.errors import TrialError
-from tuner.techniques import allowed
+from tuner.machine.techniques import allowed
 from tuner.train.capture.choice import (
     AS_ONE_GRAPH,
     COMPILED,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tuner.errors import StudyError, did_you_mean
-from tuner.mode import Mode
 from tuner.space import Space
+from tuner.space.mode import Mode
 from tuner.trial.hyperparameter import Hyperparameter
 
 if TYPE_CHECKING:

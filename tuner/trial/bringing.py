@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 
 from tuner.errors import DataError, WeightsError
 from tuner.storage.copies import Copy, Listing
-from tuner.storage.files import sha256
+from tuner.storage.regular_files import sha256
 from tuner.trial.data_source import Folder
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
 from tuner.trial.model_and_data import ModelAndData

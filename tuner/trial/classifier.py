@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from tuner.errors import WeightsError
-from tuner.mode import Mode
 from tuner.space import Space
+from tuner.space.mode import Mode
 from tuner.trial import splitting
 from tuner.trial.base import Trial
 from tuner.trial.bringing import ReadsFiles

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tuner.errors import DataError
-from tuner.storage.files import sha256
+from tuner.storage.regular_files import sha256
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 OF_FILE_MANAGERS = frozenset({"thumbs.db", "desktop.ini", "icon\r"})  # silently skipped, like hidden files

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.space.values import is_number
-from tuner.storage.files import sha256
+from tuner.storage.regular_files import sha256
 from tuner.trial.data_source import Folder, Found, LeftOut
 from tuner.trial.image_limits import most_pixels_alone, too_large
 from tuner.trial.splitting import Folds, Validation

@@ -10,7 +10,7 @@ from pkgutil import resolve_name
 from typing import Any, ClassVar, cast
 
 from tuner.errors import StudyError, did_you_mean, shown
-from tuner.mode import Mode
+from tuner.space.mode import Mode
 from tuner.space.values import is_number
 
 METRICS: dict[str, Mode | None] = {  # what every epoch reports, and whether it is better high or low

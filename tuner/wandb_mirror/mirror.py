@@ -21,18 +21,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlsplit
 
-from tuner.foreign_text import printable
 from tuner.history.events import Event, EventFollower, finite
-from tuner.history.failures import failure_groups, place_of
 from tuner.history.logs import end_of_log
 from tuner.history.records import CAUSES, STATUSES, RunRecord, TrialRecord
 from tuner.history.scored import BEST
+from tuner.history.similar_failures import failure_groups, place_of
 from tuner.history.steered import Note
-from tuner.quoting import command
-from tuner.results.found import load_run
 from tuner.results.run import RecordedRun
+from tuner.results.run_folders import load_run
 from tuner.results.summaries import summary_of_run
 from tuner.storage.folder import Folder, LocalFolder
+from tuner.text import command, printable
 from tuner.wandb_mirror.summary import add_winner, alert_about, contents
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from tuner.errors import StudyError
-from tuner.machine import python_environment
+from tuner.machine.hardware import python_environment
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.wandb_mirror.mirror import FOLDER, logged_in, mirror_command
 

@@ -19,7 +19,7 @@ from tuner.history.refits import TRAINED_ON
 from tuner.history.scored import BEST, MISTAKE, MISTAKES
 from tuner.plots import Plots
 from tuner.results.run import RecordedRun
-from tuner.results.text import trained_again, trials_and_repeats
+from tuner.results.wording import trained_again, trials_and_repeats
 from tuner.space.values import recorded
 
 if TYPE_CHECKING:

@@ -58,7 +58,7 @@ class Classification(Implementation[ImageClassifier]):
         self, trial: ImageClassifier, config: dict[str, Any], *, split_seed: int, before: bool = False
     ) -> DataLook | None:
         """See `Implementation.look`; for data whose images are files."""
-        from tuner.worker.looking import look_apart
+        from tuner.worker.look_process import look_apart
 
         if trial.image_folder is None:
             return None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tuner.trial import FunctionTrial
 from tuner.worker.implementation import Implementation
-from tuner.worker.reading import Reading, asks_by_name
+from tuner.worker.read_values import Reading, asks_by_name
 
 if TYPE_CHECKING:
     from tuner.worker.assignment import Assignment

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tuner.errors import StudyError, describe_error
 from tuner.space.values import without_number
-from tuner.study_file import STUDY_MODULE
+from tuner.study.file import STUDY_MODULE
 from tuner.trial import MemoryEstimate, Trial
 from tuner.trial.speed import Speed
 

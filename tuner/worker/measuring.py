@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import Any, Self
 
 from tuner.errors import StudyError, TrialError, describe_error
-from tuner.machine import python_environment
+from tuner.machine.hardware import python_environment
 from tuner.trial import Trial
 from tuner.trial.speed import Speed
 from tuner.worker.implementation import implementation_of

@@ -25,9 +25,9 @@ from typing import Any
 
 from tuner.errors import RunFolderError
 from tuner.history.logs import log_name
+from tuner.machine.temporary import OwnedFolder
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.locations import open_folder
-from tuner.temporary import OwnedFolder
 from tuner.worker import log_process
 
 ANSWER_SECONDS = 5.0  # the longest that a trial waits for the process

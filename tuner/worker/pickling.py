@@ -15,10 +15,10 @@ from typing import Any
 
 from ray import cloudpickle
 
+from tuner.machine.temporary import OwnedFolder
 from tuner.space.values import OF_STUDY_FILE, canonical
-from tuner.study import Study
-from tuner.study_file import STUDY_MODULE, sources
-from tuner.temporary import OwnedFolder
+from tuner.study.declaration import Study
+from tuner.study.file import STUDY_MODULE, sources
 from tuner.trial import Trial
 
 _folder: OwnedFolder | None = None  # of the study files that came here

@@ -7,7 +7,7 @@ import platform
 from functools import cache
 
 from tuner.history.placement import Placement
-from tuner.nvml import Gpu, read_gpus
+from tuner.machine.nvml import Gpu, read_gpus
 from tuner.worker.assignment import Assignment
 
 

@@ -17,20 +17,20 @@ from ray import tune
 from tuner.errors import RunFolderError, TrialError, kept
 from tuner.history.checkpoints import CheckpointStore, Fill, copied
 from tuner.history.events import plain, plain_metrics
+from tuner.machine.temporary import OwnedFolder
 from tuner.storage.locations import no_space, open_folder
-from tuner.temporary import OwnedFolder
 from tuner.worker.assignment import REPORT, Assignment
 from tuner.worker.hanging import HangWatch
+from tuner.worker.messages import Message, Sender
 from tuner.worker.output import NO_OUTPUT, Output
 from tuner.worker.ray_inside.draining import DrainWatch
 from tuner.worker.ray_inside.ending import CATCHES, LAST
 from tuner.worker.saving import BackgroundWriter, unwritten
-from tuner.worker.sending import Message, Sender
 
 if TYPE_CHECKING:
     from tuner.history.placement import Placement
     from tuner.train.checkpoint import Checkpoint
-    from tuner.worker.reading import Reading
+    from tuner.worker.read_values import Reading
 
 WRITER = BackgroundWriter()  # of this worker process
 MOST_REPORTS = 100  # the last ones, that a checkpoint has

@@ -15,14 +15,12 @@ from typing import Any
 from ray import cloudpickle, tune
 from ray.tune.trainable import wrap_function
 
-from tuner import session
-from tuner.device_errors import context_is_dead, dead_context
 from tuner.errors import TrialLost, WorkerSpent, describe_error, describe_failure
+from tuner.errors.gpu_errors import context_is_dead, dead_context
 from tuner.history.placement import Placement
-from tuner.trial import Trial
+from tuner.trial import Trial, session
 from tuner.worker.assignment import Assignment
 from tuner.worker.clean_process import clean_process
-from tuner.worker.code import extend_import_path
 from tuner.worker.forking import no_forked_process
 from tuner.worker.implementation import implementation_of
 from tuner.worker.output import captured
@@ -30,6 +28,7 @@ from tuner.worker.pickling import pickle_trial, received
 from tuner.worker.placing import placement_here
 from tuner.worker.ray_inside.ending import LAST, comes_from_ray, session_of_ray
 from tuner.worker.reporting import WRITER, WorkerSession
+from tuner.worker.study_code import extend_import_path
 
 SECONDS_FOR_WRITING = 10.0
 

@@ -6,7 +6,7 @@ import pytest
 from tests.processes import is_alive
 from tests.service.submissions import FURNACE, STUDY
 from tuner.service.checking import check, demand_of
-from tuner.service.checking.facts import Facts, refuse_missing
+from tuner.service.checking.study_facts import Facts, refuse_missing
 from tuner.service.errors import ServiceError
 from tuner.service.model import Demand, Device, Limits
 

@@ -17,8 +17,8 @@ from tuner import Run
 from tuner.service.access import Access
 from tuner.service.database import studies
 from tuner.service.executors import LocalProcesses, Task
+from tuner.service.executors.driver_reports import run_of
 from tuner.service.executors.local import OF_SEARCHES
-from tuner.service.executors.told import run_of
 from tuner.service.model import Limits, Role, State, User
 from tuner.service.service import Service
 from tuner.service.web.server import listening, server

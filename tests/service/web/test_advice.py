@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 from tests.service.web.serving import Served, a_run
-from tuner.quoting import command
 from tuner.results.findings import Advice
 from tuner.service.model import State
 from tuner.service.web.routes.searches import OF_STUDIES, _at_service
+from tuner.text import command
 
 
 def test_advice_names_the_study_and_what_the_page_can_do(served: Served, tmp_path: Path) -> None:

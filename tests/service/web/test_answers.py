@@ -13,7 +13,7 @@ from tuner.history.run_info import read_info, write_info
 from tuner.service.model import State
 from tuner.service.web import answers
 from tuner.service.web.answers import Answers
-from tuner.service.web.runs import Runs
+from tuner.service.web.viewed_runs import Runs
 
 NUMBER = TypeAdapter(int)
 

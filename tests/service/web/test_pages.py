@@ -17,11 +17,11 @@ from tests.searches import wait_for
 from tests.service.submissions import STUDY, submission
 from tests.service.web.serving import PASSWORD, Served, a_run, serving
 from tests.service.web.visiting import logged_in, named, opened
-from tuner.plots import base
-from tuner.results.text import short, with_error
-from tuner.service.database import foretold
-from tuner.service.following import Followed
+from tuner.plots import figure
+from tuner.results.wording import short, with_error
+from tuner.service.database import predictions
 from tuner.service.model import Device, Progress, State
+from tuner.service.search_progress import Followed
 from tuner.service.web.routes.pages import ASSETS
 from tuner.service.web.settings import WebSettings
 
@@ -176,8 +176,8 @@ def test_a_study_has_the_record_of_the_time_left(served: Served, tmp_path: Path)
     """Told with the time left alone."""
     study = served.study("anne", State.RUNNING, a_run(tmp_path))
     with served.service.database.changing() as connection:
-        foretold.note(connection, study, 1.0, 50.0, 150.0)
-        foretold.ended(connection, study, 0.0, 100.0)
+        predictions.note(connection, study, 1.0, 50.0, 150.0)
+        predictions.ended(connection, study, 0.0, 100.0)
     row = f"/api/v1/studies/{study}/row"
     assert served.client("guest").get(row).json()["left_record"] is None
     served.service._supervisor._followed[study] = Left(served.service.study(study).run or "")
@@ -206,8 +206,8 @@ def test_figures_of_the_page_look_as_those_of_reports_and_notebooks(served: Serv
     """Colours stood in two files, and bands in three."""
     script = served.client().get("/assets/looks.js").text
     told = {line.split()[2]: json.loads(line.split(" = ", 1)[1].rstrip(";")) for line in script.splitlines()}
-    assert told["THEMES"] == base.THEMES
-    assert tuple(told["CATEGORIES"]) == base.CATEGORIES
+    assert told["THEMES"] == figure.THEMES
+    assert tuple(told["CATEGORIES"]) == figure.CATEGORIES
     for path in ASSETS.glob("*.js"):
         assert not re.search(r"#[0-9a-fA-F]{6}\b", path.read_text()), path.name  # no colour of its own
 

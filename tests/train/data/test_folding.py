@@ -107,8 +107,8 @@ def test_what_can_not_be_cross_validated_is_refused(tmp_path: Path) -> None:
 
 
 def test_networks_of_a_cross_validation_are_not_shared_out_over_devices() -> None:
-    from tuner.resources import Resources
     from tuner.space import Space
+    from tuner.study.resources import Resources
 
     trial: Trial = ImageClassifier("digits", weights=None, validation=Folds(5))
     with pytest.raises(StudyError) as caught:

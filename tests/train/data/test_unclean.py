@@ -18,7 +18,7 @@ from tuner.train.data import load_splits
 from tuner.train.data.looking import look
 from tuner.trial import Folds, ImageClassifier
 from tuner.trial.framing import Framing
-from tuner.worker.looking import look_apart
+from tuner.worker.look_process import look_apart
 
 ALL = 14 + 14 + 1 + len(READ)
 

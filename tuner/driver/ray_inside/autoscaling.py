@@ -10,7 +10,7 @@ from typing import Any
 import ray
 
 from tuner.driver.ray_inside import names
-from tuner.resources import Resources
+from tuner.study.resources import Resources
 
 STATUS_SECONDS = 15.0  # the longest that an autoscaler takes to report its status, or to read a request
 LOOK_SECONDS = 0.5

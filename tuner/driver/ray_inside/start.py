@@ -20,7 +20,7 @@ import ray
 from tuner.driver.patching import environment
 from tuner.driver.ray_inside.names import patched, present
 from tuner.driver.watchdog import Listening
-from tuner.machine import Machine
+from tuner.machine.hardware import Machine
 from tuner.worker.ray_inside import begin
 
 LOOPBACK = "127.0.0.1"

@@ -10,7 +10,7 @@ from tuner.inspection.best import LoadedModel
 from tuner.inspection.shipping.examples import CHECKED, Examples
 from tuner.inspection.shipping.forms import SHIPPED
 from tuner.results.run import RecordedRun
-from tuner.results.text import own_network, settings, trained_again, trials_and_repeats, wilson
+from tuner.results.wording import own_network, settings, trained_again, trials_and_repeats, wilson
 from tuner.trial.models import IMAGENET, find_model, looks_published
 from tuner.trial.splitting import REFIT
 

@@ -27,7 +27,7 @@ def export(run: RecordedRun, kind: Kind, path: str | Path) -> list[Path]:
     """Write the run's trials in another tool's form; returns the files written.
 
     "csv" and "parquet" write `trials` and `history` into the folder `path` (in CSV, text that a spreadsheet would take
-    for a formula has an apostrophe before it, see `tuner.foreign_text.spreadsheet_cell`); "optuna"
+    for a formula has an apostrophe before it, see `tuner.text.spreadsheet_cell`); "optuna"
     writes a SQLite file for `optuna.load_study(study_name=run.name, storage="sqlite:///PATH")` and
     `optuna-dashboard sqlite:///PATH`;
     "tensorboard" writes a folder of event files per trial into the folder `path`, for `tensorboard --logdir PATH`.

@@ -9,7 +9,7 @@ from tuner.history.events import finite
 from tuner.history.records import TrialRecord, flat_config
 from tuner.results.export.new_place import new
 from tuner.results.run import RecordedRun
-from tuner.results.text import outcome
+from tuner.results.wording import outcome
 
 
 def write_event_files(run: RecordedRun, path: Path) -> list[Path]:

@@ -17,7 +17,7 @@ def write_csv(run: RecordedRun, folder: Path) -> list[Path]:
     """`trials.csv` and `history.csv`.
 
     Text that a spreadsheet would take for a formula has an apostrophe before it, see
-    `tuner.foreign_text.spreadsheet_cell`.
+    `tuner.text.spreadsheet_cell`.
     """
     from tuner.results.tables import csv_text
 

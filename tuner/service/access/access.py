@@ -11,7 +11,7 @@ from typing import Any
 from tuner.service.access import accounts, invitations, sessions, tokens
 from tuner.service.access.accounts import check_password, fits, hashed
 from tuner.service.access.credentials import new_secret
-from tuner.service.access.limits import FailedLogins, RequestLimit, StreamLimit
+from tuner.service.access.request_limits import FailedLogins, RequestLimit, StreamLimit
 from tuner.service.access.tokens import DAYS, MOST_DAYS, Token
 from tuner.service.database import Database, audit
 from tuner.service.errors import Code, ServiceError

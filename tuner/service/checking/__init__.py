@@ -6,7 +6,7 @@ facts    what it tells, and what follows for devices
 queue    checks the studies that were submitted, one after the other
 """
 
-from tuner.service.checking.facts import Facts, demand_of
 from tuner.service.checking.parent import check
+from tuner.service.checking.study_facts import Facts, demand_of
 
 __all__ = ["Facts", "check", "demand_of"]

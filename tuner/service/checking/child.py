@@ -13,10 +13,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tuner.child_process import end_with_the_input
+from tuner.machine.child_process import end_with_the_input
 
 if TYPE_CHECKING:
-    from tuner.study import Study
+    from tuner.study.declaration import Study
 
 LARGEST_FILE = 10_000_000  # bytes that it may write
 SUBREAPER = 36  # for prctl(2): orphaned processes below it become its children, and are found there
@@ -55,7 +55,7 @@ def facts(file: str, options: Mapping[str, Any], cluster: bool) -> dict[str, Any
     """Load the study with its options, check it here, and return its facts; raises StudyError as `tuner check` does."""
     from tuner.errors import StudyError
     from tuner.space import space_record
-    from tuner.study_file import load_study
+    from tuner.study.file import load_study
 
     study = load_study(file).with_options(**options)
     if study.declared_trial.asked_for:
@@ -72,7 +72,7 @@ def facts_of_json(file: str, options: Mapping[str, Any]) -> dict[str, Any]:
     from tuner.errors import StudyError
     from tuner.service.model import EXTERNAL
     from tuner.space import space_record
-    from tuner.study_json import study_from_json, study_to_json
+    from tuner.study.as_json import study_from_json, study_to_json
 
     study = study_from_json(Path(file).read_bytes()).with_options(**options)
     if study.resources.packed is not None:
@@ -86,7 +86,7 @@ def facts_of_json(file: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _needs(study: Study) -> dict[str, Any]:
     """What the study needs: devices, data and weights."""
-    from tuner.machine import this_machine
+    from tuner.machine.hardware import this_machine
 
     resources = study.resources.resolve(gpus_present=this_machine().gpus, uses_gpu=study.uses_gpu)
     on_gpu = resources.gpu_count > 0

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.child_process import started
 from tuner.errors import StudyError
-from tuner.foreign_text import in_utf8, printable
 from tuner.history.event_lines import DEEPEST, nested_deeper
-from tuner.service.checking.facts import Facts
+from tuner.machine.child_process import started
+from tuner.service.checking.study_facts import Facts
 from tuner.service.child_sessions import clean_environment, end_session, session_bytes
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import EXTERNAL, Limits
+from tuner.text import in_utf8, printable
 
 LONGEST_ANSWER = 2_000_000  # bytes
 LONGEST_MESSAGE = 2_000  # characters

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import sqlite3
 
-from tuner.budget import SECONDS_PER_HOUR
 from tuner.service.model import EXTERNAL, Device, State, UsedDevices
+from tuner.study.budget import SECONDS_PER_HOUR
 
 HALF_LIFE_SECONDS = 24 * 3600.0
 FORGOTTEN_SECONDS = 14 * HALF_LIFE_SECONDS  # after which use counts less than a ten-thousandth

@@ -16,9 +16,9 @@ from typing import IO, Any
 from urllib.parse import quote, urlsplit
 
 from tuner.errors import StudyError, one_line, shown
-from tuner.foreign_text import printable
-from tuner.service.connection import request_for
-from tuner.web_opener import opener_for
+from tuner.machine.web_opener import opener_for
+from tuner.service.http_client import request_for
+from tuner.text import printable
 
 SECONDS = 5.0  # timeout of an answer: other studies wait meanwhile
 LARGEST_ANSWER = 20_000_000

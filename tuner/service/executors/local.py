@@ -25,8 +25,8 @@ from pathlib import Path
 
 from tuner.errors import describe_error
 from tuner.service.child_sessions import clean_environment, kill_session
+from tuner.service.executors.driver_reports import LOG, ended_of, log_end, note_end, read, run_of
 from tuner.service.executors.executor import Look, Task
-from tuner.service.executors.told import LOG, ended_of, log_end, note_end, read, run_of
 from tuner.service.model import Device
 from tuner.storage.folder import LocalFolder
 from tuner.storage.identity import ProcessIdentity

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.foreign_text import printable
+from tuner.service.executors.driver_reports import LOG, ended_of, log_end, read, run_of
 from tuner.service.executors.executor import Look, Task
 from tuner.service.executors.jobs_api import ClusterAwayError, JobRefusedError, JobsApi
-from tuner.service.executors.told import LOG, ended_of, log_end, read, run_of
 from tuner.storage.folder import LocalFolder
+from tuner.text import printable
 
 COMMAND = ("python", "-m", "tuner.cli.detached")  # by the cluster's own interpreter
 STOP_SECONDS = 60  # for a job to save and end, before it is killed

@@ -14,9 +14,9 @@ from weakref import WeakValueDictionary
 
 from pydantic import TypeAdapter, ValidationError
 
-from tuner.service.kept import Kept
-from tuner.service.web.runs import Runs
-from tuner.version import __version__
+from tuner.machine.version import __version__
+from tuner.service.kept_files import Kept
+from tuner.service.web.viewed_runs import Runs
 
 T = TypeVar("T")
 WORTH_SECONDS = 0.05  # of CPU time: cheaper answers are computed again

@@ -11,6 +11,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
+from tuner.machine.version import __version__
 from tuner.service.access import Access, Guests
 from tuner.service.errors import ServiceError
 from tuner.service.model import Change, Limits, State
@@ -35,13 +36,12 @@ from tuner.service.web.routes import (
     users,
     webhooks,
 )
-from tuner.service.web.runs import Runs
 from tuner.service.web.settings import WebSettings
+from tuner.service.web.viewed_runs import Runs
 from tuner.service.web.workers import Workers
 from tuner.service.webhooks import Sender, Webhooks
 from tuner.storage.folder import Folder
 from tuner.storage.locations import open_folder
-from tuner.version import __version__
 
 API = "/api/v1"
 ROUTERS = (

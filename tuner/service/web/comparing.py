@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.errors import RunFolderError
-from tuner.foreign_text import in_utf8, printable
 from tuner.history.events import finite
 from tuner.results import compare
 from tuner.results.run import RecordedRun
 from tuner.service.errors import Code, ServiceError
+from tuner.text import in_utf8, printable
 
 PLACES = 200  # points of a course
 

@@ -20,8 +20,8 @@ from tuner.service.web.answers import Answers
 from tuner.service.web.event_stream import Journal
 from tuner.service.web.feeds import Feeds
 from tuner.service.web.guards import same_origin
-from tuner.service.web.runs import Runs
 from tuner.service.web.settings import WebSettings
+from tuner.service.web.viewed_runs import Runs
 from tuner.service.web.workers import Workers
 from tuner.service.webhooks import Webhooks
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from tuner.history.event_lines import EVENTS, DamagedLineError, Event, in_json, parsed
-from tuner.service.inside import opened_file, opened_folder
+from tuner.service.contained_files import opened_file, opened_folder
 from tuner.storage.folder import Folder, LocalFolder
 
 READ_BYTES = 262_144  # read at once, so that a long log takes no more memory than a short one

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from starlette.responses import Response, StreamingResponse
 
+from tuner.service.contained_files import file_in, opened_file, parts_of
 from tuner.service.errors import Code, ServiceError
-from tuner.service.inside import file_in, opened_file, parts_of
 from tuner.storage.folder import Folder, LocalFolder
 
 CHUNK = 262_144

@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from tuner.foreign_text import printable
-from tuner.service.database import foretold
-from tuner.service.database.foretold import LeftRecord
+from tuner.service.database import predictions
+from tuner.service.database.predictions import LeftRecord
 from tuner.service.model import OVER, DeviceUse, Position, Progress, Role, State, SubmittedStudy, User, outcome
 from tuner.service.rights import has
 from tuner.service.service import Service
+from tuner.text import printable
 
 ALIVE = tuple(state for state in State if state not in OVER)
 _ORDER = (State.ENDING, State.RUNNING, State.PAUSING, State.STARTING, State.QUEUED, State.CHECKING, State.PAUSED)
@@ -91,7 +91,7 @@ def row(service: Service, study: SubmittedStudy, user: User, place: Position | N
 
 def _left_record(service: Service) -> LeftRecord | None:
     with service.database.reading() as connection:
-        return foretold.record(connection)
+        return predictions.record(connection)
 
 
 def _why(study: SubmittedStudy, place: Position | None, progress: Progress | None) -> str:

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from tuner.budget import SECONDS_PER_HOUR
-from tuner.foreign_text import in_utf8, printable
 from tuner.history.events import finite
-from tuner.history.failures import failure_groups
 from tuner.history.records import RunRecord, TrialRecord, flat_config, saved_epochs, saved_share
+from tuner.history.similar_failures import failure_groups
 from tuner.plots.learning import OneCurve, learning_traces, live_layout, quantiles_of
 from tuner.results.run import RecordedRun
-from tuner.results.text import averaged, report_of, with_error
 from tuner.results.winner_metrics import test_metrics
+from tuner.results.wording import averaged, report_of, with_error
 from tuner.service.errors import ServiceError
 from tuner.service.web.files import part_of
 from tuner.space.values import recorded
+from tuner.study.budget import SECONDS_PER_HOUR
+from tuner.text import in_utf8, printable
 
 ALIKE = 5  # after so many trials with the same error pausing is proposed
 NAMED = 50  # the most trials of a failure that are named

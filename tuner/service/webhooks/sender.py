@@ -16,12 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from tuner.machine.version import __version__
 from tuner.service.database import Database, webhooks
 from tuner.service.database.webhooks import Delivery
 from tuner.service.errors import ServiceError
 from tuner.service.thread import ServerThread
 from tuner.service.webhooks.addresses import Reach, RefusedAddressError, Target, target_of
-from tuner.version import __version__
 
 WAITS = (10.0, 60.0, 300.0, 1800.0)  # seconds between two tries; after the last one a delivery is dead
 AT_ONCE = 4

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tuner.cache_folder import default_folder
+from tuner.machine.cache_folder import default_folder
 from tuner.train.data.cache import cache_key
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES, is_on
 

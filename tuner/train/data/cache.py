@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import open_memmap
 
-from tuner.cache_folder import default_folder
-from tuner.storage.files import sha256
+from tuner.machine.cache_folder import default_folder
+from tuner.storage.regular_files import sha256
 
 INDEX = "entry.json"
 BUILDING = ".building-"

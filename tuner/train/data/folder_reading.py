@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from tuner.errors import DataError
-from tuner.machine import this_machine
+from tuner.machine.hardware import this_machine
 from tuner.train.data.cache import Builder, cache_key
 from tuner.train.data.holding_out import Labels
 from tuner.train.data.images import UnreadableImage, max_pixels, pixel_key, read_image, resize

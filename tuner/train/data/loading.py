@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from tuner.errors import DataError
-from tuner.machine import this_machine
+from tuner.machine.hardware import this_machine
 from tuner.train.data.by_name import DATA_SETS, Arrays
 from tuner.train.data.cache import Builder, cache_key
 from tuner.train.data.cutting import Cut, Rows, cut
 from tuner.train.data.folder_reading import ImageFiles, read_folder
-from tuner.train.data.given import given_splits
+from tuner.train.data.given_data import given_splits
 from tuner.train.data.images import pixel_key
 from tuner.train.data.normalisation import Normalisation
 from tuner.train.data.pool import IMAGES, KEYS, LABELS, PART, PARTS, Pool, from_cache

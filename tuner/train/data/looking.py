@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tuner.child_process import end_with_the_input
 from tuner.errors import DataError, describe_error
+from tuner.machine.child_process import end_with_the_input
 from tuner.train.data.cutting import Cut, cut
 from tuner.train.data.facts import DataFacts, data_facts
 from tuner.train.data.loading import load_pool

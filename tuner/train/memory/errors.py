@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from tuner.errors import TrialOutOfMemory
-from tuner.machine import this_machine
+from tuner.machine.hardware import this_machine
 
 SIGNS_OF_EXHAUSTION = (
     "CUDA out of memory",

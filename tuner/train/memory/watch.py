@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tuner.errors import TrialOutOfMemory
-from tuner.nvml import GpuMonitor
+from tuner.machine.nvml import GpuMonitor
 from tuner.train.memory.errors import SMALLER_MODEL, capacity_bytes
 
 WARM_UP = 2  # epochs in which caches and optimizer states reach their size

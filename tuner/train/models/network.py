@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torchvision.ops import StochasticDepth
 
 from tuner.errors import TrialError, WeightsError
-from tuner.storage.files import regular_file
+from tuner.storage.regular_files import regular_file
 from tuner.train.download import fetch_stored_weights, fetch_weights
 from tuner.train.models.by_name import named_module
 from tuner.train.randomness import seeded

@@ -12,7 +12,7 @@ from torch.amp import GradScaler, autocast
 from torch.optim import Optimizer
 
 from tuner.errors import TrialError
-from tuner.techniques import allowed
+from tuner.machine.techniques import allowed
 from tuner.train.optimisation.optimizer import begin_state
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}

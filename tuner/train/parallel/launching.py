@@ -22,8 +22,8 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from tuner.errors import TrialError, TrialOutOfMemory
-from tuner.machine import python_environment
-from tuner.temporary import OwnedFolder
+from tuner.machine.hardware import python_environment
+from tuner.machine.temporary import OwnedFolder
 
 LOST = "lost"
 SHOW_STACKS = signal.SIGURG  # ignored until a handler is set

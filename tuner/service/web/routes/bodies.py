@@ -21,9 +21,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from tuner.mode import Mode
 from tuner.service.model import LARGEST_ID, Limits, Role, SubmittedStudy
 from tuner.service.rights import HIGHEST, LOWEST
+from tuner.space.mode import Mode
 
 T = TypeVar("T")
 MOST_ENTRIES = Limits().page  # of a page at any server

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Response
 
 from tuner.errors import did_you_mean
-from tuner.foreign_text import in_utf8
 from tuner.history.logs import decoded, log_name
 from tuner.plots import Plots
 from tuner.service.errors import Code, ServiceError
@@ -16,7 +15,8 @@ from tuner.service.service import LOG_BYTES
 from tuner.service.web import files
 from tuner.service.web.context import Shown, Viewer, Web
 from tuner.service.web.routes.bodies import Id
-from tuner.service.web.runs import trial_of
+from tuner.service.web.viewed_runs import trial_of
+from tuner.text import in_utf8
 
 router = APIRouter(tags=["files"])
 REPORT = "report.html"

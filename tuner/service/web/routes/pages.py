@@ -144,9 +144,9 @@ def _modules() -> list[str]:
 
 @cache
 def _looks() -> str:
-    from tuner.plots import base
+    from tuner.plots import figure
 
-    found = {name: getattr(base, name) for name in ("CATEGORIES", "FONT", "THEMES")} | {"STATUSES": STATUSES}
+    found = {name: getattr(figure, name) for name in ("CATEGORIES", "FONT", "THEMES")} | {"STATUSES": STATUSES}
     return "".join(f"export const {name} = {json.dumps(one)};\n" for name, one in found.items())
 
 

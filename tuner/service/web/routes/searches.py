@@ -11,7 +11,6 @@ from pydantic import Field, TypeAdapter
 from starlette.concurrency import run_in_threadpool
 
 from tuner.errors import did_you_mean
-from tuner.foreign_text import in_utf8, printable
 from tuner.results.findings import Advice, findings_of
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import LARGEST_ID, Role
@@ -21,6 +20,7 @@ from tuner.service.web import summary
 from tuner.service.web.comparing import Compared, compared
 from tuner.service.web.context import Asking, Shown, Viewer, Web
 from tuner.service.web.routes.bodies import Advised, Id, Listed, RefineBody, RefinedView
+from tuner.text import in_utf8, printable
 
 router = APIRouter(tags=["studies"])
 _COMMAND = "python -m tuner "

@@ -10,13 +10,12 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import BaseModel, TypeAdapter
 
-from tuner.foreign_text import in_utf8
 from tuner.history.records import Status, TrialRecord
 from tuner.results.run import RecordedRun
 from tuner.results.summaries import summary_of_trial
-from tuner.results.text import settings
 from tuner.results.trial_rows import Column, Row, trial_rows
-from tuner.results.trial_told import epochs_told, ranks_of, told, why_stopped
+from tuner.results.trial_texts import epochs_told, ranks_of, told, why_stopped
+from tuner.results.wording import settings
 from tuner.service.model import place_of
 from tuner.service.web.context import Shown, Submitter, Viewer, Worker
 from tuner.service.web.routes.bodies import (
@@ -33,9 +32,10 @@ from tuner.service.web.routes.bodies import (
     ToldWorker,
     TryBody,
 )
-from tuner.service.web.runs import trial_of
 from tuner.service.web.summary import metric_names
+from tuner.service.web.viewed_runs import trial_of
 from tuner.service.web.workers import check_metrics
+from tuner.text import in_utf8
 
 router = APIRouter(tags=["trials"])
 FIRST_PAGE = 50  # trials that a study's page asks for first

@@ -1,0 +1,105 @@
+"""Lines for logs and pipes, whose time is the test's."""
+
+import io
+import re
+from contextlib import suppress
+
+import pytest
+
+from tests.history.events_of_a_run import ended, event, reported, started
+from tuner.console.plain_lines import Lines
+from tuner.console.standing import Plan, Progress
+from tuner.errors import TunerError
+from tuner.history.events import Event
+
+PLAN = Plan("digits", "accuracy", "max", trials=4, max_epochs=10)
+
+
+class Search:
+    """Lines, the time that they see, and what they have printed."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._stream = io.StringIO()
+        self.lines = Lines(Progress(PLAN), self._stream, clock=lambda: self.seconds)
+
+    def after(self, seconds: float, *events: Event) -> list[str]:
+        """What is printed where these events come so much later, then nothing."""
+        self.seconds += seconds
+        before = len(self._stream.getvalue())
+        for one in events:
+            self.lines.on_event(one)
+        self.lines.break_silence()
+        printed = self._stream.getvalue()[before:].splitlines()
+        return [re.sub("; (about .* left .*|[^;]* so far|the trials took [^;]*)$", "", line) for line in printed]
+
+
+@pytest.fixture
+def search() -> Search:
+    return Search()
+
+
+def test_what_is_read_before_the_first_trial_is_told(search: Search) -> None:
+    assert search.after(0, event("opening", step="starting Ray, reading 400 images of folder:photos")) == [
+        "starting Ray, reading 400 images of folder:photos"
+    ]
+    assert search.after(2, event("opening", step="reading 400 images of folder:photos")) == [
+        "reading 400 images of folder:photos"
+    ]
+    assert search.after(30) == ["still reading 400 images of folder:photos"]
+
+
+def test_an_epoch_is_a_line_where_nothing_was_printed_for_half_a_minute(search: Search) -> None:
+    assert search.after(0, started(0), started(1)) == ["trial 00000 started: x=0", "trial 00001 started: x=1"]
+    assert search.after(29, reported(0, 1, accuracy=0.5)) == []
+    assert search.after(1, reported(1, 1, accuracy=0.25), reported(0, 2, accuracy=0.6)) == [
+        "trial 00001 at epoch 1 of 10, accuracy 0.25; 2 trials running; best so far 0.5 by 00000"
+    ]
+    assert search.after(29, reported(0, 3, accuracy=0.7)) == []
+
+
+def test_silence_is_broken_by_what_goes_on(search: Search) -> None:
+    search.after(0, *(started(number) for number in range(6)), reported(1, 4, accuracy=0.5))
+    assert search.after(29) == []
+    assert search.after(1) == [
+        "6 trials running: 00000 in epoch 1, 00001 in epoch 5, 00002 in epoch 1, 00003 in epoch 1, 2 more; "
+        "best so far 0.5 by 00001"
+    ]
+    assert search.after(29) == []
+    assert search.after(1, *(ended(number, "completed") for number in range(5)))[-1].startswith("trial 00004 completed")
+    assert search.after(30) == ["1 trial running: 00005 in epoch 1; best so far 0.5 by 00001"]
+
+
+def test_before_the_first_trial_and_after_the_last_it_says_what_is_done(search: Search) -> None:
+    assert search.after(30) == ["still starting Ray"]
+    search.after(0, started(0), ended(0, "completed"), event("study_ended", reason="trials"))
+    assert search.after(1, event("concluding", step="scoring the winner")) == ["scoring the winner"]
+    assert search.after(30) == ["still scoring the winner"]
+    assert search.after(30) == ["still scoring the winner"]
+
+
+def test_no_line_is_printed_after_the_end() -> None:
+    stream = io.StringIO()
+    with Lines(Progress(PLAN), stream) as lines:
+        lines.on_event(started(0))
+    assert not lines._thread.is_alive()
+    assert stream.getvalue().splitlines()[-1].startswith("1 of 4 trials: 1 running; ")
+
+
+def test_where_a_search_is_refused_nothing_is_said_of_the_earlier_one() -> None:
+    stream = io.StringIO()
+    with (
+        suppress(TunerError),
+        Lines(Progress(PLAN, [started(0), ended(0, "completed", 1.0)]), stream),
+    ):
+        raise TunerError("refused")
+    assert stream.getvalue().splitlines() == ["digits: starting Ray"]
+
+
+def test_a_search_that_is_over_is_summed_up() -> None:
+    stream = io.StringIO()
+    with Lines(Progress(PLAN, [started(0), ended(0, "completed", 1.0)]), stream, opening="followed"):
+        pass
+    opening, totals = stream.getvalue().splitlines()
+    assert opening == "digits: followed"
+    assert totals.startswith("1 of 4 trials: 1 done")

@@ -1,0 +1,152 @@
+"""Sends messages about a search from a thread: its end at once, and new best values at most once a minute."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tuner.errors import one_line
+from tuner.history.events import Event
+from tuner.history.records import RunRecord
+from tuner.lifecycle.targets import Target, Undelivered
+from tuner.results.run import RecordedRun
+from tuner.results.wording import best_so_far, ending, trials_and_repeats
+from tuner.text import command
+
+SECONDS_BETWEEN_BESTS = 60.0
+SECONDS_FOR_THE_LAST = 15.0  # that the end of a search waits until its message is sent
+Message = dict[str, Any]
+
+
+class Notifier:
+    """Follows a search as its listener and sends messages to its targets. Only the end of the search waits for them,
+    for some seconds.
+
+    Of the new best values within SECONDS_BETWEEN_BESTS only the newest is sent. The first message that can't be
+    delivered becomes a notice of the search, given to `notice` when the next event comes.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        *,
+        run: str,
+        study: str,
+        record: RunRecord,
+        between_seconds: float = SECONDS_BETWEEN_BESTS,
+    ) -> None:
+        """`record` has the events of earlier drivers of the run: a value must be better than theirs to be a new
+        best.
+        """
+        self._targets, self._run, self._study, self._record = targets, run, study, record
+        self.notice: Callable[[str], None] | None = None
+        self._best = record.winning_value
+        self._between = between_seconds
+        self._changed = threading.Condition()
+        self._waiting: Message | None = None
+        self._last: Message | None = None
+        self._closed = False
+        self._problem: str | None = None
+        self._told_problem = False
+        self._thread = threading.Thread(target=self._work, name="tuner-notify", daemon=True)
+        self._thread.start()
+
+    def on_event(self, event: Event) -> None:
+        """Take one event; that the leader has a better value than before is sent soon."""
+        self._record.apply(event)
+        self._tell_problem()
+        if event["event"] not in ("epoch_reported", "trial_ended"):
+            return
+        before, leader, now = self._best, self._record.best_trial(), self._record.winning_value
+        self._best = now
+        if leader is None or now is None or event["trial"] != leader.trial:
+            return  # or the trial that led has failed, or runs again
+        if before is None or (now > before if self._record.mode == "max" else now < before):
+            self._put(self._message("new_best", f"new best {best_so_far(self._record)}", value=now))
+
+    def end(self, run: RecordedRun) -> str | None:
+        """Send how the search ended, instead of a best value that still waits.
+
+        Returns what went wrong so far, unless a notice has said it.
+        """
+        kind, text = _outcome(run)
+        best = run.best
+        fields: dict[str, Any] = {"value": run.record.winning_value, "trial": best and best.trial}
+        fields |= {"config": best and best.config_in_json}
+        with self._changed:
+            self._last = self._message(kind, text, **fields, status=run.status, trials=run.record.counts())
+            self._waiting, self._closed = None, True
+            self._changed.notify_all()
+        self._thread.join(SECONDS_FOR_THE_LAST)
+        if self._thread.is_alive():
+            return "the message about the end of the search was not delivered in time"
+        return None if self._told_problem else self._problem
+
+    def close(self) -> None:
+        """Send nothing more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _message(self, kind: str, text: str, **fields: Any) -> Message:
+        """`text` is what chats show of a message."""
+        sentence = one_line(f"{self._study}: {text}")
+        return {
+            "event": kind,
+            "message": sentence,
+            "text": sentence,
+            "run": self._run,
+            "study": self._study,
+            "metric": self._record.metric,
+            "time": time.time(),
+            **fields,
+        }
+
+    def _put(self, message: Message) -> None:
+        with self._changed:
+            self._waiting = message
+            self._changed.notify_all()
+
+    def _tell_problem(self) -> None:
+        if self._problem is not None and not self._told_problem and self.notice is not None:
+            self._told_problem = True  # before the notice, because it comes back as an event
+            self.notice(self._problem)
+
+    def _work(self) -> None:
+        while (message := self._next_best()) is not None:
+            self._deliver(message)
+            with self._changed:  # the pause after a best, which the end of the search cuts short
+                self._changed.wait_for(lambda: self._closed, self._between)
+        if self._last is not None:
+            self._deliver(self._last)
+
+    def _next_best(self) -> Message | None:
+        """The newest best; None once the search is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._waiting is not None)
+            found, self._waiting = self._waiting, None
+            return None if self._closed else found
+
+    def _deliver(self, message: Message) -> None:
+        for target in self._targets:
+            try:
+                target.send(message)
+            except Exception as error:
+                if self._problem is None:
+                    why = str(error) if isinstance(error, Undelivered) else type(error).__name__
+                    self._problem = f"a message could not be delivered: {why}; the next ones are still tried"
+
+
+def _outcome(run: RecordedRun) -> tuple[str, str]:
+    """How the search ended, as an event's name and in a sentence."""
+    trials = trials_and_repeats(run.record)
+    if run.status == "interrupted":
+        by_error = run.end_reason == "error"
+        what = f"cut off by an error: {run.info['interrupted_by']}" if by_error else f"interrupted ({run.end_reason})"
+        again = f"; go on with: {command('resume', run.path)}"
+        return "failed" if by_error else "interrupted", f"{what} after {trials}{again}"
+    if run.best is None:
+        return "failed", f"no trial of {len(run.record.trials)} succeeded"
+    return "ended", f"ended after {trials}, as {ending(run)}; best {best_so_far(run.record)}"

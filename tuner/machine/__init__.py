@@ -1,0 +1,1 @@
+"""The process and its machine: its hardware, helper processes, temporary files, what is installed."""

@@ -1,0 +1,252 @@
+"""Settings, times and outcomes as short text; and what a user types to go on with a run."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from tuner.history.event_lines import finite
+from tuner.history.records import RunRecord, TrialRecord, flat_config
+from tuner.history.refits import shipped_refit
+from tuner.history.scored import METRICS
+from tuner.history.similar_failures import all_failed_alike
+from tuner.history.worth import Worth
+from tuner.results.run import RecordedRun
+from tuner.study import budget
+from tuner.study.failures import Failures
+from tuner.text import command
+
+ACCURACY = "val_accuracy"
+Z = 1.96  # 95 % of a normal variable lie within so many standard deviations on either side of the mean
+CLEARLY = 2  # standard errors by which the refitted network is clearly worse than the winner's own
+REPORT = "report.html"  # in the run's folder
+FATES = ("trained to the end", "stopped early", "that failed", "cut off at the search's end", "that can go on")
+
+
+def short(value: Any) -> str:
+    """A value in few characters: 0.00093 as 0.00093, 0.123456789 as 0.1235."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def settings(config: dict[str, Any]) -> str:
+    """A configuration on one line: lr=0.00093 batch_size=32."""
+    return " ".join(f"{name}={short(value)}" for name, value in flat_config(config).items())
+
+
+def duration(seconds: float) -> str:
+    """Seconds as 42 s, 3 min 05 s or 2 h 07 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def hours(count: float) -> str:
+    """Hours as 0.25, 12.5 or 140; "under 0.01" for less."""
+    return "under 0.01" if 0 < count < 0.01 else f"{count:.3g}"
+
+
+def shown_path(path: str) -> str:
+    """A path in its short form: relative if it is below the working directory."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
+
+
+def plural(count: int, noun: str) -> str:
+    """1 trial, 2 trials."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def trials_and_repeats(record: RunRecord) -> str:
+    """How many trials there are: "10 trials, 15 repeats and 1 refit"; repeats train a configuration with another seed.
+
+    A refit trains the winner again on training and validation images together.
+    """
+    more = [plural(count, noun) for count, noun in ((repeats_of(record), "repeat"), (record.refits, "refit")) if count]
+    counted = [plural(record.configurations, "trial"), *more]
+    return " and ".join([", ".join(counted[:-1]), counted[-1]] if more else counted)
+
+
+def repeats_of(record: RunRecord) -> int:
+    """Trials that train a configuration with another seed."""
+    return len(record.trials) - record.configurations - record.refits
+
+
+def trained_again(record: RunRecord) -> str | None:
+    """A sentence about the trial whose network is in `best/`; None if it is the winner's own."""
+    refit = shipped_refit(record)
+    if refit is None:
+        return None
+    return (
+        f"trial {refit.trial} trained the winner, {refit.refits}, again for {plural(refit.refit_epochs, 'epoch')} "
+        f"on training and validation images together; best/ has its network, and {record.metric} is that of the "
+        "configuration, not of this network"
+    )
+
+
+def own_network(run: RecordedRun) -> str | None:
+    """A sentence about the test results of the winner's own network if `best/` has another one; None if unknown."""
+    scored = run.scored(METRICS) or {}
+    own = scored.get("refit", {}).get("own")
+    if own is None or shipped_refit(run.record) is None:
+        return None
+    gain, error = own["gain"], own["error"]
+    points = f"{100 * abs(gain):.1f} ± {100 * error:.1f} points"
+    reached = short(own["test_accuracy"])
+    told = f"on the same test images the winner's own network has test_accuracy {reached}; the refitted one is"
+    if gain >= -CLEARLY * error:
+        return f"{told} {points} {'behind' if gain < 0 else 'ahead'}"
+    undo = command("refit", run.path, "--undo")
+    return f"{told} {points} behind, more than chance; to use its own network again: {undo}"
+
+
+def epochs_spent(record: RunRecord) -> str:
+    """How the epochs were used: "87 epochs: 58 in 6 trials trained to the end, 29 in 10 trials stopped early".
+
+    Each epoch counts once; a last part says how many were trained in addition to go on after interruptions.
+    """
+    spent: dict[str, list[int]] = {fate: [] for fate in FATES}
+    for trial in record.trials.values():
+        if trial.epochs:
+            spent[_fate(trial)].append(len(trial.epochs))
+    parts = [f"{sum(epochs)} in {plural(len(epochs), 'trial')} {fate}" for fate, epochs in spent.items() if epochs]
+    again = f"; in addition {record.epochs_again()} trained again after interruptions" if record.epochs_again() else ""
+    return f"{plural(record.epochs(), 'epoch')}: {', '.join(parts)}{again}" if parts else plural(0, "epoch")
+
+
+def _fate(trial: TrialRecord) -> str:
+    """Which of FATES; a trial that was paused when a limit was reached counts as stopped early."""
+    if trial.status == "stopped":
+        early = trial.ended_by in (None, "early_stopping") or trial.epochs[trial.epoch].decision == "pause"
+        return "stopped early" if early else "cut off at the search's end"
+    return {"completed": "trained to the end", "failed": "that failed"}.get(trial.status, "that can go on")
+
+
+def best_so_far(record: RunRecord, images: int | None = None) -> str:
+    """The incumbent in a line, or that there is none; its accuracy comes first, whatever the search optimises.
+
+    `images` is how many there are in the validation split, if that is known.
+    """
+    best = record.best_trial()
+    worth = best and record.standing_of(best.trial)
+    if not best or not worth:
+        return "none yet"
+    value = f"{record.metric} {with_error(worth)}{averaged(worth)}"
+    accuracy = accuracy_of(record, best, worth, images)
+    told = (
+        value
+        if accuracy is None
+        else f"{value}{accuracy[1]}"
+        if record.metric == ACCURACY
+        else (f"{ACCURACY} {short(accuracy[0])}{accuracy[1]}; {value}")
+    )
+    again = f", which repeats {best.repeats}" if best.repeats else ""
+    return f"{told} (trial {best.trial}{again}, epoch {worth.epoch}: {settings(best.config)})"
+
+
+def accuracy_of(
+    record: RunRecord, trial: TrialRecord, worth: Worth, images: int | None = None
+) -> tuple[float, str] | None:
+    """A trial's accuracy on the validation images, and its interval as text; None if it reported none.
+
+    It is the value by which the trial is compared if the search optimises it, otherwise that of its network; of several
+    seeds it is the mean.
+    """
+    alike = record.same_configuration(trial) if worth.seeds > 1 else [trial]
+    found = [(one, record.best_of(one.trial)) for one in alike if one is trial or one.status == "completed"]
+    values = [one.epochs[best[0]].metrics.get(ACCURACY) for one, best in found if best is not None]
+    known = [float(value) for value in values if value is not None and finite(value)]
+    if record.metric != ACCURACY and not known:
+        return None
+    value = worth.value if record.metric == ACCURACY else fmean(known)
+    if not images or not 0 <= value <= 1:
+        return value, ""
+    low, high = wilson(value * images, images)
+    return value, f", 95 % interval {short(low)} to {short(high)} of {plural(images, 'validation image')}"
+
+
+def wilson(right: float, total: int, z: float = Z) -> tuple[float, float]:
+    """The 95 % interval of a share, after Wilson (1927); total > 0."""
+    share = right / total
+    middle = share + z**2 / (2 * total)
+    half = z * math.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
+    return max(0.0, (middle - half) / (1 + z**2 / total)), min(1.0, (middle + half) / (1 + z**2 / total))
+
+
+def with_error(worth: Worth) -> str:
+    """0.8975 ± 0.004; only the value if its error isn't known, or is smaller than its digits show."""
+    seen = worth.error is not None and worth.error > abs(worth.value) * 1e-4
+    return short(worth.value) + (f" ± {worth.error:.2g}" if seen else "")
+
+
+def valued(worth: Worth) -> str:
+    """The value of a configuration, for a table: with the error of the mean if it has several seeds."""
+    return with_error(worth) if worth.seeds > 1 else short(worth.value)
+
+
+def averaged(worth: Worth) -> str:
+    """The seeds or epochs over which the value is the mean, as text to put after it; empty for a single one."""
+    if worth.seeds > 1:
+        return f" over {worth.seeds} seeds"
+    return f" over epochs {worth.first} to {worth.last}" if worth.last > worth.first else ""
+
+
+def ending(run: RecordedRun) -> str | None:
+    """Why a finished search ended, as a part of a sentence; None for one that runs or was interrupted."""
+    reason = run.end_reason or ""
+    if reason == "space":
+        return "every configuration of the space was tried"
+    if reason == "constraint":
+        return "no further configuration was found that the constraint allows"
+    if reason == "stop":
+        return f"{run.record.steered.stopped_by or 'a user'} stopped it"
+    if reason == "failures":
+        first = "each of the first trials failed before its first epoch ended"
+        alike = run.info["failures"].get("alike") or Failures().alike or 1  # older runs don't say
+        return all_failed_alike(run.record.ended_trials, int(alike)) or first
+    told = budget.ending(reason, run.budget, run.metric)
+    return f"{told}, with what was kept to train the winner again" if told and _kept_some(run, reason) else told
+
+
+def _kept_some(run: RecordedRun, reason: str) -> bool:
+    """Whether a limit was reached only together with what the search reserved for its refit, which took less."""
+    limit, value = next((pair for pair in budget.limits_of(run.budget) if pair[0].name == reason), (None, 0.0))
+    if (
+        limit is None
+        or limit.spent is None
+        or limit.reached is None
+        or limit.beyond != "above"
+        or not run.record.refits
+    ):
+        return False
+    spent = run.record, run.devices, run.record.active_seconds, run.record.last_time or 0.0
+    spending = budget.Spending(*spent, mode="max" if run.mode == "max" else "min")
+    return limit.spent(spending) < value
+
+
+def outcome(trial: TrialRecord) -> str:
+    """A trial's status, with the cause of a failure."""
+    return f"failed: {trial.cause}" if trial.status == "failed" else trial.status
+
+
+def report_of(run: RecordedRun) -> str | None:
+    """Path or URI of `report.html` in the run's present folder, also after it was copied; None if it wasn't written."""
+    return run.folder.child(REPORT).uri if isinstance(run.info.get("report"), str) else None
+
+
+def going_on_by(run: RecordedRun, trials: int | None = None) -> str:
+    """The command or call, with this many trials in total; None for the planned number."""
+    from_python = run.info.get("study_file", "") is None
+    if not from_python and not run.info["asked"]:
+        return command("resume", run.path, *(("--trials", str(trials)) if trials else ()))
+    more = f", trials={trials}" if trials else ""
+    study = ", study=study" if from_python else ""
+    return f"tuner.{'Search.' if run.info['asked'] else ''}resume({run.path!r}{study}{more})"

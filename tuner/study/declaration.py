@@ -1,0 +1,349 @@
+"""A study: the space, how it is searched, and for how long."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from tuner.errors import SpaceError, StudyError, shown
+from tuner.machine.hardware import Machine, this_machine
+from tuner.schedule import ASHA, Scheduler
+from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm, start_from_runs
+from tuner.space import Space
+from tuner.space.mode import Mode
+from tuner.space.space import declared_space
+from tuner.space.values import is_one_of, is_writable, value_of
+from tuner.study.budget import Budget, check_names
+from tuner.study.failures import Failures
+from tuner.study.resources import Amount, Resources
+from tuner.trial import Trial, as_trial, splitting
+from tuner.trial.hyperparameter import spellings_of
+
+LARGEST_SEED_BITS = 128
+LONGEST_NAME = 100  # bytes; file systems take 255
+SOUNDS_LOW = re.compile(r"(?:^|[_/. ])(?:loss|error|mse|rmse|mae|nll|perplexity)(?:$|[_/. ])", re.IGNORECASE)  # metrics
+MOST_REPEATS = 100
+REFIT = splitting.REFIT  # for packages that may import studies but not trials
+KINDS: dict[str, type] = {
+    "search": SearchAlgorithm,
+    "scheduler": Scheduler,
+    "budget": Budget,
+    "resources": Resources,
+    "failures": Failures,
+    "metric": str,
+}
+
+
+@dataclass(frozen=True)
+class Study:
+    """The declaration of one search. Building it checks it: raises StudyError (SpaceError, …) with rule, value and fix.
+
+    `trial` is an `ImageClassifier` or a function `train(config)` that calls `tuner.report` once per epoch; `space` maps
+    names to domains, constants or nested dicts of them; `start_from` lists configurations that are tried first (a
+    dimension left out of one is sampled), then those that `warm_start` finds in earlier runs (None: none are used).
+    `constraint` takes a configuration and says whether it is worth a trial, as `lambda config: config["batch_size"] *
+    config["image_size"] ** 2 < 10_000_000`: others are never tried. `repeats` is the most seeds with which a leading
+    configuration is trained before it counts as the best; 1 for no repeats. `refit="train+validation"` trains the
+    winner again at the end, on all images except those of the test split. `source` is the file that declared it, set by
+    `load_study`. `mode` may be left out: `ImageClassifier` declares which of its metrics are better high and which low;
+    a function's metric is maximised then.
+    """
+
+    name: str
+    _: KW_ONLY
+    trial: Trial | Callable[[dict[str, Any]], Any]
+    space: Mapping[str, Any] | Space
+    metric: str = "val_accuracy"
+    mode: Mode = None  # type: ignore[assignment]  # never left so: see __post_init__
+    search: SearchAlgorithm = field(default_factory=MultiFidelityGP)
+    scheduler: Scheduler = field(default_factory=ASHA)
+    budget: Budget = field(default_factory=Budget)
+    resources: Resources = field(default_factory=Resources)
+    failures: Failures = field(default_factory=Failures)
+    start_from: Sequence[Mapping[str, Any]] = ()
+    warm_start: History | None = field(default_factory=History)
+    constraint: Callable[[dict[str, Any]], bool] | None = None
+    seed: int = 0
+    repeats: int = 1
+    refit: Literal["train+validation"] | None = None
+    source: Path | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Run every check that doesn't depend on the machine or files."""
+        _check_types(self)
+        self.declared_trial.check(self.search_space)
+        self._check_metric()
+        if self.mode is None:
+            object.__setattr__(self, "mode", self.declared_trial.directions.get(self.metric) or "max")
+        self.search.check(self.search_space)
+        if self.budget.min_improvement is not None and not self.search.expects_improvement:
+            raise StudyError(
+                f"Budget.min_improvement needs a search with a model of the metric, got {self.search!r}; "
+                "use MultiFidelityGP()"
+            )
+        self.scheduler.check(self.budget.max_epochs)
+        self._check_constraint()
+        self._check_repeats()
+        check_refit(self.refit, self.declared_trial)
+        if self.warm_start is not None:
+            self.warm_start.check()
+        _ = self.starting_points
+
+    @cached_property
+    def declared_trial(self) -> Trial:
+        """`trial`, which knows the space; a plain function is wrapped."""
+        return as_trial(self.trial).within(self.search_space)
+
+    @property
+    def notices(self) -> list[str]:
+        """Sentences about settings that are allowed but probably not intended."""
+        found = self.declared_trial.notices(self.search_space, self.budget.max_epochs)
+        if self.mode == "max" and SOUNDS_LOW.search(self.metric):
+            found = [f"{self.metric} is maximised; if it is better low, set mode='min'", *found]
+        return found
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether a trial gets a GPU by default, if there is one."""
+        return self.declared_trial.uses_gpu
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """How trials may use several devices."""
+        return self.resources.strategies(self.search_space)
+
+    @property
+    def forecast(self) -> dict[str, Any]:
+        """What the time left of a search depends on besides its limits: fields of `tuner.results.rest_simulation.Ahead`."""
+        return {**self.scheduler.forecast, "learns": self.search.learns, "scored": not self.declared_trial.is_code}
+
+    @cached_property
+    def search_space(self) -> Space:
+        """The parsed space."""
+        if not isinstance(self.space, Space):
+            return declared_space(self.space, self.constraint)
+        return self.space if self.constraint is None else self.space.constrained(self.constraint)
+
+    @property
+    def limits(self) -> dict[str, tuple[float, float]]:
+        """Lowest and highest value that the trial takes, for the dimensions of the space where it is known."""
+        known, space = self.declared_trial.known_hyperparameters, self.search_space
+        rows = {name: known[name] for name in space.dimensions if name in known}
+        return {name: (row.low, row.high) for name, row in rows.items() if math.isfinite(row.high - row.low)}
+
+    @cached_property
+    def starting_points(self) -> list[dict[str, Any]]:
+        """`start_from` as plain, checked configurations."""
+        points = enumerate(self.start_from)
+        return [self.search_space.check(dict(point), where=f"start_from[{index}]") for index, point in points]
+
+    def _check_constraint(self) -> None:
+        """Find a configuration that may be tried, in the whole space and from each starting point."""
+        space = self.search_space
+        if space.size == 0:
+            raise SpaceError("constraint needs to leave some configurations, got none of the space; loosen it")
+        generator = np.random.default_rng(0)
+        for index, point in enumerate([{}, *self.starting_points]):
+            try:
+                space.complete(point, generator)
+            except SpaceError as error:
+                raise SpaceError(f"start_from[{index - 1}]: {error}" if index else str(error)) from error
+
+    def _check_repeats(self) -> None:
+        whole = isinstance(self.repeats, int) and not isinstance(self.repeats, bool)
+        if not whole or not 1 <= self.repeats <= MOST_REPEATS:
+            raise StudyError(
+                f"repeats counts the seeds of a leading configuration and needs a whole number from 1 to "
+                f"{MOST_REPEATS}, got {shown(self.repeats)}; use 3, or 1 for none more"
+            )
+        if self.repeats > 1 and self.declared_trial.asked_for:
+            raise StudyError(
+                f"repeats needs trials that tuner trains, got {self.declared_trial.described} and repeats="
+                f"{self.repeats}; leave repeats out, and train the best again in your own program"
+            )
+
+    @property
+    def trials(self) -> int | None:
+        """How many trials the study can run: its budget, or the whole of a smaller space; None for no limit."""
+        size = self.search_space.size
+        limits = [limit for limit in (self.budget.trials, None if math.isinf(size) else int(size)) if limit is not None]
+        return min(limits) if limits else None
+
+    @property
+    def problem(self) -> Problem:
+        """The problem as the search algorithm receives it."""
+        return Problem(
+            self.search_space,
+            mode=self.mode,
+            seed=self.seed,
+            trials=self.trials,
+            max_epochs=self.budget.max_epochs,
+            rungs=tuple(self.scheduler.rungs(self.budget.max_epochs)),
+        )
+
+    def better(self, value: float, than: float | None) -> bool:
+        """Whether `value` of the metric is better than the other; everything is better than None."""
+        if than is None:
+            return True
+        return value > than if self.mode == "max" else value < than
+
+    def check_here(self, *, cluster: bool = False) -> None:
+        """Check what depends on this machine: its files, and (unless a cluster's count) its CPUs and GPUs.
+
+        Raises StudyError, DataError or WeightsError.
+        """
+        if not cluster:
+            self.check_machine(this_machine())
+            self.resources.check_alone()
+        self.declared_trial.check_files()
+
+    def check_machine(self, machine: Machine, where: str = "this machine") -> None:
+        """Raise StudyError if one trial asks for more CPUs or GPUs than there are: it would wait for ever."""
+        self.resources.check_packing(self.search_space, gpus_present=machine.gpus)
+        self._check_device_hours()
+        resources = self.resources.resolve(gpus_present=machine.gpus, uses_gpu=self.uses_gpu)
+        resources.check_strategies(self.declared_trial, self.search_space)
+        wanted: dict[str, tuple[float, int]] = {
+            "cpus": (resources.cpu_count, machine.cpus),
+            "gpus": (resources.gpu_count, machine.gpus),
+        }
+        for kind, (got, present) in wanted.items():
+            if got > present:
+                fix = f"use at most {present}" if present else f"leave {kind} out, or run where there is one"
+                raise StudyError(
+                    f"a trial can have at most the {kind[:-1].upper()}s that {where} has ({present}), "
+                    f"got Resources({kind}={got:g}); {fix} (also --{kind}-per-trial)"
+                )
+
+    def _check_device_hours(self) -> None:
+        """Packed trials don't each hold a fixed part of a device, so device hours can't be counted."""
+        packed = self.resources.packed
+        if packed and self.budget.device_hours is not None:
+            raise StudyError(
+                f"Budget.device_hours needs the same amount of devices for each trial, got {packed}='auto'; use hours, "
+                f"in which a search holds all {packed[:-1].upper()}s of the machine"
+            )
+
+    def with_options(
+        self,
+        *,
+        name: str | None = None,
+        cpus: Amount | None = None,
+        gpus: Amount | None = None,
+        strategy: str | None = None,
+        placement: str | None = None,
+        seed: int | None = None,
+        fixed: Mapping[str, Any] | None = None,
+        weights: str | None = None,
+        data_dir: str | None = None,
+        history: bool | None = None,
+        portfolio: bool | None = None,
+        **limits: float | None,
+    ) -> Study:
+        """The study changed by command-line options; None leaves a setting unchanged.
+
+        `limits` are those of `Budget` by their names; `weights` is "imagenet", "none" or a path; `history=False`
+        ignores earlier runs, `portfolio` says whether to start from what tuner's own studies found. Raises StudyError
+        for an option that doesn't fit the study.
+        """
+        check_names(limits)
+        changes: dict[str, Any] = {}
+        if name is not None:
+            changes["name"] = name
+        if seed is not None:
+            changes["seed"] = seed
+        if history is False or portfolio is not None:
+            changes["warm_start"] = start_from_runs(self.warm_start, history=history is not False, portfolio=portfolio)
+        if given := _given(limits):
+            changes["budget"] = replace(self.budget, **given)
+        if given := _given({"cpus": cpus, "gpus": gpus, "strategy": strategy, "placement": placement}):
+            changes["resources"] = replace(self.resources, **given)
+        if weights is not None or data_dir is not None:
+            changes["trial"] = self.declared_trial.with_options(weights=weights, data_dir=data_dir)
+        if strategy is not None and "strategy" in {*self.search_space.dimensions, *self.search_space.constants}:
+            fixed = {"strategy": strategy, **(fixed or {})}  # the space would take precedence
+        if fixed:
+            changes |= self._with_fixed(value_of(dict(fixed)))
+        return replace(self, **changes) if changes else self
+
+    def _with_fixed(self, fixed: dict[str, Any]) -> dict[str, Any]:
+        """`--set name=value`: the name becomes a constant, also in starting points."""
+        space = self.search_space.fix(fixed, spellings_of(self.declared_trial.known_hyperparameters.values()))
+        return {"space": space, "start_from": tuple(space.project(point) for point in self.starting_points)}
+
+    def _check_metric(self) -> None:
+        """Refuse metrics that the trial doesn't report or that can't be optimised, and the wrong direction."""
+        metrics, directions = self.declared_trial.reports, self.declared_trial.directions
+        if metrics is not None and self.metric not in metrics:
+            raise StudyError(
+                f"metric needs to be one that {self.declared_trial.name} reports, got {self.metric!r}; "
+                f"{self.declared_trial.instead_of(self.metric)}"
+            )
+        if self.metric not in directions:
+            return
+        direction = directions[self.metric]
+        if direction is None:
+            aims = ", ".join(name for name, better in directions.items() if better)
+            raise StudyError(f"metric needs one to maximise or minimise, got {self.metric!r}; use one of {aims}")
+        if self.mode not in (None, direction):
+            raise StudyError(
+                f"{self.metric} is better {'high' if direction == 'max' else 'low'}, got mode={self.mode!r}; "
+                f"use mode={direction!r}, or leave it out"
+            )
+
+
+def _check_types(study: Study) -> None:
+    if not isinstance(study.name, str) or not re.fullmatch(r"[^\W_][\w.-]*", study.name):
+        like = re.sub(r"[^\w.-]+", "-", study.name if isinstance(study.name, str) else shown(study.name))
+        raise StudyError(
+            f"a study's name becomes a folder: letters, digits, '.', '_' and '-' only, got {shown(study.name)}; "
+            f"try {like[:LONGEST_NAME].strip('-._') or 'my-study'!r}"
+        )
+    if len(study.name.encode()) > LONGEST_NAME:
+        raise StudyError(
+            f"a study's name takes at most {LONGEST_NAME} bytes as UTF-8, got {len(study.name.encode())}; shorten it"
+        )
+    if study.mode is not None and not is_one_of(study.mode, ("min", "max")):
+        raise StudyError(
+            f"mode needs 'min' or 'max', got {shown(study.mode)}; use 'max' for an accuracy, 'min' for a loss"
+        )
+    for name, kind in KINDS.items():
+        value = getattr(study, name)
+        if not isinstance(value, kind) or not is_writable(value):
+            hint = f"; write {value.__name__}()" if isinstance(value, type) and issubclass(value, kind) else ""
+            raise StudyError(f"{name} needs a {kind.__name__}, got {shown(value)}{hint}")
+    if not study.metric.strip():
+        raise StudyError(f"metric needs the name of what trials report, got {shown(study.metric)}; write metric='loss'")
+    if not isinstance(study.warm_start, History | None):
+        raise StudyError(f"warm_start needs History(...) or None, got {shown(study.warm_start)}; write History()")
+    if isinstance(study.seed, bool) or not isinstance(study.seed, int) or study.seed < 0:
+        raise StudyError(f"seed needs a whole number of at least 0, got {shown(study.seed)}; use 0")
+    if study.seed.bit_length() > LARGEST_SEED_BITS:
+        raise StudyError(f"seed needs at most {LARGEST_SEED_BITS} bits, got {shown(study.seed)}; use 0")
+    points = study.start_from
+    if not isinstance(points, Sequence) or not all(isinstance(point, Mapping) for point in points):
+        raise StudyError(f"start_from needs a list of configurations, got {shown(points)}; write [{{...}}]")
+
+
+def check_refit(refit: object, trial: Trial) -> None:
+    """Raise StudyError for an unknown kind of refit, and for trials that can't be trained on other images."""
+    if refit is None:
+        return
+    if refit != REFIT:
+        raise StudyError(f"refit needs {REFIT!r} or None, got {shown(refit)}; write refit={REFIT!r}")
+    if trial.refit_share is None:
+        raise StudyError(
+            f"refit needs an ImageClassifier, whose images tuner knows, got {trial.described}; leave refit out, and "
+            "train the best again on all images in your own program"
+        )
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
