@@ -16,197 +16,105 @@ PACKAGE = Path(__file__).parent.parent / "tuner"
 
 # room -> (rooms of tuner, heavy libraries) it may import; itself always
 MAY_IMPORT = {
-    "version": (set(), set()),
-    "web_opener": (set(), set()),
-    "errors": ({"device_errors"}, set()),
-    "device_errors": (set(), set()),
-    "nvml": (set(), set()),
-    "machine": ({"nvml"}, set()),
-    "installation": ({"errors"}, set()),
-    "cache_folder": (set(), set()),
-    "techniques": (set(), set()),
-    "starting": (set(), set()),
-    "temporary": (set(), set()),
-    "session": (set(), set()),
-    "mode": (set(), set()),
-    "quoting": (set(), set()),
-    "one_thread": (set(), {"threadpoolctl"}),
-    "child_process": ({"errors"}, set()),
-    "foreign_text": (set(), set()),
+    "errors": (set(), set()),
+    "text": (set(), set()),
+    "machine": ({"errors"}, set()),
     "space": ({"errors"}, set()),
-    "search": ({"one_thread", "mode", "space", "errors"}, {"hyperopt", "optuna", "scipy"}),
-    "schedule": ({"mode", "space", "errors"}, set()),
-    "trial": ({"mode", "space", "storage", "errors"}, set()),
-    "resources": ({"space", "trial", "errors"}, set()),
-    "budget": ({"mode", "space", "errors"}, set()),
-    "failures": ({"errors"}, set()),
-    "study": (
-        {"budget", "failures", "mode", "space", "search", "schedule", "trial", "resources", "errors", "machine"},
-        set(),
-    ),
-    "study_file": ({"study", "space", "errors"}, set()),
-    "study_json": (
-        {"study", "budget", "failures", "resources", "schedule", "search", "space", "trial", "errors"},
-        set(),
-    ),
-    "train": (
-        {
-            *("trial", "storage", "machine", "nvml", "cache_folder", "techniques", "errors", "temporary"),
-            "child_process",
-        },
-        {"torch", "torchvision"},
-    ),
-    "storage": ({"cache_folder", "quoting", "errors"}, {"obstore"}),
-    "history": ({"storage", "study", "space", "budget", "errors", "foreign_text", "temporary"}, set()),
-    "orders": ({"results", "history", "storage", "space", "budget", "errors", "quoting"}, set()),
+    "schedule": ({"errors", "space"}, set()),
+    "search": ({"errors", "machine", "space"}, {"hyperopt", "optuna", "scipy"}),
+    "storage": ({"errors", "text", "machine"}, {"obstore"}),
+    "trial": ({"errors", "space", "storage"}, set()),
+    "study": ({"errors", "machine", "space", "schedule", "search", "trial"}, set()),
+    "train": ({"errors", "machine", "storage", "trial"}, {"torch", "torchvision"}),
+    "doctor": ({"errors", "machine", "trial", "train"}, {"torch", "torchvision"}),
+    "history": ({"errors", "text", "machine", "space", "storage", "study"}, set()),
     "results": (
         {
-            *(
-                "history",
-                "storage",
-                "study",
-                "study_file",
-                "study_json",
-                "budget",
-                "failures",
-                "space",
-                "search",
-            ),
-            *("errors", "foreign_text", "quoting", "cache_folder", "temporary", "schedule", "one_thread"),
+            *("errors", "text", "machine", "space", "schedule", "search", "storage", "study"),
+            *("history",),
         },
-        {"pandas", "optuna", "scipy"},
+        {"optuna", "pandas", "scipy"},
     ),
-    "replay": (
-        {
-            *("worker", "results", "history", "storage", "study", "study_file", "trial", "session", "machine"),
-            *("errors", "temporary", "space", "child_process"),
-        },
-        set(),
-    ),
-    "notify": ({"results", "history", "errors", "quoting", "web_opener"}, set()),
-    "plots": ({"results", "history", "space", "search"}, {"pandas"}),
-    "html_report": ({"results", "history", "plots", "errors", "foreign_text", "quoting"}, {"pandas"}),
-    "wandb_mirror": (
-        {
-            *("results", "html_report", "plots", "history", "storage", "space", "machine", "errors", "foreign_text"),
-            "quoting",
-        },
-        {"wandb", "pandas"},
-    ),
-    "inspection": ({"space", "train", "results", "history", "storage", "trial", "errors"}, {"torch", "torchvision"}),
+    "inspection": ({"errors", "space", "storage", "trial", "train", "history", "results"}, {"torch", "torchvision"}),
+    "orders": ({"errors", "text", "space", "storage", "study", "history", "results"}, set()),
+    "plots": ({"space", "search", "history", "results"}, {"pandas"}),
+    "html_report": ({"errors", "text", "history", "results", "plots"}, {"pandas"}),
     "loop": (
         {
-            *("study", "budget", "failures", "space", "search", "schedule", "results", "history", "storage"),
-            *("trial", "orders", "errors", "quoting"),
-        },
-        set(),
-    ),
-    "lifecycle": (
-        {
-            *("loop", "study", "study_json", "budget", "resources", "space", "results", "orders", "history", "storage"),
-            *("html_report", "notify", "quoting", "machine", "errors", "temporary"),
-        },
-        set(),
-    ),
-    "ask_tell": (
-        {
-            *("lifecycle", "loop", "study", "study_file", "study_json", "budget", "resources", "search", "schedule"),
-            *("results", "history", "notify", "space"),
-            *("storage", "quoting", "errors", "temporary", "api"),
+            *("errors", "text", "space", "schedule", "search", "storage", "trial", "study"),
+            *("history", "results", "orders"),
         },
         set(),
     ),
     "worker": (
         {
-            "train",
-            "inspection",
-            "session",
-            "space",
-            "study",
-            "study_file",
-            "trial",
-            "history",
-            "storage",
-            "errors",
-            "device_errors",
-            "machine",
-            "nvml",
-            "child_process",
-            "temporary",
+            *("errors", "machine", "space", "storage", "trial", "study", "train", "history"),
+            *("inspection",),
         },
         {"ray", "torch"},
     ),
+    "lifecycle": (
+        {
+            *("errors", "text", "machine", "space", "storage", "study", "history", "results"),
+            *("orders", "html_report", "loop"),
+        },
+        set(),
+    ),
+    "replay": (
+        {
+            *("errors", "machine", "space", "storage", "trial", "study", "history", "results"),
+            *("worker",),
+        },
+        set(),
+    ),
+    "service": (
+        {
+            *("errors", "text", "machine", "space", "storage", "study", "history", "results"),
+            *("orders", "plots", "html_report"),
+        },
+        {"argon2", "fastapi", "prometheus_client", "uvicorn"},
+    ),
+    "wandb_mirror": (
+        {
+            *("errors", "text", "machine", "space", "storage", "history", "results", "plots"),
+            *("html_report",),
+        },
+        {"pandas", "wandb"},
+    ),
     "driver": (
         {
-            "loop",
-            "lifecycle",
-            "worker",
-            "study",
-            "study_file",
-            "budget",
-            "resources",
-            "space",
-            "search",
-            "trial",
-            "results",
-            "orders",
-            "history",
-            "storage",
-            "html_report",
-            "wandb_mirror",
-            "quoting",
-            "machine",
-            "doctor",
-            "techniques",
-            "nvml",
-            "errors",
-            "schedule",
-            "temporary",
-            "notify",
-            "child_process",
-            "version",
+            *("errors", "machine", "space", "schedule", "search", "storage", "trial", "study"),
+            *("doctor", "history", "results", "loop", "worker", "lifecycle", "wandb_mirror"),
         },
         {"ray"},
     ),
-    "doctor": (
-        {
-            *("train", "trial", "machine", "nvml", "cache_folder", "techniques", "errors", "device_errors"),
-            "child_process",
-        },
-        {"torch", "torchvision"},
-    ),
-    "first_study": (
-        {"driver", "trial", "study", "study_file", "space", "machine", "errors"},
-        set(),
-    ),
+    "first_study": ({"errors", "machine", "space", "trial", "study", "driver"}, set()),
     "console": (
         {
-            *("results", "history", "budget", "study", "space", "trial", "inspection", "doctor", "driver"),
-            *("first_study", "errors", "foreign_text", "quoting"),
+            *("errors", "text", "space", "trial", "study", "doctor", "history", "results"),
+            *("inspection", "driver", "first_study"),
         },
         {"rich"},
     ),
     "api": (
         {
-            *("console", "driver", "inspection", "results", "history", "study", "study_file", "installation"),
-            *("notify", "errors", "plots", "replay", "orders", "lifecycle", "worker", "machine", "child_process"),
+            *("errors", "machine", "study", "history", "results", "inspection", "orders", "plots"),
+            *("worker", "lifecycle", "replay", "driver", "console"),
         },
         {"pandas", "ray"},
     ),
-    "service": (
-        {
-            *("results", "history", "orders", "storage", "study", "study_file", "budget", "resources", "trial"),
-            *("machine", "nvml", "errors", "foreign_text", "quoting", "html_report", "plots", "space", "study_json"),
-            *("child_process", "mode", "version", "web_opener"),
-        },
-        {"fastapi", "uvicorn", "argon2", "prometheus_client"},
-    ),
     "cli": (
         {
-            *("console", "driver", "doctor", "inspection", "results", "budget", "resources", "search", "study"),
-            *("study_file", "errors", "starting", "html_report", "wandb_mirror", "foreign_text", "quoting"),
-            *("installation", "replay", "loop", "orders", "service", "temporary", "trial", "first_study", "lifecycle"),
-            *("storage", "space", "web_opener"),
+            *("errors", "text", "machine", "space", "search", "storage", "trial", "study"),
+            *("doctor", "results", "inspection", "orders", "html_report", "loop", "lifecycle", "replay"),
+            *("service", "wandb_mirror", "driver", "first_study", "console"),
+        },
+        set(),
+    ),
+    "ask_tell": (
+        {
+            *("errors", "text", "machine", "space", "schedule", "search", "storage", "study"),
+            *("history", "results", "loop", "lifecycle", "api"),
         },
         set(),
     ),
@@ -293,22 +201,21 @@ def test_no_room_has_the_name_of_something_public() -> None:
     assert {room_of(path) for path in MODULES} & public == set()
 
 
-CONFUSED = {
-    "batch_norm",
-    "checkpoint",
-    "comparison",
-    "process",
-    "processes",
-    "saving",
-    "splitting",
-    "strategy",
-    "winner",
+# names that modules of several rooms share, because they do the same there; another name stands for one thing
+SAME_ROLE = {
+    "__init__",
+    *("function", "external"),  # a kind of trial, and its work
+    *("groups", "space", "summary", "tables"),  # something computed, and how it is shown
+    *("confirming", "refining", "run", "steering", "detached", "studies", "queue", "users"),  # a verb, and what it does
+    *("base", "errors", "events", "speed"),
 }
 
 
-def test_names_that_were_confused_are_told_apart() -> None:
-    names = [path.stem for path in MODULES]
-    assert {name: names.count(name) for name in CONFUSED if names.count(name) > 1} == {}
+def test_modules_of_one_name_do_the_same_in_their_rooms() -> None:
+    rooms: dict[str, set[str]] = {}
+    for path in MODULES:
+        rooms.setdefault(path.stem, set()).add(room_of(path))
+    assert {name: found for name, found in rooms.items() if len(found) > 1 and name not in SAME_ROLE} == {}
 
 
 def test_the_type_of_a_mode_is_written_once() -> None:
@@ -318,7 +225,7 @@ def test_the_type_of_a_mode_is_written_once() -> None:
         for node in nodes(path)
         if isinstance(node, ast.Subscript) and ast.unparse(node) in ("Literal['min', 'max']", "Literal['max', 'min']")
     ]
-    assert written == [PACKAGE / "mode.py"]
+    assert written == [PACKAGE / "space" / "mode.py"]
 
 
 def circle(imported: Mapping[str, set[str]]) -> str:
@@ -398,8 +305,8 @@ IMPLEMENTATIONS = (
     "worker/function.py",
     "worker/several.py",
     "worker/external.py",
-    "doctor/training.py",
-    "study_json.py",
+    "doctor/trial_steps.py",
+    "study/as_json.py",
 )
 
 

@@ -1,5 +1,6 @@
 import csv
 import io
+import shlex
 from pathlib import Path
 
 import pandas as pd
@@ -14,9 +15,10 @@ from tuner.console.live_table import Lines, Plan, Progress
 from tuner.history.run_info import write_info
 from tuner.html_report import write_report
 from tuner.results import export
+from tuner.results.findings import findings_of
 from tuner.results.tables import history_table, write_tables
 from tuner.storage.folder import LocalFolder
-from tuner.text import in_utf8, printable, spreadsheet_cell, text_of_cell
+from tuner.text import command, in_utf8, printable, spreadsheet_cell, text_of_cell
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\r\x9b31m\u202egnp.exe\u2066\ud800 end"
 SHOWN = r"\x1b]0;title\x07\x1b[2J\r\x9b31m\u202egnp.exe\u2066\ud800 end"
@@ -143,3 +145,20 @@ def test_a_report_of_texts_that_are_not_utf_8_is_written(tmp_path: Path) -> None
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<h1>\\udcff</h1>" in page
     assert "/\\udcff.py" in page
+
+
+def test_a_command_is_typed_as_it_is_printed_whatever_the_path() -> None:
+    assert command("resume", "runs/a/1") == "python -m tuner resume runs/a/1"
+    for path in ("my runs/a;b/1", "it's", "$HOME", "-x", "a\nb"):
+        assert shlex.split(command("resume", path))[-1] == path
+
+
+def test_the_advice_of_a_run_in_a_folder_with_a_space_can_be_typed(tmp_path: Path) -> None:
+    run = simulated(tmp_path / "my runs" / "1")
+    commands = [shlex.split(advice.command) for advice in findings_of(run).advice if advice.command]
+    assert commands
+    for words in commands:
+        assert words[:3] == ["python", "-m", "tuner"]
+        assert words[4] == run.path
+    (show,) = (words for words in commands if words[3] == "show")
+    assert main(show[3:]) == 0

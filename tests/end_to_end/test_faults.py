@@ -10,7 +10,7 @@ pytestmark = pytest.mark.ray
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param("driver killed", marks=pytest.mark.slow),  # as in test_signals_end_to_end.py, at any moment
+        pytest.param("driver killed", marks=pytest.mark.slow),  # as in test_signals.py, at any moment
         "worker killed past a rung",
         pytest.param("driver killed in its conclusion", marks=pytest.mark.slow),
         "truncated",

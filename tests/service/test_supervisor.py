@@ -107,7 +107,7 @@ def test_studies_wait_for_devices_in_the_queues_order(tmp_path: Path) -> None:
     assert started == sorted(started)
 
 
-@pytest.mark.slow  # the real driver is paused in test_service_end_to_end.py
+@pytest.mark.slow  # the real driver is paused in end_to_end/test_service.py
 def test_a_search_that_runs_is_told_how_many_trials_run_at_once(tmp_path: Path) -> None:
     with running(tmp_path) as service:
         study = service.submit(submission(LONG), ANNE).id

@@ -24,7 +24,7 @@ import pytest
 
 from tests.tools.mutant_plugin import CONTEXT
 
-ROOT = Path(__file__).parent.parent.parent
+TOOLS = Path(__file__).parent  # the plugin is imported from here: a tree has a package `tests` of its own
 # A changed program may send signals to any process that it can see, so it sees only its own.
 ALONE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 _AS_A_USER = ("--user", "--map-current-user")
@@ -88,11 +88,11 @@ class Tree:
         # a shell as the first process waits for those that lose their parent
         command = [*alone(), "sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-m", "pytest"]
         self._running = process = subprocess.Popen(
-            [*command, "--rootdir=.", "-p", "tests.tools.mutant_plugin", "-p", "no:cacheprovider", *arguments],
+            [*command, "--rootdir=.", "-p", "mutant_plugin", "-p", "no:cacheprovider", *arguments],
             cwd=self.path,
             env={
                 **os.environ,
-                "PYTHONPATH": os.pathsep.join((str(self.path), str(ROOT))),  # before an editable install
+                "PYTHONPATH": os.pathsep.join((str(self.path), str(TOOLS))),  # before an editable install
                 "TMPDIR": str(self._temporary),
                 "TUNER_TEST_DATA": self._data,
                 **environment,

@@ -20,7 +20,8 @@ class Driving:
         nice: is added to the workers' niceness, which lowers their priority
         grace: seconds that the search may take to save and end after a signal; 25 by default
         listeners: their `on_event` is called for every event while the search runs
-        notify: web addresses and commands that get messages about the end and new best values, see `tuner.lifecycle.targets`
+        notify: web addresses and commands that get messages about the end and new best values, see
+            `tuner.lifecycle.targets`
         begun: called with the run's path as soon as its folder exists
     """
 

@@ -64,8 +64,8 @@ def time_left(record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
     It can't be known before the present driver has reported an epoch, after a pause or the end, and if no limit says
     how much is left. It isn't known either while trials are added to an ended search, whose limits don't count; and if
     a trial stands still, only limits of time, and of epochs while others go on, say when the search ends. The rest of
-    the search is simulated some tens of times with its own early stopping, see `tuner.results.rest_simulation`: with starts,
-    epochs as long as in trials so far, trials as good and failures as frequent, idle workers at the end. Few
+    the search is simulated some tens of times with its own early stopping, see `tuner.results.rest_simulation`: with
+    starts, epochs as long as in trials so far, trials as good and failures as frequent, idle workers at the end. Few
     simulations don't show well how much they differ, and the first trials say little about the next ones: both widen
     the distribution. The report follows, which takes longer if a worker's start took longer, and for images the scoring
     of the winner. The interval is the 10 % and 90 % quantiles: by benchmarks/time_left.py it held at 77 % of the
