@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from tuner.worker.clean_process import clean_process
-from tuner.worker.ray_inside.ending import LastTrial
+from tuner.worker.ray_inside.last_trial import LastTrial
 from tuner.worker.spoiling import _SETTINGS
 
 READ = {name: read for name, (read, _) in _SETTINGS.items()}

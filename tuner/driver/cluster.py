@@ -19,8 +19,8 @@ from ray.exceptions import RuntimeEnvSetupError
 
 from tuner.doctor.checks import REINSTALL, Finding, Subject, failed, notice, ok
 from tuner.driver import shared_devices
-from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.local_ray import SHUTDOWN_SECONDS, local_ray, short_folder, shut_down
+from tuner.driver.options import DEFAULT, Driving
 from tuner.driver.patching import environment, quiet_loggers
 from tuner.driver.ray_inside import autoscaling, names
 from tuner.driver.ray_inside.start import LOOPBACK, Workers, gone, raylet_silenced, signals_left_alone

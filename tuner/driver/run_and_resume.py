@@ -12,9 +12,9 @@ from typing import Any
 from tuner.driver.cluster import Connected, connected, fitting
 from tuner.driver.data_look import look, news_of, write_data
 from tuner.driver.disk_need import largest_checkpoint, measured_checkpoint, room_checked, worth_a_look
-from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.gpus import gpus_checked
 from tuner.driver.nodes import check_nodes
+from tuner.driver.options import DEFAULT, Driving
 from tuner.driver.pipelines import check_splits
 from tuner.driver.ray_inside.autoscaling import waiting_notice
 from tuner.driver.search_under_ray import Search, workers_of

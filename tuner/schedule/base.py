@@ -93,7 +93,7 @@ class Scheduler(ABC):
 
     @property
     def forecast(self) -> dict[str, Any]:
-        """What run.json says of it, so that the time left can be computed: fields of `rest_simulation.Ahead` in results.
+        """What run.json says of it, so that the time left can be computed: fields of `Ahead` in results.
 
         A rule of its own isn't simulated: how long trials were that have ended says how long others will be.
         """

@@ -121,7 +121,7 @@ class Study:
 
     @property
     def forecast(self) -> dict[str, Any]:
-        """What the time left of a search depends on besides its limits: fields of `rest_simulation.Ahead` in results."""
+        """What the time left of a search depends on besides its limits: fields of `Ahead` in results."""
         return {**self.scheduler.forecast, "learns": self.search.learns, "scored": not self.declared_trial.is_code}
 
     @cached_property

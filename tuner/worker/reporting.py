@@ -24,7 +24,7 @@ from tuner.worker.hanging import HangWatch
 from tuner.worker.messages import Message, Sender
 from tuner.worker.output import NO_OUTPUT, Output
 from tuner.worker.ray_inside.draining import DrainWatch
-from tuner.worker.ray_inside.ending import CATCHES, LAST
+from tuner.worker.ray_inside.last_trial import CATCHES, LAST
 from tuner.worker.saving import BackgroundWriter, unwritten
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from tuner.worker.implementation import implementation_of
 from tuner.worker.output import captured
 from tuner.worker.pickling import pickle_trial, received
 from tuner.worker.placing import placement_here
-from tuner.worker.ray_inside.ending import LAST, comes_from_ray, session_of_ray
+from tuner.worker.ray_inside.last_trial import LAST, comes_from_ray, session_of_ray
 from tuner.worker.reporting import WRITER, WorkerSession
 from tuner.worker.study_code import extend_import_path
 

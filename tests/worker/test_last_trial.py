@@ -13,8 +13,8 @@ from tests.worker.test_saving import ASSIGNMENT
 from tuner.errors import WorkerSpent
 from tuner.trial import session
 from tuner.worker import reporting
-from tuner.worker.ray_inside import ending
-from tuner.worker.ray_inside.ending import LastTrial
+from tuner.worker.ray_inside import last_trial
+from tuner.worker.ray_inside.last_trial import LastTrial
 from tuner.worker.reporting import WorkerSession
 
 
@@ -67,7 +67,7 @@ def test_a_trial_has_time_to_clean_up(last: LastTrial) -> None:
 
 
 def test_a_clean_up_that_takes_too_long_is_not_waited_for(last: LastTrial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ending, "SECONDS_TO_END", 0.3)
+    monkeypatch.setattr(last_trial, "SECONDS_TO_END", 0.3)
     goes_on = threading.Event()
     ray = RaySession(goes_on.wait)  # type: ignore[arg-type]
     with pytest.raises(WorkerSpent) as busy:
