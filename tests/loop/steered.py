@@ -136,11 +136,21 @@ def _of_answers(events: list[Event], search: SteeredSearch) -> Iterator[str]:
 
 
 def _of_stops(events: list[Event], record: RunRecord) -> Iterator[str]:
-    """A trial that was ended by an order does nothing more, and nothing is begun once the search was."""
+    """A trial that was ended by an order does nothing more, and nothing is begun once the search was.
+
+    But a checkpoint may show what a trial did before, which no event has told.
+    """
     ended: set[str] = set()
     stopped = False
+    ahead = ""
     for event in events:
         kind = event["event"]
+        if kind == "notice" and "although its events end at epoch" in event["message"]:
+            ahead = event["message"].split()[1]
+            continue
+        if kind == "epoch_reported" and event["trial"] == ahead:
+            continue
+        ahead = ""
         if kind == "order_obeyed" and event["verb"] == "stop":
             trial = event["arguments"].get("trial")
             stopped = stopped or trial is None
