@@ -1,12 +1,13 @@
 """A winner whose checkpoint was cleaned away keeps what best/ has of it."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.loop.simulation import build, drive, study
-from tuner.driver.winner import write_winner
+from tuner.driver.winner import _score_on_worker, write_winner
 from tuner.lifecycle.writing_best import NoNetworkError
 from tuner.storage.folder import LocalFolder
 from tuner.study.resources import Resources
@@ -33,3 +34,11 @@ def test_a_scored_winner_is_not_replaced_by_less(tmp_path: Path) -> None:
     (tmp_path / "best" / "model.safetensors").unlink()
     write_winner(loop.study, folder, loop.record, Resources(), lambda: False)
     assert json.loads((tmp_path / "best" / "metrics.json").read_text())["trial"] == best.trial
+
+
+@pytest.mark.parametrize(("device", "sees"), [("cpu", ""), ("cuda", "0")])
+def test_a_winner_is_scored_with_the_gpus_of_a_trial(monkeypatch: pytest.MonkeyPatch, device: str, sees: str) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(EOFError):  # there is no trial
+        _score_on_worker(b"", [], None, "", 0, device, {})
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == sees

@@ -53,6 +53,26 @@ study = tuner.Study("placed", trial=train, space={"x": tuner.uniform(0, 1)}, met
 tuner.run(study, storage="out", wandb="off")
 """
 
+ON_A_MACHINE_WITH_GPUS = """
+import os
+from dataclasses import replace
+import tuner
+from tuner import machine, study as studies
+from tuner.driver import cluster
+here = replace(machine.this_machine(), gpus=2, cpus=4)
+cluster.this_machine = studies.this_machine = lambda: here
+
+def train(config):
+    tuner.report(loss=config["x"], saw=os.environ.get("CUDA_VISIBLE_DEVICES", "all"), worker=os.getpid())
+
+study = tuner.Study("seen", trial=train, space={{"x": tuner.uniform(0, 1)}}, metric="loss", mode="min",
+    search=tuner.Random(), scheduler=tuner.NoEarlyStopping(), budget=tuner.Budget(trials=3, max_epochs=1),
+    resources=tuner.Resources(gpus={gpus}), warm_start=None)
+before = dict(os.environ)
+tuner.run(study, storage="out", wandb="off", concurrency=1)
+assert os.environ.get("CUDA_VISIBLE_DEVICES") == before.get("CUDA_VISIBLE_DEVICES")
+"""
+
 
 def search(program: str, folder: Path) -> Run:
     finished = subprocess.run(
@@ -111,3 +131,12 @@ def test_each_trial_sees_the_gpu_that_it_was_given_and_a_worker_stays_with_its_o
         "a trial has a NVIDIA H100 80GB HBM3 to itself until a similar one has been measured: the memory that "
         "the function 'train' needs is unknown"
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("gpus", "saw"), [(None, ""), (0, ""), (1, "0"), (2, "0,1")])
+def test_trials_see_the_gpus_that_they_have_and_no_others(tmp_path: Path, gpus: int | None, saw: str) -> None:
+    run = search(ON_A_MACHINE_WITH_GPUS.format(gpus=gpus), tmp_path)
+    told = [trial.epochs[1].metrics for trial in run.record.trials.values()]
+    assert [one["saw"] for one in told] == [saw] * 3
+    assert len({one["worker"] for one in told}) == 1

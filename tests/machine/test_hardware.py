@@ -5,7 +5,7 @@ import pynvml
 import pytest
 
 from tests.fake_nvml import Card, FakeNvml
-from tuner.driver.local_ray import _each_instance
+from tuner.driver.local_ray import _gpus_as_numbered
 from tuner.machine.hardware import Machine, _container_cpus, _gpu_names, divided_gpus, gpu_source, this_machine
 
 
@@ -47,9 +47,10 @@ def test_a_divided_gpu_counts_for_its_instances_which_ray_hands_out_by_name(monk
     library = FakeNvml(Card("GPU-1", instances=[Card("MIG-1"), Card("MIG-2")]), Card("GPU-2"))
     assert gpus_with(monkeypatch, library) == 3
     assert divided_gpus() == "MIG-1,MIG-2,GPU-2"
-    assert _each_instance() == {"CUDA_VISIBLE_DEVICES": "MIG-1,MIG-2,GPU-2"}
+    order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert _gpus_as_numbered() == {**order, "CUDA_VISIBLE_DEVICES": "MIG-1,MIG-2,GPU-2"}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-2")
-    assert _each_instance() == {}
+    assert _gpus_as_numbered() == order
     assert gpus_with(monkeypatch, FakeNvml(Card("GPU-1"))) == 1
     assert divided_gpus() is None
 

@@ -10,7 +10,15 @@ import pytest
 
 from tests.fake_nvml import GIB, Card, FakeNvml
 from tuner.machine.hardware import python_environment
-from tuner.machine.nvml import Gpu, GpuMonitor, GpuProcess, NvmlUnavailableError, ask_gpus, read_gpus
+from tuner.machine.nvml import (
+    Gpu,
+    GpuMonitor,
+    GpuProcess,
+    NvmlUnavailableError,
+    ask_gpus,
+    cuda_numbers_agree,
+    read_gpus,
+)
 
 A, B, C = "GPU-aaaa1111", "GPU-aaaa2222", "GPU-cccc3333"
 
@@ -74,6 +82,25 @@ def test_a_gpu_is_told_whole() -> None:
 )
 def test_what_is_visible_is_what_cuda_would_see(visible: str | None, expected: list[str]) -> None:
     assert seen(FakeNvml(Card(A), Card(B), Card(C)), visible) == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "order", "agree"),
+    [
+        (["H100", "H100"], None, True),
+        (["T4"], "FASTEST_FIRST", True),
+        (["T4", "H100"], None, False),  # for CUDA the H100 is number 0
+        (["T4", "H100"], "FASTEST_FIRST", False),
+        (["T4", "H100"], "PCI_BUS_ID", True),
+        ([], None, True),
+    ],
+)
+def test_cuda_has_the_same_numbers_if_all_gpus_are_alike_or_it_is_told(
+    names: list[str], order: str | None, agree: bool
+) -> None:
+    library = FakeNvml(*(Card(f"GPU-{number}", name) for number, name in enumerate(names)))
+    environment = {"CUDA_VISIBLE_DEVICES": "0"} | ({} if order is None else {"CUDA_DEVICE_ORDER": order})
+    assert cuda_numbers_agree(library, environment) is agree
 
 
 def divided() -> FakeNvml:

@@ -36,6 +36,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 import tuner
+from tuner.train.data.device_images import _KEPT
 from tuner.train.data.normalisation import _constants
 from tuner.train.data.policies import _magnitudes
 
@@ -277,12 +278,27 @@ def _line() -> str:
 
 @contextmanager
 def pretending(
-    *, free_bytes: int = 60 * 10**9, total_bytes: int = 80 * 10**9, capability: tuple[int, int] = (9, 0)
+    *,
+    free_bytes: int = 60 * 10**9,
+    total_bytes: int = 80 * 10**9,
+    reserved_bytes: int = 0,
+    share: float = 1.0,
+    capability: tuple[int, int] = (9, 0),
 ) -> Iterator[PretendedGPU]:
-    """Within it there is a GPU of this much memory and of this compute capability, `cuda:0`."""
+    """Within it there is a GPU of this much memory and of this compute capability, `cuda:0`.
+
+    Torch has reserved some of the memory, and may reserve a `share` of all.
+    """
     gpu = PretendedGPU()
     with pytest.MonkeyPatch.context() as patch:
-        for name, stub in _cuda(gpu, free_bytes, total_bytes, capability).items():
+        memory = {
+            "mem_get_info": (free_bytes, total_bytes),
+            "memory_reserved": reserved_bytes,
+            "get_per_process_memory_fraction": share,
+        }
+        for name, value in memory.items():
+            patch.setattr(torch.cuda, name, lambda device=None, value=value: value)
+        for name, stub in _cuda(gpu, total_bytes, capability).items():
             patch.setattr(torch.cuda, name, stub)
         patch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: None)  # optimizers ask
         patch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
@@ -293,13 +309,12 @@ def pretending(
             with gpu:
                 yield gpu
         finally:
+            _KEPT.clear()
             _magnitudes.cache_clear()
             _constants.cache_clear()  # else a real GPU would be given the pretended one's
 
 
-def _cuda(
-    gpu: PretendedGPU, free_bytes: int, total_bytes: int, capability: tuple[int, int]
-) -> dict[str, Callable[..., Any]]:
+def _cuda(gpu: PretendedGPU, total_bytes: int, capability: tuple[int, int]) -> dict[str, Callable[..., Any]]:
     """What stands in for functions of `torch.cuda`."""
     properties = SimpleNamespace(
         name="pretended", uuid="0", total_memory=total_bytes, major=capability[0], minor=capability[1]
@@ -317,7 +332,6 @@ def _cuda(
         "manual_seed": lambda seed: None,
         "get_rng_state": lambda device=None: torch.zeros(16, dtype=torch.uint8),
         "set_rng_state": lambda state, device=None: None,
-        "mem_get_info": lambda device=None: (free_bytes, total_bytes),
         "memory_allocated": lambda device=None: 0,
         "max_memory_allocated": lambda device=None: 0,
         "reset_peak_memory_stats": lambda device=None: None,

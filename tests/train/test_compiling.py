@@ -129,6 +129,7 @@ def test_a_backward_pass_that_fails_is_taken_again_without_a_trace(
     expected = statistics(plain)
     assert all(torch.equal(value, expected[name]) for name, value in statistics(running).items())
     assert running.notes[-1] == "steps are no longer taken with torch.compile: RuntimeError: a kernel is missing"
+    assert running.broken == "taking a trial's steps with torch.compile failed (RuntimeError: a kernel is missing)"
     assert running.run_epoch().step_path == "eager"
 
 
@@ -145,6 +146,7 @@ def test_memory_that_runs_out_in_the_compiled_pass_costs_the_compiled_pass_alone
     assert running.notes[-1] == (
         "steps are no longer taken with torch.compile: CUDA out of memory. Tried to allocate 2 GiB"
     )
+    assert running.broken is not None
 
 
 def compilers_of(process: int) -> int:

@@ -3,16 +3,25 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.train.capture.repeating import Repeating
 from tests.train.parallel.test_group import TRIAL
 from tests.worker.test_saving import ASSIGNMENT
 from tuner.history.checkpoints import CheckpointStore
 from tuner.storage.folder import LocalFolder
+from tuner.train.capture import GRAPH
+from tuner.train.stepping import Stepping
+from tuner.trial import Folds, ImageClassifier
+from tuner.worker import classification
 from tuner.worker.assignment import Assignment
 from tuner.worker.classification import Classification
 from tuner.worker.messages import Message
+from tuner.worker.ray_inside.last_trial import LastTrial
 from tuner.worker.reporting import WRITER, WorkerSession
 
 
@@ -27,10 +36,10 @@ class KeptSession(WorkerSession):
         self.sent += [json.loads(message.text) for message in messages]
 
 
-def trained(assignment: Assignment) -> list[dict[str, Any]]:
+def trained(assignment: Assignment, trial: ImageClassifier = TRIAL) -> list[dict[str, Any]]:
     session = KeptSession(assignment)
     try:
-        Classification().train(TRIAL, assignment, session)
+        Classification().train(trial, assignment, session)
         session.flush()
     finally:
         session.close()
@@ -60,3 +69,25 @@ def test_a_winners_refit_trains_on_all_images_and_ends_within_its_schedule(tmp_p
     assert sent[1]["saved"] == [2]
     assert CheckpointStore(LocalFolder(tmp_path)).epochs(assignment.trial) == [2]
     assert [message["epoch"] for message in trained(replace(assignment, reported=1))] == [1, 2]
+
+
+@pytest.mark.parametrize("validation", [0.2, Folds(2)], ids=["one network", "cross-validation"])
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_worker_whose_recording_failed_runs_no_other_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, validation: Any, fails: bool
+) -> None:
+    last = LastTrial()
+    monkeypatch.setattr(classification, "LAST", last)
+    error = RuntimeError("operation not permitted when stream is capturing\nand more")
+    recorder = Repeating(fails=error if fails else None)
+    monkeypatch.setattr("tuner.train.assembly.Stepping", partial(Stepping, recorder=recorder))
+    assignment = replace(ASSIGNMENT, epochs=3, run_uri=str(tmp_path), config={"batch_size": 8}, step_path=GRAPH)
+    sent = trained(assignment, replace(TRIAL, validation=validation))
+    assert [message["epoch"] for message in sent] == [1, 2, 3]
+    assert recorder.done.count("record") > 0
+    assert last.spoilt == (
+        "taking a trial's steps as one CUDA graph failed (RuntimeError: operation not permitted when stream is "
+        "capturing), so its worker was replaced; TUNER_SWITCHED_OFF=graph,compile trains without this"
+        if fails
+        else None
+    )

@@ -2,7 +2,10 @@
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 import tuner
 from tuner.trial import Trial
@@ -16,8 +19,8 @@ def function(said: str) -> Trial:
     return tuner.Study(said, trial=trial, space={"x": tuner.uniform(0, 1)}, metric="loss", mode="min").declared_trial
 
 
-def measured(measurers: Measurers, said: str, *, threads: int = 1) -> Measured:
-    options: dict[str, Any] = {"epochs": 1, "split_seed": 0, "device": "cpu", "threads": threads, "processes": 2}
+def measured(measurers: Measurers, said: str, *, threads: int = 1, device: str = "cpu") -> Measured:
+    options: dict[str, Any] = {"epochs": 1, "split_seed": 0, "device": device, "threads": threads, "processes": 2}
     return measurers.measure(function(said), [{"x": 0.5}, {"x": 0.6}], seconds=0.1, **options)
 
 
@@ -43,6 +46,15 @@ def test_processes_measure_one_trial_after_another_and_new_ones_take_the_place_o
         assert set(pids(measurers)).isdisjoint(others)
         wider = measurers._processes
     assert all(process._popen.poll() is not None for process in wider)
+
+
+def test_those_for_the_cpu_see_no_gpu_and_those_for_a_gpu_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with Measurers() as measurers:
+        for device, sees in (("cpu", b"CUDA_VISIBLE_DEVICES=\0"), ("cuda", b"CUDA_VISIBLE_DEVICES=0\0")):
+            measured(measurers, "asked", device=device)
+            for pid in pids(measurers):
+                assert sees in Path(f"/proc/{pid}/environ").read_bytes()
 
 
 def test_it_ends_with_who_asked() -> None:

@@ -87,5 +87,7 @@ def test_a_folder_that_the_trial_deleted_or_code_that_does_nothing_spoils_nothin
 
 def test_a_worker_is_told_what_was_changed_there() -> None:
     last = LastTrial()
-    last.spoil("json.dumps")
-    assert last._spoilt == "json.dumps"
+    last.change("json.dumps")
+    assert last.spoilt == (
+        "a trial changed json.dumps in its process, so its worker was replaced; put it back at the trial's end"
+    )

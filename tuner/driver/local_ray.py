@@ -22,7 +22,7 @@ from tuner.driver.ray_inside.names import check_needed, present
 from tuner.driver.ray_inside.ray_errors import message_of
 from tuner.driver.ray_inside.start import Workers, gone, only_reachable_here, quick_start, start
 from tuner.errors import StudyError, setting
-from tuner.machine.hardware import Machine, divided_gpus
+from tuner.machine.hardware import NVML_ORDER, Machine, divided_gpus
 from tuner.machine.temporary import OwnedFolder
 
 SHUTDOWN_SECONDS = 10.0  # that Ray may take to end before its processes are killed
@@ -124,7 +124,7 @@ def local_ray(
     Raises StudyError if it can't start, or doesn't, not even plainly on a second attempt.
     """
     check_needed(ray.__version__)
-    with only_reachable_here(), environment(_each_instance()):
+    with only_reachable_here(), environment(_gpus_as_numbered()):
         make = partial(LocalRay, nice, workers)
         started = _start(machine, {**settings, "resources": dict(shares or {})}, make)
         try:
@@ -133,10 +133,13 @@ def local_ray(
             started.end()
 
 
-def _each_instance() -> dict[str, str]:
-    """If MIG divides a GPU, Ray has to hand out the instances by name, because it counts physical GPUs."""
+def _gpus_as_numbered() -> dict[str, str]:
+    """Workers' GPUs have the numbers that NVML gives them, unless the user has chosen another order.
+
+    If MIG divides a GPU, Ray has to hand out the instances by name, because it counts physical GPUs.
+    """
     names = divided_gpus()
-    return {} if names is None else {"CUDA_VISIBLE_DEVICES": names}
+    return NVML_ORDER if names is None else NVML_ORDER | {"CUDA_VISIBLE_DEVICES": names}
 
 
 def _start(machine: Machine, settings: dict[str, Any], make: Callable[[str | None], LocalRay]) -> LocalRay:

@@ -18,7 +18,7 @@ from ray.exceptions import RayError
 
 from tuner.errors import StudyError, describe_error
 from tuner.loop.packing import Admission, Device, Packing
-from tuner.machine.hardware import Machine, mps_runs
+from tuner.machine.hardware import NO_GPUS, Machine, mps_runs
 from tuner.machine.nvml import Gpu, read_gpus
 from tuner.space.values import canonical
 from tuner.study.declaration import Study
@@ -117,7 +117,7 @@ class _Estimating:
     def __init__(
         self, pickled: bytes, import_path: list[str], epochs: int, split_seed: int, device: str, free_bytes: float
     ) -> None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a user's network that looks for a GPU would take memory there
+        os.environ.update(NO_GPUS)
         extend_import_path(import_path)
         trial = cloudpickle.loads(pickled)
         self._estimate = implementation_of(trial).memory_estimator(

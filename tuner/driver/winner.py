@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from tuner.lifecycle.writing_best import (
     replace_best,
     winner_due,
 )
+from tuner.machine.hardware import NO_GPUS
 from tuner.machine.temporary import OwnedFolder
 from tuner.storage.folder import Folder
 from tuner.storage.locations import open_folder
@@ -116,6 +118,8 @@ def _score_on_worker(
     device: str,
     details: dict[str, Any],
 ) -> None:
+    if device == "cpu":
+        os.environ.update(NO_GPUS)
     extend_import_path(import_path)
     trial, config = cloudpickle.loads(pickled), received(config)
     folder = open_folder(run_uri)

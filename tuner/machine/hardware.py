@@ -19,6 +19,8 @@ from tuner.machine.nvml import NvmlUnavailableError, ask_gpus, read_gpus
 KFD = Path("/sys/class/kfd/kfd/topology/nodes")  # folder of AMD's kernel driver
 MPS_PIPES = "/tmp/nvidia-mps"  # where CUDA looks for the control daemon unless CUDA_MPS_PIPE_DIRECTORY says otherwise
 MPS_PROCESS = "nvidia-cuda-mps"  # the kernel's shortened name of the daemon and of its server
+NO_GPUS = {"CUDA_VISIBLE_DEVICES": ""}  # environment of a process on the CPU, which would hold memory on a GPU it sees
+NVML_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # in which CUDA too then numbers GPUs, and not the fastest first
 DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))  # of NVIDIA's driver, and of WSL2
 
 

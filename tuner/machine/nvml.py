@@ -96,6 +96,15 @@ def ask_gpus(library: Any = None, environment: Mapping[str, str] | None = None) 
         return tuple(_gpu(nvml, device) for device in devices)
 
 
+def cuda_numbers_agree(library: Any = None, environment: Mapping[str, str] | None = None) -> bool:
+    """Whether CUDA numbers GPUs as NVML does, by their place on the bus: it was told to, or all are alike.
+
+    Otherwise CUDA begins with the fastest, and only UUIDs name the same GPU for both.
+    """
+    order = (os.environ if environment is None else environment).get("CUDA_DEVICE_ORDER")
+    return order == "PCI_BUS_ID" or len({gpu.name for gpu in read_gpus(library, {})}) < 2
+
+
 class GpuMonitor:
     """One GPU's utilisation and memory over time; what NVML can't say is NaN.
 

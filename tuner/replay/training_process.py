@@ -14,6 +14,7 @@ from tuner.machine.child_process import started
 from tuner.machine.hardware import python_environment
 from tuner.replay.stays import Stay
 from tuner.trial import Trial
+from tuner.worker.placing import visible_gpus
 
 
 class ReplayDied(TunerError):  # noqa: N818 -- what happened, as TrialLost
@@ -59,4 +60,5 @@ def trained_apart(trial: Trial, stays: Sequence[Stay], folder: str) -> Generator
 def _environment(stays: Sequence[Stay]) -> dict[str, str]:
     """The environment of a worker: OpenMP reads its number of threads when it is loaded."""
     threads = max(1, int(stays[0].assignment.cpus)) if stays else 1
-    return {**python_environment(), "OMP_NUM_THREADS": str(threads), "PL_DISABLE_FORK": "1"}
+    gpus = visible_gpus(stays[0].assignment) if stays else {}
+    return {**python_environment(), **gpus, "OMP_NUM_THREADS": str(threads), "PL_DISABLE_FORK": "1"}

@@ -111,6 +111,11 @@ class CrossValidation:
             found.add(note)
         return tuple(found)
 
+    @property
+    def broken(self) -> str | None:
+        """See `Trainer.broken`."""
+        return next(filter(None, (trainer.broken for trainer in self.trainers)), None)
+
     def run_epoch(self) -> CrossValidated:
         """Train an epoch of each network, and validate each on its part; raises as `Trainer.run_epoch`."""
         return CrossValidated(tuple(trainer.run_epoch() for trainer in self.trainers))

@@ -7,7 +7,8 @@ trial: training on them gives the same result as training on the images, without
 from __future__ import annotations
 
 import hashlib
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,27 +124,22 @@ class _Extraction:
     def array(self, part: str) -> np.ndarray:
         """The head's input for each image of a part: [N, features] float32."""
         split, normalise = self.parts[part], self._splits.normalisation
-        with _Headless(self._network) as backbone:
+        with _headless(self._network) as backbone:
             features = self._evaluator.logits(backbone, split, normalise)
             if self._mirrored and part in MIRRORED:
                 features = mean_of_views(features, self._evaluator.logits(backbone, split, mirror(normalise)))
         return features.cpu().numpy()
 
 
-class _Headless:
-    """A network whose output is its head's input."""
-
-    def __init__(self, network: Network) -> None:
-        self._network, self._stack = network, ExitStack()
-
-    def __enter__(self) -> nn.Module:
-        head, module, name = self._network.head_layer, self._network.module, self._network.head
-        module.set_submodule(name, nn.Identity())
-        self._stack.callback(module.set_submodule, name, head)
-        return module
-
-    def __exit__(self, *failure: object) -> None:
-        self._stack.close()
+@contextmanager
+def _headless(network: Network) -> Iterator[nn.Module]:
+    """The network, whose output is its head's input within the block."""
+    head = network.head_layer
+    network.module.set_submodule(network.head, nn.Identity())
+    try:
+        yield network.module
+    finally:
+        network.module.set_submodule(network.head, head)
 
 
 def _joined(before: Features, splits: Splits) -> Features:

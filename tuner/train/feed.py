@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tuner.train.data import Split, Splits
 from tuner.train.data.augmentation import Augmentation
+from tuner.train.data.device_images import on_device
 from tuner.train.data.policies import Policy
 from tuner.train.evaluation import Evaluator
 from tuner.train.features import extract_features, head_is_last
@@ -130,10 +131,11 @@ class Feeds:
         )
         for note in features.notes:
             self._note(note)
+        train, validation = on_device([features.train, features.validation], self._device)
         return Feed(
             whole=False,
-            train=features.train.to(self._device),
-            validation=features.validation.to(self._device),
+            train=train,
+            validation=validation,
             prepare=_as_they_are,
             normalise=lambda values: values,
             changes=False,
@@ -148,7 +150,7 @@ def _image_feed(splits: Splits, device: torch.device, chosen: Mapping[str, Any],
     mixing = Mixing(chosen["mixup"], chosen["cutmix"], len(splits.classes)) if mixes else None
     train, validation = splits.train, splits.validation
     if drawn:
-        train, validation = train.to(device), validation.to(device)
+        train, validation = on_device([train, validation], device, keep=True)
 
     def prepare(images: Tensor, labels: Tensor, mixed: Numbers | None = None) -> Examples:
         prepared = _laid_out(augmentation(images, splits.normalisation), device)

@@ -46,6 +46,7 @@ class Stepping:
         loss: [] float64 on the device, the sum of the losses of an epoch's images so far
         path: how the last step was taken
         notes: the results about the ways, in sentences
+        broken: why this process should run no other trial; None if it may
     """
 
     def __init__(
@@ -86,11 +87,7 @@ class Stepping:
         ways = [AS_ONE_GRAPH] * (self._recorder is not None)
         compiles = compiled is not None or (on_gpu and allowed("compile"))
         self._choices = {
-            True: self._choice(
-                [*ways, *[WITH_COMPILER] * compiles],
-                path,
-                remembered(True),
-            ),
+            True: self._choice([*ways, *[WITH_COMPILER] * compiles], path, remembered(True)),
             False: self._choice(ways, path, remembered(False)),
         }
         self._static: StaticStep | None = None
@@ -99,6 +96,7 @@ class Stepping:
         self._counts: dict[int, Tensor] = {}
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
         self.path = EAGER
+        self.broken: str | None = None
 
     def _choice(self, ways: list[Way], path: str | None, remembered: RememberedSeconds | None) -> PathChoice:
         choice = PathChoice(ways, partial(_now, self._device), remembered)
@@ -170,12 +168,19 @@ class Stepping:
 
         Further steps are possible, eagerly.
         """
-        for choice in self._choices.values():
-            choice.settle(EAGER)
-        self.path = EAGER
+        self._settle_eagerly()
         self.forget_recording()
         self._network.release()
         collect_garbage()
+
+    def _settle_eagerly(self) -> None:
+        for choice in self._choices.values():
+            choice.settle(EAGER)
+        self.path = EAGER
+
+    def _note_failure(self, way: Way, reason: str) -> None:
+        """Note that work may have failed while it was recorded: torch's memory is then in an unknown state."""
+        self.broken = f"taking a trial's steps {way.words} failed ({reason})"
 
     # Steps that aren't recorded
 
@@ -212,6 +217,7 @@ class Stepping:
 
     def _give_up_compiled(self, choice: PathChoice, forward: Forward, error: Exception) -> None:
         choice.give_up(COMPILED, reason_of(error))
+        self._note_failure(WITH_COMPILER, reason_of(error))
         self._network.release()
         self.training_step.forward = forward
 
@@ -221,6 +227,8 @@ class Stepping:
         if path == EAGER:
             return False
         choice.give_up(path, reason, for_others=False)
+        if path == COMPILED:
+            self._note_failure(WITH_COMPILER, reason)
         self.forget_recording()
         self._network.release()
         self.training_step.forward = forward
@@ -250,8 +258,9 @@ class Stepping:
             self._recorder.record(static.work)
         except Exception as error:
             self._recorder.release()
-            self.path = EAGER
             choice.give_up(GRAPH, reason_of(error), for_others=not is_out_of_memory(error))
+            self._note_failure(AS_ONE_GRAPH, reason_of(error))
+            self._settle_eagerly()
         else:
             self._static = static
             return True

@@ -17,6 +17,7 @@ from tuner.train.assembly import assemble, check_loss
 from tuner.train.capture import GRAPH
 from tuner.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from tuner.train.data import Split, Splits
+from tuner.train.data.device_images import forget_images
 from tuner.train.epoch_result import EpochResult
 from tuner.train.evaluation import Metrics, metrics_of
 from tuner.train.memory.errors import SMALLER_MODEL, memory_errors
@@ -119,6 +120,11 @@ class Trainer:
         """The last step's learning rate (before the first: without schedule), for layers without pretrained weights."""
         return float(max(group["lr"] for group in self.parts.optimizer.param_groups))
 
+    @property
+    def broken(self) -> str | None:
+        """Why this process should run no other trial, as a clause; None if it may."""
+        return self.parts.stepping.broken
+
     def run_epoch(self) -> EpochResult:
         """Train on every training image once (or finish an epoch that was begun), then validate.
 
@@ -204,9 +210,11 @@ class Trainer:
         """Release what would outlive the trial in its process; afterwards steps are taken eagerly.
 
         Call it at a trial's end if the process goes on with others: the trainer's own memory is freed with its last
-        reference, but compiled code, CUDA graphs and compiler processes aren't.
+        reference, but compiled code, CUDA graphs and compiler processes aren't. Images on a GPU stay there for the next
+        trial, unless other trials share the GPU.
         """
         self.parts.stepping.close()
+        forget_images(self.parts.device)
 
     def validate(self) -> Metrics:
         """The model's metrics on the validation split."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.trial import STRATEGIES, ImageClassifier, MemoryEstimate
 from tuner.trial.speed import Speed, kind_of
 from tuner.worker.implementation import WORKER, DataLook, Implementation
+from tuner.worker.ray_inside.last_trial import LAST
 
 if TYPE_CHECKING:
     from tuner.train import CrossValidation, Trainer
@@ -175,6 +176,8 @@ def _train_in_this_process(
         _train(trainer, assignment, session)
     finally:
         trainer.close()
+        if trainer.broken is not None:
+            LAST.spoil(trainer.broken, "TUNER_SWITCHED_OFF=graph,compile trains without this")
 
 
 def _train(trainer: Trainer | CrossValidation, assignment: Assignment, session: WorkerSession) -> None:

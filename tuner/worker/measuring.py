@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import Any, Self
 
 from tuner.errors import StudyError, TrialError, describe_error
-from tuner.machine.hardware import python_environment
+from tuner.machine.hardware import NO_GPUS, python_environment
 from tuner.trial import Trial
 from tuner.trial.speed import Speed
 from tuner.worker.implementation import implementation_of
@@ -94,7 +94,7 @@ class Measurers:
             "options": {"epochs": epochs, "split_seed": split_seed, "device": device, "seconds": seconds},
         }
         kinds = [implementation_of(trial).cost_kind(trial, config) for config in configs]
-        at_once = self._at_once(max(1, processes), threads)
+        at_once = self._at_once(max(1, processes), threads, device)
         for process in at_once:
             process.give(task)
         for process in at_once:
@@ -110,35 +110,35 @@ class Measurers:
             problems += [answer["problem"] for answer in answers if "problem" in answer][:1]
         return Measured(self._ready_seconds, speeds, problems)
 
-    def _at_once(self, count: int, threads: int) -> list[_Process]:
-        """Those that run already, if they are as many and as wide; else new ones."""
-        if len(self._processes) != count or not all(each.goes_on_with(threads) for each in self._processes):
+    def _at_once(self, count: int, threads: int, device: str) -> list[_Process]:
+        """Those that run already, if they are as many, as wide and on the same device; else new ones."""
+        if len(self._processes) != count or not all(each.goes_on_with(threads, device) for each in self._processes):
             for process in self._processes:
                 process.end()
             self._processes = []  # if one of the new ones can't be started, the others are ended all the same
             while len(self._processes) < count:
-                self._processes.append(_Process(threads))
+                self._processes.append(_Process(threads, device))
         return self._processes
 
 
 class _Process:
     """A measuring process. `seconds_to_ready` is how long it took from its start to its first answer."""
 
-    def __init__(self, threads: int) -> None:
-        self._threads, self._alive = threads, True
+    def __init__(self, threads: int, device: str) -> None:
+        self._for, self._alive = (threads, device), True
         self._begun, self.seconds_to_ready = time.perf_counter(), 0.0
         self._popen = subprocess.Popen(
             [sys.executable, "-m", PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**python_environment(), "OMP_NUM_THREADS": str(threads)},
+            env={**python_environment(), "OMP_NUM_THREADS": str(threads), **(NO_GPUS if device == "cpu" else {})},
             start_new_session=True,  # a terminal's Ctrl-C only goes to us; this process ends with us
         )
 
-    def goes_on_with(self, threads: int) -> bool:
+    def goes_on_with(self, threads: int, device: str) -> bool:
         """Whether it can measure something else."""
-        return self._alive and self._threads == threads
+        return self._alive and self._for == (threads, device)
 
     def end(self) -> None:
         """End it, whatever it does."""

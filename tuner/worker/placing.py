@@ -7,8 +7,19 @@ import platform
 from functools import cache
 
 from tuner.history.placement import Placement
-from tuner.machine.nvml import Gpu, read_gpus
+from tuner.machine.hardware import NO_GPUS
+from tuner.machine.nvml import Gpu, cuda_numbers_agree, read_gpus
 from tuner.worker.assignment import Assignment
+
+
+def visible_gpus(assignment: Assignment) -> dict[str, str]:
+    """Environment variables that show a process the trial's GPUs alone; none if Ray has set them.
+
+    Ray leaves all GPUs visible to a worker that asked for none. CUDA reads this when it is initialised.
+    """
+    if assignment.device is not None:
+        return {"CUDA_VISIBLE_DEVICES": assignment.device}
+    return {} if assignment.gpus else NO_GPUS
 
 
 def placement_here(assignment: Assignment) -> Placement:
@@ -36,5 +47,8 @@ def _counted(number: float, kind: str) -> str:
 
 @cache
 def _gpus(visible: str | None) -> tuple[Gpu, ...]:
-    """The GPUs that this process sees; found only once, so that trials don't wait for it."""
+    """The GPUs that this process sees, none if it isn't certain which; found only once: trials don't wait for it."""
+    by_uuid = visible is not None and visible.startswith(("GPU-", "MIG-"))
+    if not by_uuid and not cuda_numbers_agree():
+        return ()
     return read_gpus(environment={} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})

@@ -25,7 +25,7 @@ from tuner.worker.forking import no_forked_process
 from tuner.worker.implementation import implementation_of
 from tuner.worker.output import captured
 from tuner.worker.pickling import pickle_trial, received
-from tuner.worker.placing import placement_here
+from tuner.worker.placing import placement_here, visible_gpus
 from tuner.worker.ray_inside.last_trial import LAST, comes_from_ray, session_of_ray
 from tuner.worker.reporting import WRITER, WorkerSession
 from tuner.worker.study_code import extend_import_path
@@ -40,8 +40,7 @@ def make_trainable(trial: Trial) -> type[tune.Trainable]:
     def run_trial(assignment: dict[str, Any]) -> None:
         extend_import_path(import_path)
         told = Assignment(**assignment | {"config": received(assignment["config"])})
-        if told.device is not None:  # before CUDA is initialised; a worker stays with its GPU
-            os.environ["CUDA_VISIBLE_DEVICES"] = told.device
+        os.environ.update(visible_gpus(told))  # before CUDA is initialised; a worker stays with its GPU, or none
         perform(pickled, told)
 
     class TrialRunner(wrap_function(run_trial)):  # type: ignore[misc]
@@ -81,7 +80,7 @@ def perform(pickled: bytes, assignment: Assignment) -> None:
     But if the process can't use its GPU any more, the exception ends it, and Ray starts another.
     """
     waited, threads = LAST.begin(assignment.trial), max(1, int(assignment.cpus))
-    with clean_process(seed=assignment.seed, threads=threads, gpu_share=assignment.gpus, spoiled=LAST.spoil):
+    with clean_process(seed=assignment.seed, threads=threads, gpu_share=assignment.gpus, spoiled=LAST.change):
         placement = placement_here(assignment)
         opening = f"trial {assignment.trial} {_verb(assignment)} on {placement.described}"
         with captured(assignment.trial, assignment.run_uri, opening) as output:

@@ -129,18 +129,47 @@ def test_what_a_shorter_trial_left_out_is_measured_by_a_longer_one(entry: Callab
     assert (longer.taken.count(EAGER), longer.taken.count(GRAPH)) == (WARM_UP_STEPS, 0)
 
 
-def test_what_failed_isnt_tried_by_others_unless_it_was_bad_luck(entry: Callable[[str], RememberedSeconds]) -> None:
-    for key, for_others in (("a", True), ("b", False)):
+def test_what_failed_in_two_trials_isnt_tried_by_others_unless_it_was_bad_luck(
+    entry: Callable[[str], RememberedSeconds],
+) -> None:
+    def fails(key: str, *, for_others: bool = True) -> None:
         trial = Trial({EAGER: 0.010, GRAPH: 0.004}, [AS_ONE_GRAPH], entry(key))
-        trial.steps(PHASE + 1)
+        assert trial.steps(PHASE + 1) == GRAPH
         trial.choice.give_up(GRAPH, "no", for_others=for_others)
+
+    fails("a")
+    assert entry("a").read() == {EAGER: pytest.approx(0.010)}  # it may have been of that moment
+    fails("a")
     assert entry("a").read() == {EAGER: pytest.approx(0.010), GRAPH: math.inf}
     assert GRAPH not in Trial({EAGER: 0.010}, [AS_ONE_GRAPH], entry("a")).steps(2 * PHASE)
+    for _ in range(3):
+        fails("b", for_others=False)
     assert Trial({EAGER: 0.010, GRAPH: 0.004}, [AS_ONE_GRAPH], entry("b")).steps(2 * PHASE) == GRAPH
 
 
+def test_a_way_that_fails_after_it_was_chosen_counts_as_failed(entry: Callable[[str], RememberedSeconds]) -> None:
+    for _ in range(2):
+        trial = Trial({EAGER: 0.010, GRAPH: 0.004}, [AS_ONE_GRAPH], entry("a"))
+        trial.steps(3 * PHASE)
+        trial.choice.give_up(GRAPH, "no")
+    assert entry("a").read()[GRAPH] == math.inf
+
+
+def test_times_beside_other_trials_on_the_gpu_are_for_this_trial_alone(tmp_path: Path) -> None:
+    seconds = {EAGER: 0.010, GRAPH: 0.004}
+    beside = RememberedSeconds(tmp_path / "steps.json", "a", alone=False)
+    assert Trial(seconds, [AS_ONE_GRAPH], beside).steps(3 * PHASE) == GRAPH
+    assert RememberedSeconds(tmp_path / "steps.json", "a").read() == {}
+    Trial(seconds, [AS_ONE_GRAPH], RememberedSeconds(tmp_path / "steps.json", "a")).steps(3 * PHASE)
+    assert beside.read() == {EAGER: pytest.approx(0.010), GRAPH: pytest.approx(0.004)}
+
+
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"a": 3}', '{"a": {"eager": "fast"}}', '{"a": {"eager": -1.0}}', "[" * 100_000]
+    "text",
+    [
+        *("", "{", "[]", '{"a": 3}', '{"a": {"eager": "fast"}}', '{"a": {"eager": -1.0}}', "[" * 100_000),
+        '{"a": {"eager": 0.1, "graph": null}}',  # as earlier versions wrote it after a single failure
+    ],
 )
 def test_a_damaged_file_is_as_none(tmp_path: Path, text: str) -> None:
     path = tmp_path / "steps.json"

@@ -10,7 +10,7 @@ from torch import Tensor
 from tests.train.capture.repeating import Repeating
 from tests.train.step_lint import Operation, difference, recorded
 from tuner.train import EpochResult, Trainer
-from tuner.train.capture import GRAPH, Way
+from tuner.train.capture import COMPILED, EAGER, GRAPH, Way
 from tuner.train.stepping import Stepping
 from tuner.trial import ImageClassifier
 
@@ -175,6 +175,24 @@ def test_what_cant_be_recorded_is_trained_eagerly(
     assert recorder.done.count("record") == 1
     assert running.notes[-1].startswith(f"steps are no longer taken as one CUDA graph: {reason}")
     assert running.parts.training_step.micro_batch_size == 9
+    assert (running.broken or "").startswith(f"taking a trial's steps as one CUDA graph failed ({reason}")
+    assert plain.broken is None
+
+
+def test_after_a_failed_recording_the_process_records_and_compiles_nothing_else(
+    small: ImageClassifier, recording: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = recording(Repeating(fails=RuntimeError("operation not permitted when stream is capturing")))
+    monkeypatch.setattr("tuner.train.stepping.AS_ONE_GRAPH", Way(GRAPH, "as one CUDA graph"))
+    monkeypatch.setattr("tuner.train.stepping.WITH_COMPILER", Way(COMPILED, "with torch.compile"))
+    monkeypatch.setattr("tuner.train.capture.choice.MEASURED_STEPS", 2)
+    compiled: list[Any] = []
+    stepping = partial(Stepping, recorder=recorder, compiled=compiled.append)
+    monkeypatch.setattr("tuner.train.assembly.Stepping", stepping)
+    running = trainer(small, path=None, epochs=8)
+    paths = [running.run_epoch().step_path for _ in range(8)]
+    assert recorder.done.count("record") == 1
+    assert (paths[-1], compiled) == (EAGER, [])
 
 
 def test_memory_that_runs_out_gives_the_recording_up_before_the_micro_batch(
@@ -193,6 +211,7 @@ def test_memory_that_runs_out_gives_the_recording_up_before_the_micro_batch(
     running.module.register_forward_pre_hook(starve)
     running.train(1)  # the last three images, eagerly
     assert recorder.done == ["release"]
+    assert running.broken is None  # nothing was being recorded
     assert (running.parts.training_step.micro_batch_size, running.parts.training_step.retries) == (9, 1)
     result = running.run_epoch()
     assert (result.step_path, result.micro_batch_size) == ("eager", 9)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,20 @@ def test_decoded_folders_are_shared_through_the_machines_cache(
 
 
 @pytest.mark.parametrize(
-    ("gpus", "cpus", "workers"), [(0, 1, 1), (0, 2, 2), (0, 16, 4), (1, 16, 4), (4, 32, 16), (4, 6, 6)]
+    ("device", "cpus", "workers"),
+    [("cpu", 1, 1), ("cpu", 2, 2), ("cpu", 16, 4), ("cuda", 1, 1), ("cuda", 6, 6), ("cuda", 16, 16), ("cuda", 64, 16)],
 )
-def test_images_are_loaded_by_four_workers_for_each_gpu_as_far_as_cpus_go(gpus: int, cpus: int, workers: int) -> None:
-    assert loader_workers(gpus, cpus) == workers
+def test_images_are_loaded_by_as_many_processes_as_the_trial_has_cpus(device: str, cpus: int, workers: int) -> None:
+    assert loader_workers(device, cpus) == workers
+
+
+def test_only_a_gpu_gets_pinned_images_whatever_the_machine_has(
+    colours: ImageClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    split = load_splits(replace(colours, data_memory_gb=1e-9), seed=0, image_size=12).train
+    assert isinstance(split, StreamedSplit)
+    next(split.batches([torch.arange(2)], "cpu"))
+    loader = split._passes._open_loader("cpu")
+    assert (loader.pin_memory, split._passes._open_loader("cpu") is loader) == (False, True)
+    assert split._passes._open_loader("cuda").pin_memory

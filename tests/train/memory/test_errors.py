@@ -56,19 +56,37 @@ DOUBTFUL = [
 ]
 
 
-def with_free(monkeypatch: pytest.MonkeyPatch, free: float, total: float) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (int(free), int(total)))
+def with_free(monkeypatch: pytest.MonkeyPatch, free: float, total: float, share: float, reserved: float) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (int(free), int(total)))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: int(reserved))
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: share)
 
 
 @pytest.mark.parametrize("message", DOUBTFUL)
 @pytest.mark.parametrize(
-    ("free", "total", "expected"), [(3e9, 80e9, True), (5e9, 80e9, False), (0.9e9, 8e9, True), (2e9, 8e9, False)]
+    ("free", "total", "share", "reserved", "expected"),
+    [
+        (3e9, 80e9, 1.0, 0, True),
+        (5e9, 80e9, 1.0, 0, False),
+        (0.9e9, 8e9, 1.0, 0, True),
+        (2e9, 8e9, 1.0, 0, False),
+        (60e9, 80e9, 0.1, 7.5e9, True),  # it has nearly used up its part
+        (60e9, 80e9, 0.1, 5e9, False),
+        (3e9, 80e9, 0.1, 0, False),
+    ],
 )
-def test_errors_of_many_causes_mean_memory_only_where_little_of_it_is_free(
-    monkeypatch: pytest.MonkeyPatch, message: str, free: float, total: float, expected: bool
+def test_errors_of_many_causes_mean_memory_only_where_little_of_it_can_be_taken(
+    monkeypatch: pytest.MonkeyPatch,
+    message: str,
+    free: float,
+    total: float,
+    share: float,
+    reserved: float,
+    expected: bool,
 ) -> None:
-    with_free(monkeypatch, free, total)
+    with_free(monkeypatch, free, total, share, reserved)
     assert is_out_of_memory(RuntimeError(message)) is expected
     assert not is_out_of_memory(ValueError(message))
 

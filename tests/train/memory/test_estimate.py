@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 
+from tuner import Folds
 from tuner.errors import StudyError
 from tuner.train import Trainer
 from tuner.train.memory.estimate import Images, LiveStorages, MemoryEstimator, alike, estimate_memory
@@ -138,16 +140,52 @@ def test_one_image_alone_takes_less_but_not_less_than_the_weights() -> None:
     assert 4 * weights < found.least_bytes < found.peak_bytes / 1.5
 
 
-def test_a_gpu_holds_the_images_too_unless_they_take_more_than_a_quarter_of_it() -> None:
+def test_a_gpu_holds_the_images_too_unless_they_take_more_than_a_quarter_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_SWITCHED_OFF", "graph")
     trial = ImageClassifier(random_data(16, 3, 100), "resnet18", weights=None)
 
     def peak(device: str, free_bytes: float) -> int:
         found = MemoryEstimator(trial, epochs=1, split_seed=0, device=device, free_bytes=free_bytes)({"batch_size": 16})
         return found.peak_bytes or 0
 
-    held = 100 * 3 * 16 * 16
+    held = (100 + 16) * 3 * 16 * 16  # training and validation, without test
     assert peak("cuda", 5 * held) - peak("cuda", 3 * held) == held
     assert peak("cpu", 5 * held) == peak("cuda", 3 * held)  # a batch of validation holds all 16 images on both
+
+
+def recorded_and_eager(trial: ImageClassifier, images: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """The peaks of a trial with and without a recording of its steps of 64 images, and two for validation."""
+    found = []
+    for switched_off in ("", "graph"):
+        monkeypatch.setenv("TUNER_SWITCHED_OFF", switched_off)
+        given = Images(3, 24, 24, 2, train=images, validation=2)
+        found.append(estimate_memory(trial, {"batch_size": 64}, given, epochs=1, device="cuda").peak_bytes or 0)
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize(("images", "last"), [(64, 0), (64 + 48, 48)])
+def test_a_recording_keeps_its_memory_beside_an_eager_last_batch_or_validation(
+    monkeypatch: pytest.MonkeyPatch, images: int, last: int
+) -> None:
+    """A step of 64 images takes 64 times as much as one of them; validation of two takes less than a step of 48."""
+    trial = ImageClassifier(random_data(24, 3, 8), "resnet18", weights=None)
+    recorded, eager = recorded_and_eager(trial, images, monkeypatch)
+    activations = eager - peak_before(trial)
+    if last:
+        assert recorded - eager == pytest.approx(activations * last / 64, rel=0.01)
+    else:
+        assert 0 < recorded - eager < activations / 8
+
+
+def test_each_network_of_a_cross_validation_keeps_its_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = ImageClassifier(random_data(24, 3, 8), "resnet18", weights=None)
+    one, eager = recorded_and_eager(trial, 64, monkeypatch)
+    assert recorded_and_eager(replace(trial, validation=Folds(3)), 64, monkeypatch)[0] == one + 2 * eager
+
+
+def peak_before(trial: ImageClassifier) -> int:
+    """Bytes of the weights, Adam's two moments and gradients, without activations."""
+    return 4 * sum(p.nbytes for p in Trainer(trial, {"batch_size": 8}, epochs=1).module.parameters())
 
 
 def test_configurations_that_differ_in_what_takes_no_memory_are_estimated_once() -> None:

@@ -50,6 +50,11 @@ class Failing(nn.Module):
         return self.layers(images)  # type: ignore[no-any-return]
 
 
+def seeing(config: dict[str, Any]) -> nn.Module:
+    """Fails with what its process sees of GPUs."""
+    raise ValueError(f"GPUs {os.environ.get('CUDA_VISIBLE_DEVICES')!r}")
+
+
 def broken(config: dict[str, Any]) -> nn.Module:
     return Failing(1, lambda: ValueError("no such class"))
 
@@ -77,6 +82,12 @@ def test_each_process_sees_its_own_gpu_alone(visible: dict[str, str], own: str) 
     assert device == "cuda"
     assert environment == {"HOME": "/home", "CUDA_VISIBLE_DEVICES": own}
     assert _seeing_only("cpu", visible) == ("cpu", visible)
+
+
+def test_processes_on_the_cpu_see_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    with pytest.raises(RankFailed, match="GPUs ''"), Ranks(task(seeing), here()) as ranks:
+        ranks.next_epoch()
 
 
 def test_they_come_to_what_one_process_comes_to_and_go_on_from_a_checkpoint(tmp_path: Path) -> None:

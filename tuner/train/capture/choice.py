@@ -51,8 +51,7 @@ class PathChoice:
         self._seconds = remembered.read() if remembered and ways else {}
         self._settled = not ways
         self._steps, self._begun, self._ahead = 0, 0.0, 0
-        self._unlucky: set[str] = set()  # given up for reasons that only concern this trial
-        self._new = False  # whether a result isn't stored yet
+        self._new = False  # whether a time isn't stored yet
 
     def begin_step(self, steps_ahead: int) -> str:
         """How to take the next step, with this many steps of the trial still ahead."""
@@ -67,10 +66,14 @@ class PathChoice:
         self.path, self._settled = path if path in self._ways else EAGER, True
 
     def give_up(self, path: str, reason: str, *, for_others: bool = True) -> None:
-        """Never take steps this way again, nor in other trials, unless what was missing may be available there."""
+        """Never take steps this way again, nor, if it fails there too, in other trials.
+
+        Not `for_others`: what was missing may be available there.
+        """
         self.notes.append(f"steps are no longer taken {self._ways[path].words}: {reason}")
-        self._seconds[path], self._new = math.inf, True
-        self._unlucky |= set() if for_others else {path}
+        self._seconds[path] = math.inf
+        if for_others and self._remembered is not None:
+            self._remembered.note_failure(path)
         if self._settled:
             self.settle(EAGER)
         elif self.path == path:
@@ -108,7 +111,7 @@ class PathChoice:
             known = [f"{1000 * took:.2f} ms {self._ways[name].words}" for name, took in self._known()]
             self.notes.append(f"a step takes {', '.join(known)}: steps are taken {self._ways[best].words}")
         if self._remembered is not None and self._new:
-            self._remembered.write({name: took for name, took in self._seconds.items() if name not in self._unlucky})
+            self._remembered.write(self._seconds)
 
     def _known(self) -> list[tuple[str, float]]:
         return [(name, took) for name, took in self._seconds.items() if math.isfinite(took) and name in self._ways]

@@ -14,10 +14,12 @@ import torch
 
 from tuner.machine.cache_folder import default_folder
 from tuner.train.data.cache import cache_key
+from tuner.train.memory.device import is_shared
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES, is_on
 
 FILE = "steps.json"  # in tuner's cache folder
 MOST_ENTRIES = 1000  # the oldest are deleted first
+MOST_FAILURES = 2  # trials in which a way fails, before others leave it out: one failure may be that of a moment
 # Hyperparameters whose values a step's time depends on
 SIZES = ("batch_size", "optimizer", "precision", "finetune", "auto_augment")
 ADDED = ("ema_decay", "clip_norm", "dropout", "freeze_batch_norm", *CHANGES_IMAGES)  # unless off, these add work
@@ -29,22 +31,34 @@ class RememberedSeconds:
     If two processes write at the same time, one entry may be lost, and is then measured again.
     """
 
-    def __init__(self, path: Path, key: str) -> None:
-        self._path, self._key = path, key
+    def __init__(self, path: Path, key: str, *, alone: bool = True) -> None:
+        """`alone`: whether no other trial shares the GPU, so that times measured now hold for all trials."""
+        self._path, self._key, self._alone = path, key, alone
 
     def read(self) -> dict[str, float]:
-        """Seconds of a step by the way it is taken; infinite for a way that failed."""
-        found = self._entries().get(self._key)
-        if not isinstance(found, dict):
-            return {}
-        seconds = {name: math.inf if value is None else value for name, value in found.items()}
-        fit = all(isinstance(value, float) and value > 0 for value in seconds.values())
-        return seconds if fit else {}
+        """Seconds of a step by the way it is taken; infinite for a way that failed in several trials."""
+        known = {way: value for way, value in self._entry().items() if not 0 < _failures(value) < MOST_FAILURES}
+        return {way: math.inf if _failures(value) else value for way, value in known.items()}
 
-    def write(self, seconds: dict[str, float]) -> None:
-        """Replace the entry."""
-        entries = {key: value for key, value in self._entries().items() if key != self._key}
-        entries[self._key] = {name: value if math.isfinite(value) else None for name, value in seconds.items()}
+    def write(self, seconds: Mapping[str, float]) -> None:
+        """Replace the times, by those that are finite; does nothing if other trials share the GPU."""
+        if self._alone:
+            failures = {way: value for way, value in self._entry().items() if _failures(value)}
+            self._replace({way: took for way, took in seconds.items() if math.isfinite(took)} | failures)
+
+    def note_failure(self, way: str) -> None:
+        """Note that a way failed in one more trial."""
+        entry = self._entry()
+        self._replace(entry | {way: _failures(entry.get(way, 0)) + 1})
+
+    def _entry(self) -> dict[str, float]:
+        """By way its seconds as a float, or in how many trials it failed as an int."""
+        found = self._entries().get(self._key)
+        fit = isinstance(found, dict) and all(type(value) in (int, float) and value > 0 for value in found.values())
+        return dict(found) if fit and found else {}
+
+    def _replace(self, entry: dict[str, float]) -> None:
+        entries = {key: value for key, value in self._entries().items() if key != self._key} | {self._key: entry}
         newest = dict(list(entries.items())[-MOST_ENTRIES:])
         with suppress(OSError):  # a full disk, another user's folder
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,6 +72,10 @@ class RememberedSeconds:
         except (OSError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
+
+
+def _failures(value: float) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def remembered_steps(
@@ -74,4 +92,5 @@ def remembered_steps(
     """
     software = torch.cuda.get_device_name(device), torch.__version__, str(torch.version.cuda)
     work = [chosen[name] for name in SIZES], [is_on(chosen, name) for name in ADDED]
-    return RememberedSeconds(default_folder() / FILE, cache_key(*software, model, list(sizes), *work, whole))
+    key = cache_key(*software, model, list(sizes), *work, whole)
+    return RememberedSeconds(default_folder() / FILE, key, alone=not is_shared(device))

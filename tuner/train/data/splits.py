@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 
 from tuner.errors import DataError
 from tuner.train.data.images import as_tensor, resize
@@ -21,8 +21,7 @@ from tuner.train.randomness import generators_kept, reseed_all
 from tuner.trial.framing import Framing
 from tuner.trial.pixels import NO_DEEP, DeepScale
 
-LOADER_WORKERS = 4  # the most, for each GPU that the process sees, or for the CPUs
-SHARE_OF_DEVICE_MEMORY = 0.25  # of a GPU's free memory, for images; the network gets the rest
+LOADER_WORKERS = {"cpu": 4, "cuda": 16}  # the most; on the CPU they take time from the training
 GATHERED_BYTES = 2**22  # of images that are gathered at once
 SAMPLE = 2048  # images whose statistics stand for all if the others would have to be decoded
 
@@ -55,10 +54,6 @@ class Split(ABC):
     def normalisation(self) -> Normalisation:
         """Statistics of the images."""
 
-    def to(self, device: torch.device) -> Split:
-        """The same split, with its images on `device` if they fit there."""
-        return self
-
     def reseeded(self, seed: int) -> Split:
         """The same split, with the randomness of its images from `seed` instead of 0."""
         return self
@@ -83,8 +78,7 @@ class HeldSplit(Split):
     def take(self, chosen: np.ndarray) -> HeldSplit:
         """The split of the images that a mask [N] bool chooses, in their order, with the same pool."""
         mask = torch.from_numpy(chosen)
-        rows = torch.arange(len(self)) if self.rows is None else self.rows
-        return replace(self, labels=self.labels[mask], rows=rows[mask])
+        return replace(self, labels=self.labels[mask], rows=self.pool_rows[mask])
 
     def images(self, chosen: Tensor | None = None) -> Tensor:
         """See `Split.images`."""
@@ -93,7 +87,7 @@ class HeldSplit(Split):
 
     def batches(self, chosen: Iterable[Tensor], device: torch.device | str) -> Iterator[Batch]:
         """See `Split.batches`: gathered on the pool's device, several small batches at once."""
-        labels = self._labels_on(self.pool.device)
+        labels = self._device_labels
         for batches in self._blocks(self._on_the_pools_device(list(chosen))):
             sizes = [len(indices) for indices in batches]
             rows = torch.cat(batches)
@@ -123,26 +117,17 @@ class HeldSplit(Split):
     def normalisation(self) -> Normalisation:
         """Statistics of all the split's images."""
         return Normalisation.of(
-            self.pool.index_select(0, self._all_rows()[rows]) for rows in in_chunks(len(self), SAMPLE)
+            self.pool.index_select(0, self.pool_rows[rows]) for rows in in_chunks(len(self), SAMPLE)
         )
-
-    def to(self, device: torch.device) -> HeldSplit:
-        """The same split with its pool on `device` if it fits into a quarter of the memory that is free there."""
-        if device.type != "cuda" or self.pool.device == device:
-            return self
-        if self.pool.nbytes > SHARE_OF_DEVICE_MEMORY * torch.cuda.mem_get_info(device)[0]:
-            return self
-        return replace(self, pool=self.pool.to(device), rows=self._all_rows().to(device))
 
     def _gather(self, indices: Tensor) -> Tensor:
         images = self.pool.index_select(0, indices if self.rows is None else self.rows.index_select(0, indices))
         return images if self.framing is None else resize(images, self.framing)
 
-    def _all_rows(self) -> Tensor:
+    @property
+    def pool_rows(self) -> Tensor:
+        """[N] int64, where in the pool the images are."""
         return torch.arange(len(self.pool)) if self.rows is None else self.rows
-
-    def _labels_on(self, device: torch.device) -> Tensor:
-        return self.labels if device.type == "cpu" else self._device_labels
 
     @cached_property
     def _device_labels(self) -> Tensor:
@@ -152,10 +137,10 @@ class HeldSplit(Split):
 class StreamedSplit(Split):
     """Images of a torch `Dataset`, fetched by worker processes while the device computes.
 
-    As many processes as the trial has threads, at most 4; they live as long as the split. The data set yields (image,
-    label), the image a tensor [C, H, W] uint8 or float, an array [H, W] or [H, W, C], or a PIL image. Before it is
-    asked for an image, the global generators of `random`, numpy and torch start from the split's seed and the image's
-    index: what it draws from them is the same in any process, for any number of processes.
+    As many processes as the trial has threads, at most 4, or 16 beside a GPU; they live as long as the split. The data
+    set yields (image, label), the image a tensor [C, H, W] uint8 or float, an array [H, W] or [H, W, C], or a PIL
+    image. Before it is asked for an image, the global generators of `random`, numpy and torch start from the split's
+    seed and the image's index: what it draws from them is the same in any process, for any number of processes.
     """
 
     def __init__(
@@ -180,7 +165,7 @@ class StreamedSplit(Split):
     def batches(self, chosen: Iterable[Tensor], device: torch.device | str) -> Iterator[Batch]:
         """See `Split.batches`."""
         drawn = [[(index, self._seed) for index in indices.tolist()] for indices in chosen]
-        for images, labels in self._passes.over(drawn):
+        for images, labels in self._passes.over(drawn, torch.device(device).type):
             yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
 
     def normalisation(self) -> Normalisation:
@@ -196,25 +181,25 @@ class Passes:
 
     def __init__(self, dataset: Images) -> None:
         self.dataset = dataset
-        self._order = GivenBatches()
+        self._order: list[list[Draw]] = []  # a loader with lasting workers iterates over it again in every pass
         self._loader: DataLoader[Any] | None = None
 
-    def over(self, batches: list[list[Draw]]) -> Iterator[Batch]:
-        """Images and labels of each batch, on the CPU."""
-        self._order.batches = batches
+    def over(self, batches: list[list[Draw]], device: str) -> Iterator[Batch]:
+        """Images and labels of each batch, on the CPU, ready to be copied to a "cuda" device."""
+        self._order[:] = batches
         try:
-            yield from self._open_loader()
+            yield from self._open_loader(device)
         except DataError as error:  # torch puts the process's traceback before the sentence
             raise DataError(str(error).splitlines()[-1].partition(": ")[2]) from error
 
-    def _open_loader(self) -> DataLoader[Any]:
-        if self._loader is None:
-            gpus = torch.cuda.device_count()
+    def _open_loader(self, device: str) -> DataLoader[Any]:
+        pinned = device == "cuda"
+        if self._loader is None or self._loader.pin_memory != pinned:
             self._loader = DataLoader(
                 self.dataset,
                 batch_sampler=self._order,
-                num_workers=loader_workers(gpus, torch.get_num_threads()),
-                pin_memory=gpus > 0,
+                num_workers=loader_workers(device, torch.get_num_threads()),
+                pin_memory=pinned,
                 persistent_workers=True,
                 prefetch_factor=4,
                 generator=torch.Generator(),  # otherwise it would use the process's own
@@ -240,21 +225,9 @@ class Images(Dataset[Batch]):
         return (resize(tensor[None], self._framing)[0] if self._framing else tensor), torch.tensor(int(label))
 
 
-class GivenBatches(Sampler[list[Draw]]):
-    """Yields the batches that were put into it; a loader with lasting workers asks for them again in every pass."""
-
-    batches: list[list[Draw]]
-
-    def __iter__(self) -> Iterator[list[Draw]]:
-        return iter(self.batches)
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-
-def loader_workers(gpus: int, cpus: int) -> int:
-    """How many processes load images for a process with this many devices; never more than its CPUs."""
-    return max(1, min(LOADER_WORKERS * max(1, gpus), cpus))
+def loader_workers(device: str, cpus: int) -> int:
+    """How many processes load images for one that trains on a "cpu" or "cuda" device; never more than its CPUs."""
+    return min(LOADER_WORKERS.get(device, LOADER_WORKERS["cpu"]), cpus)
 
 
 def in_chunks(count: int, size: int) -> list[Tensor]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from tuner.errors import TrialOutOfMemory
-from tuner.machine.hardware import this_machine
+from tuner.train.memory.device import capacity_bytes, room_bytes
 
 SIGNS_OF_EXHAUSTION = (
     "CUDA out of memory",
@@ -30,7 +30,7 @@ DOUBTFUL_SIGNS = (  # they have other causes, too, and only mean that memory ran
     "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
     "CUBLAS_STATUS_NOT_INITIALIZED",
 )
-LITTLE_BYTES, LITTLE_SHARE = 2**30, 0.05  # of a GPU; more free memory than both is enough for any workspace
+LITTLE_BYTES, LITTLE_SHARE = 2**30, 0.05  # of a GPU; more memory to take than both is enough for any workspace
 OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, in CUDA's list of errors
 SMALLER_MODEL = "use a smaller model or image_size"  # the fix if a smaller batch_size doesn't help
 
@@ -53,23 +53,16 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def little_is_free() -> bool:
-    """Whether the current GPU has less than 1 GiB or 5 % of its memory left, also counting other programs."""
-    if not torch.cuda.is_available():
+    """Whether this process may take less than 1 GiB or 5 % more of the current GPU; False if it uses none."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return False
-    free, total = torch.cuda.mem_get_info()
-    return free < max(LITTLE_BYTES, LITTLE_SHARE * total)
+    device = torch.device("cuda", torch.cuda.current_device())
+    return room_bytes(device) < max(LITTLE_BYTES, LITTLE_SHARE * capacity_bytes(device))
 
 
 def first_line(error: BaseException) -> str:
     """The first line of an error's message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def capacity_bytes(device: torch.device) -> int:
-    """Memory of the device; of the machine (or container) for the CPU."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return this_machine().memory_bytes
 
 
 @contextmanager

@@ -23,8 +23,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from tuner.errors import describe_error
+from tuner.machine.techniques import allowed
 from tuner.train.data import Splits, load_splits
-from tuner.train.data.splits import SHARE_OF_DEVICE_MEMORY, HeldSplit
+from tuner.train.data.device_images import fits, needed_images
 from tuner.train.evaluation import VALUES_PER_BATCH
 from tuner.train.fine_tuning import LP_FT, FineTuning
 from tuner.train.models import Network, build_network
@@ -74,7 +75,7 @@ class MemoryEstimator:
         trial = self._trial.of(config)
         trial.hyperparameters(config)
         images = Images.of(load_splits(trial, seed=self._split_seed, image_size=trial.asked_size(config)))
-        if self.device == "cpu" or images.held_bytes > SHARE_OF_DEVICE_MEMORY * self.free_bytes:
+        if self.device == "cpu" or not fits(images.held_bytes, self.free_bytes):
             images = replace(images, held_bytes=0)
         try:
             return estimate_memory(trial, config, images, epochs=self._epochs, device=self.device)
@@ -102,7 +103,7 @@ def alike(trial: ImageClassifier, config: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Images:
-    """A network's input: the images' channels, height and width, the number of classes, and the bytes of all images.
+    """A network's input: the images' channels, height and width, the number of classes, and the bytes of held images.
 
     `train` and `validation` are the numbers of images, which limit a batch.
     """
@@ -117,9 +118,9 @@ class Images:
 
     @classmethod
     def of(cls, splits: Splits) -> Images:
-        """The images of a data set, of which a GPU holds its own copy."""
+        """The images of a data set, of which a GPU holds a copy of those for training and validation."""
         _, channels, height, width = splits.train.images(torch.zeros(1, dtype=torch.int64)).shape
-        held = splits.train.pool.nbytes if isinstance(splits.train, HeldSplit) else 0
+        held = sum(needed.nbytes for needed in needed_images([splits.train, splits.validation]))
         return cls(channels, height, width, len(splits.classes), len(splits.train), len(splits.validation), held)
 
 
@@ -159,11 +160,16 @@ def estimate_memory(
         training = _Training(network, chosen, images.classes, total_epochs)
         step = training.measure(batch, images)
         answers = training.measure_answers(asked, images)
-    waiting = step.before * max(0, trial.folds - 1)  # the other networks of a cross-validation
-    return MemoryEstimate(
-        peak_bytes=waiting + max(step.peak, answers.peak) + (images.held_bytes + features if device == "cuda" else 0),
-        least_bytes=waiting + max(step.for_one(batch), answers.for_one(asked)),
-    )
+    networks = max(1, trial.folds)  # of a cross-validation
+    waiting = step.before * (networks - 1)
+    peak = waiting + max(step.peak, answers.peak)
+    if device == "cuda":
+        if allowed("graph"):  # recordings keep their memory while validation, or a smaller last batch, takes its own
+            last = (step.peak - step.before) * (images.train % batch) // batch
+            peak = max(peak, networks * step.peak + max(last, answers.peak - answers.before))
+        peak += images.held_bytes + networks * features
+    least = waiting + max(step.for_one(batch), answers.for_one(asked))
+    return MemoryEstimate(peak_bytes=peak, least_bytes=least)
 
 
 @dataclass(frozen=True)
@@ -305,8 +311,9 @@ def _rounded(size: int) -> int:
 
 
 def _feature_bytes(network: Network, chosen: dict[str, Any], images: Images) -> int:
-    """Bytes of the features that replace the images while only the head learns; 0 if that isn't possible."""
+    """Bytes of the features that replace all images while only the head learns; 0 if that isn't possible."""
     changing = chosen["finetune"] != LP_FT and any(is_on(chosen, name) for name in CHANGES_IMAGES)
     if chosen["finetune"] == "all" or changing or any(layer != network.head for layer in network.new):
         return 0
-    return 4 * images.train * network.head_layer.get_parameter("weight").shape[1]
+    width = network.head_layer.get_parameter("weight").shape[1]
+    return 4 * (images.train + images.validation) * width

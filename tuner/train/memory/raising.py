@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import torch
 
+from tuner.train.memory.device import room_bytes
+
 STEPS = 200  # at a size before twice that is tried; doubled after each failed attempt
 MOST_FAILURES = 2  # failed attempts of a trial, after which the size stays
 CERTAIN = 0.9  # share of the available memory that a step can surely use: some of it is fragmented
@@ -51,8 +53,5 @@ def room_for_twice(device: torch.device) -> bool:
         return False
     held = torch.cuda.memory_allocated(device)
     activations = torch.cuda.max_memory_allocated(device) - held
-    free, total = torch.cuda.mem_get_info(device)
-    reserved = torch.cuda.memory_reserved(device)
-    share = torch.cuda.get_per_process_memory_fraction(device) * total
-    there = min(free, share - reserved) + reserved - held
+    there = room_bytes(device) + torch.cuda.memory_reserved(device) - held
     return 2 * activations <= CERTAIN * there

@@ -16,7 +16,8 @@ import torch
 
 from tuner.errors import TrialOutOfMemory
 from tuner.machine.nvml import GpuMonitor
-from tuner.train.memory.errors import SMALLER_MODEL, capacity_bytes
+from tuner.train.memory.device import capacity_bytes
+from tuner.train.memory.errors import SMALLER_MODEL
 
 WARM_UP = 2  # epochs in which caches and optimizer states reach their size
 LEAKING = 5  # epochs in a row that memory must grow in

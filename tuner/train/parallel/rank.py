@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from tuner.errors import describe_failure
+from tuner.machine.hardware import NO_GPUS
 from tuner.train import Trainer
 from tuner.train.checkpoint import load_first_whole, write_checkpoint
 from tuner.train.memory import is_out_of_memory
@@ -34,6 +35,8 @@ def main(connection: Connection[Any, Any]) -> None:
     task, rank, size, meeting, device = connection.recv()
     trainer = None
     try:
+        if device == "cpu":
+            os.environ.update(NO_GPUS)
         torch.set_num_threads(task.threads)
         sys.path.extend(folder for folder in task.import_path if folder not in sys.path)
         with joined(rank, size, meeting, device) as group:

@@ -26,7 +26,7 @@ class LastTrial:
 
     def __init__(self) -> None:
         self.trial, self._goes_on, self._took = "", threading.Event(), 0.0
-        self._spoilt: str | None = None
+        self.spoilt: str | None = None
 
     def begin(self, trial: str) -> float:
         """The code of a trial begins; returns how many seconds it waited for the end of the last one's."""
@@ -34,9 +34,13 @@ class LastTrial:
         self.trial, self._goes_on = trial, threading.Event()
         return took
 
-    def spoil(self, what: str) -> None:
+    def spoil(self, why: str, fix: str) -> None:
+        """The worker is of no use for another trial; `why` and `fix` are clauses for the user."""
+        self.spoilt = f"{why}, so its worker was replaced; {fix}"
+
+    def change(self, what: str) -> None:
         """The worker is of no use for another trial, because of `what` the last one changed."""
-        self._spoilt = what
+        self.spoil(f"a trial changed {what} in its process", "put it back at the trial's end")
 
     def hold(self) -> NoReturn:
         """Hold the calling thread until the process ends, because its code has ignored the end of the trial."""
@@ -61,9 +65,8 @@ class LastTrial:
                 raise WorkerSpent(self._went_on(f" for {SECONDS_TO_END:g} seconds", why))
             ray.training_thread.join(LOOK_SECONDS)
         self._took = time.monotonic() - began
-        if self._spoilt is not None:
-            what = f"a trial changed {self._spoilt} in its process"
-            raise WorkerSpent(f"{what}, so its worker was replaced; put it back at the trial's end")
+        if self.spoilt is not None:
+            raise WorkerSpent(self.spoilt)
 
     def _went_on(self, how_long: str, why: str) -> str:
         return (
