@@ -64,13 +64,17 @@ study = Study(
 
 @dataclass(frozen=True)
 class Setting:
-    """What is searched, the same for all: `scale` shortens the epochs, `images` are those of the training files."""
+    """What is searched, the same for all: `scale` shortens the epochs, `images` are those of the training files.
+
+    `gpus_per_trial` is tuner's option, "auto" if its trials share the GPUs; None for one each.
+    """
 
     scale: float
     images: int
     trials: int
     device: str
     weights: str | None
+    gpus_per_trial: str | None = None
 
     @property
     def epochs(self) -> tuple[int, int]:
@@ -203,6 +207,7 @@ def ours(setting: Setting, data: Path, folder: Path, seed: int, *, search: str, 
     study.write_text(STUDY.format(search=search, scheduler=scheduler, **values))
     command = [sys.executable, "-m", "tuner", "run", str(study), "--storage", str(folder / "runs")]
     command += ["--data-dir", str(data), "--seed", str(seed), "--no-history", "--wandb", "off", "--quiet", "--json"]
+    command += ["--gpus-per-trial", setting.gpus_per_trial] if setting.gpus_per_trial else []
     began = time.time()
     output, seconds, utilisation = run(command, setting)
     epochs = [
