@@ -19,8 +19,8 @@ from tests.commands import ROOT, environment
 from tests.end_to_end.test_failures import LOOPBACK, listening
 from tests.searches import ray_process
 from tuner.doctor.checks import Subject
-from tuner.doctor.software import ray_starts
 from tuner.driver import local_ray
+from tuner.driver.cluster import ray_starts
 from tuner.driver.local_ray import LocalRay
 from tuner.driver.ray_inside import names
 from tuner.driver.ray_inside.names import TABLE, check_needed, exists, notices, patched, present

@@ -214,3 +214,21 @@ def test_a_search_that_stopped_nothing_does_not_count_what_stopping_saved(tmp_pa
     assert "No trial was stopped early; the best is bold" in page
     assert "Early stopping saved" not in page
     assert "± 0%" not in page
+
+
+@pytest.mark.parametrize(
+    ("file", "asked", "to_confirm"),
+    [
+        ("space.py", False, "python -m tuner confirm {}"),
+        (None, False, "tuner.confirm('{}', study=study)"),
+        (None, True, None),
+    ],
+)
+def test_what_confirms_a_run_is_what_its_user_can_do(
+    tmp_path: Path, file: str | None, asked: bool, to_confirm: str | None
+) -> None:
+    run = simulated(tmp_path)
+    write_info(run.folder, {**run.info, "study_file": file, "asked": asked})
+    page = report_html(Run(run.folder))
+    shown = None if to_confirm is None else to_confirm.format(run.path).replace("'", "&#39;")
+    assert re.findall(r"other seeds: <code>(.*?)</code>", page) == ([] if shown is None else [shown])

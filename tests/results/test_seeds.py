@@ -80,7 +80,7 @@ def test_configurations_that_are_better_by_too_few_seeds_are_told_of_and_do_not_
     assert told is not None
     assert told.endswith(
         f"; trial {first.trial.trial}, like 1 more, has a better loss, {first.value:.4g}, but under fewer seeds, so it is "
-        f"not the winner before it is confirmed: python -m tuner confirm {tmp_path} --top 2"
+        f"not the winner before it is confirmed: tuner.confirm('{tmp_path}', study=study, top=2)"
     )
     assert sorted(confirmation(run.record, 9, 2, 1).names) == sorted(better)
 

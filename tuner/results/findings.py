@@ -208,7 +208,7 @@ def _noise(run: RecordedRun, found: Certainty | None) -> list[Advice]:
         Advice(
             f"{plural(len(found.equals), 'other trial')} may be as good as the winner: {found.images} validation "
             "images are too few to be sure. Choose among them by cost, or train the best again under other seeds:",
-            None if run.info["asked"] else command("confirm", run.path),
+            None if run.info["asked"] else going_on_by(run, confirm=0),
         )
     ]
 

@@ -10,8 +10,7 @@ from tuner.history.records import TrialRecord
 from tuner.history.worth import Worth
 from tuner.results.groups import Difference, difference
 from tuner.results.run import RecordedRun
-from tuner.results.wording import plural, short, with_error
-from tuner.text import command
+from tuner.results.wording import going_on_by, plural, short, with_error
 
 ALIKE = (
     "each trial of a configuration reported the same value under every seed: training sets a seed of its own, or uses "
@@ -98,9 +97,9 @@ def _unconfirmed(run: RecordedRun) -> str:
     better = run.record.challengers()
     if not better:
         return ""
-    first, top = better[0], str(min(TOP, len(better)))
+    first, top = better[0], min(TOP, len(better))
     others = f", like {len(better) - 1} more," if len(better) > 1 else ""
-    confirm = "" if run.info["asked"] else f": {command('confirm', run.path, '--top', top)}"
+    confirm = "" if run.info["asked"] else f": {going_on_by(run, confirm=top)}"
     return (
         f"; trial {first.trial.trial}{others} has a better {run.metric}, {short(first.value)}, but under fewer seeds, "
         f"so it is not the winner before it is confirmed{confirm}"

@@ -242,11 +242,15 @@ def report_of(run: RecordedRun) -> str | None:
     return run.folder.child(REPORT).uri if isinstance(run.info.get("report"), str) else None
 
 
-def going_on_by(run: RecordedRun, trials: int | None = None) -> str:
-    """The command or call, with this many trials in total; None for the planned number."""
+def going_on_by(run: RecordedRun, trials: int | None = None, *, confirm: int | None = None) -> str:
+    """The command or call that goes on with a run, with this many trials in total; None for the planned number.
+
+    Or the one that confirms this many of its best configurations; 0 for as many as `tuner confirm` takes by itself.
+    """
+    verb, name, number = ("resume", "trials", trials) if confirm is None else ("confirm", "top", confirm)
     from_python = run.info.get("study_file", "") is None
     if not from_python and not run.info["asked"]:
-        return command("resume", run.path, *(("--trials", str(trials)) if trials else ()))
-    more = f", trials={trials}" if trials else ""
+        return command(verb, run.path, *((f"--{name}", str(number)) if number else ()))
+    more = f", {name}={number}" if number else ""
     study = ", study=study" if from_python else ""
-    return f"tuner.{'Search.' if run.info['asked'] else ''}resume({run.path!r}{study}{more})"
+    return f"tuner.{'Search.' if run.info['asked'] else ''}{verb}({run.path!r}{study}{more})"
