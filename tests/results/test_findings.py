@@ -1,6 +1,7 @@
 import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,18 @@ def with_accuracies(folder: Path, best: list[float], *, images: int | None = 100
             reached[config["lr"]] = next(place)
         return reached[config["lr"]] - 0.1 / epoch + 0.1 / 2
 
+    return of_accuracies(folder, curve, Budget(trials=len(best), max_epochs=2), images, **changes)
+
+
+def of_accuracies(
+    folder: Path, curve: Callable[[dict[str, Any], int], float], budget: Budget, images: int | None, **changes: Any
+) -> Run:
     run = simulated(
         folder,
         curve=curve,
         space={"lr": uniform(0, 1)},
         scheduler=NoEarlyStopping(),
-        budget=Budget(trials=len(best), max_epochs=2),
+        budget=budget,
         mode="max",
         **changes,
     )
@@ -50,6 +57,18 @@ def test_a_lead_within_the_noise_of_the_validation_set_is_none(tmp_path: Path) -
     assert found.error == pytest.approx(math.sqrt(0.91 * 0.09 / 1000), rel=0.05)
     assert not found.clear
     assert found.equals == ("00002", "00000")
+
+
+def test_a_trial_that_was_ahead_before_its_end_may_be_as_good(tmp_path: Path) -> None:
+    values = iter([*[0.6] * 8, 0.95, *[0.3] * 4])
+    budget = Budget(trials=2, max_epochs=8)
+    run = of_accuracies(tmp_path, lambda config, epoch: next(values), budget, 1000, reports=13)
+    found = findings.certainty(run)
+    assert found is not None
+    assert (run.best and run.best.trial, found.runner_up.trial) == ("00000", "00001")
+    assert found.difference < -0.2
+    assert not found.clear
+    assert found.equals == ("00001",)
 
 
 def test_a_lead_beyond_the_noise_is_clear(tmp_path: Path) -> None:

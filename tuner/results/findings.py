@@ -9,7 +9,7 @@ from typing import Literal
 
 from tuner.history.records import TrialRecord
 from tuner.history.similar_failures import FailureGroup, failure_groups
-from tuner.results.dead import told_unread
+from tuner.results.dead import unread_sentence
 from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.run import RecordedRun
 from tuner.results.wording import going_on_by, plural, settings, short, trials_and_repeats
@@ -90,7 +90,10 @@ def certainty(run: RecordedRun) -> Certainty | None:
     def error_beside(other: float) -> float:
         return math.hypot(error, share_error(other, images))
 
-    equals = tuple(one.trial.trial for one in ranked[1:] if abs(value - one.value) < CLEAR * error_beside(one.value))
+    behind = {one.trial.trial: sign * (value - one.value) / error_beside(one.value) for one in ranked[1:]}
+    equals = tuple(
+        trial for trial, errors in behind.items() if errors < CLEAR
+    )  # one of a shorter training may be ahead
     lead, lead_error = sign * (value - second.value), error_beside(second.value)
     return Certainty(images, value, worth.first, worth.last, error, second.trial, lead, lead_error, equals)
 
@@ -128,7 +131,7 @@ def _advice(run: RecordedRun, certain: Certainty | None, failed: Sequence[Failur
 
 
 def _dead(run: RecordedRun) -> list[Advice]:
-    told = told_unread(run.record, run.space) if run.dead else None
+    told = unread_sentence(run.record, run.space) if run.dead else None
     return [Advice(f"{told[0].upper()}{told[1:]}.")] if told else []
 
 
