@@ -1,4 +1,4 @@
-"""Study → Ray Tune and back. The only package that imports Ray, and it does so when a search starts."""
+"""Study → Ray Tune and back. With `worker`, which runs in its actors, it is what uses Ray, from a search's start on."""
 
 from tuner.driver.options import Driving
 from tuner.driver.run_and_resume import resume, run

@@ -1,1 +1,1 @@
-"""All of a worker that touches Ray's inside; its private names stand in `tuner.driver.ray_inside.names`, too."""
+"""All of a worker that touches Ray's inside; its private names stand in tuner/driver/ray_inside/names.toml, too."""
