@@ -41,7 +41,7 @@ def scheduler(tmp_path: Path) -> RayScheduler:
     start = loop.next_action()
     assert start is not None
     trial = RayTrial.__new__(RayTrial)
-    trial.ours, trial.status = start.trial, RayTrial.RUNNING
+    trial.tuner_id, trial.status = start.trial, RayTrial.RUNNING
     bridge._current[start.trial] = trial
     return RayScheduler(bridge)
 

@@ -24,7 +24,7 @@ def way(tmp_path: Path) -> Way:
     start = loop.next_action()
     assert start is not None
     trial = RayTrial.__new__(RayTrial)
-    trial.ours, trial.trial_id = start.trial, start.trial
+    trial.tuner_id, trial.trial_id = start.trial, start.trial
     staged = {trial}
     controller = SimpleNamespace(
         _resetting_trials={trial}, _staged_trials=staged, _unstage_trial_with_resources=staged.discard

@@ -16,7 +16,7 @@ from tuner.history.events import Event
 from tuner.history.pace import pace_of
 from tuner.history.records import RunRecord
 from tuner.results.rest_simulation import Ahead, Rest
-from tuner.results.time_left import TimeLeft, ahead_of, rounded, time_left, told_of
+from tuner.results.time_left import TimeLeft, ahead_of, rounded, silence_sentence, time_left
 from tuner.schedule.base import Scheduler
 from tuner.search.base import SearchAlgorithm
 
@@ -232,9 +232,9 @@ def test_a_trial_that_stands_still_ends_nobody_knows_when() -> None:
 
 
 def test_what_stands_still_is_said_with_the_longest_first() -> None:
-    assert told_of({}) == ""
-    assert told_of({"00018": 421.0}) == "00018 has reported nothing for 7 min (see hung_minutes)"
-    several = told_of({"00018": 421.0, "00003": 600.0, "00004": 75.0})
+    assert silence_sentence({}) == ""
+    assert silence_sentence({"00018": 421.0}) == "00018 has reported nothing for 7 min (see hung_minutes)"
+    several = silence_sentence({"00018": 421.0, "00003": 600.0, "00004": 75.0})
     assert several == "00003 has reported nothing for 10 min, 2 more for over 75 s (see hung_minutes)"
 
 

@@ -14,7 +14,7 @@ from tuner.console.tables import print_run
 from tuner.html_report import report_html
 from tuner.results import trial_rows
 from tuner.results.trial_rows import Cell, Cells, Column
-from tuner.results.trial_texts import ranks_of, told, why_stopped
+from tuner.results.trial_texts import ranks_of, trial_texts, why_stopped
 from tuner.service.model import State
 
 Shown = tuple[list[str], list[list[str]]]  # headings, and the cells of the rows
@@ -108,19 +108,19 @@ def test_of_a_trial_that_was_stopped_early_its_place_at_that_epoch_is_told(
         there = history[history["epoch"] == trial.epoch].set_index("trial")["val_accuracy"].dropna()
         place = int((there > there[trial.trial]).sum()) + 1
         said = f"; after epoch {trial.epoch} it was number {place} of the {len(there)} trials that reached it"
-        assert told(run, trial, ranks, reasons).said.endswith(said)
-        assert ", rank " not in told(run, trial, ranks, reasons).said  # of trials of all lengths, it says less
+        assert trial_texts(run, trial, ranks, reasons).said.endswith(said)
+        assert ", rank " not in trial_texts(run, trial, ranks, reasons).said  # of trials of all lengths, it says less
     print_run(run, traceback_of=stopped[0].trial)
     assert f"; after epoch {stopped[0].epoch} it was number " in " ".join(capsys.readouterr().out.split())
     completed = next(one for one in run.record.trials.values() if one.status == "completed")
     assert completed.trial not in reasons
-    assert f", rank {ranks[completed.trial]} of {len(ranks)}" in told(run, completed, ranks, reasons).said
+    assert f", rank {ranks[completed.trial]} of {len(ranks)}" in trial_texts(run, completed, ranks, reasons).said
 
 
 def test_what_is_said_of_a_trial_is_the_same_in_the_report_and_at_the_service(run: Run, tmp_path: Path) -> None:
     best = run.best
     assert best
-    expected = told(run, best, ranks_of(run.record), why_stopped(run.record))
+    expected = trial_texts(run, best, ranks_of(run.record), why_stopped(run.record))
     assert expected.said.startswith("completed, 27 of 27 epochs; val_accuracy 0.9")
     assert expected.said.endswith(f", rank 1 of {len(run.record.ranked())}")
     with serving(tmp_path / "service") as served:

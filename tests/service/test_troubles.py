@@ -204,13 +204,13 @@ def test_a_study_that_cannot_be_checked_holds_up_no_other(tmp_path: Path, monkey
     good = service.submit(submission(), BERT).id
     looked: list[int] = []
 
-    def found_of(study: object, folder: object, limits: object) -> None:
+    def facts_of_check(study: object, folder: object, limits: object) -> None:
         looked.append(number := study.id)  # type: ignore[attr-defined]
         if number in bad:
             raise OSError("no such bundle")
         service._checks.close()
 
-    monkeypatch.setattr("tuner.service.checking.submissions.found_of", found_of)
+    monkeypatch.setattr("tuner.service.checking.submissions.facts_of_check", facts_of_check)
     service._checks._work()  # as one of its threads does
     assert looked == [*bad, good]
     assert service.study(bad[0]).reason == (

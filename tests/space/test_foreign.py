@@ -29,7 +29,7 @@ from tuner.space import (
     sample_from,
     uniform,
 )
-from tuner.space.foreign import ours as ours_of
+from tuner.space.foreign import own_domain
 
 PAIRS: dict[str, tuple[tuple[Any, ...], Callable[..., Domain]]] = {
     "uniform": ((-1, 2.5), uniform),
@@ -52,7 +52,7 @@ def test_each_of_rays_domains_becomes_ours_of_the_same_name_and_arguments(name: 
     from ray import tune
 
     arguments, ours = PAIRS[name]
-    assert ours_of(getattr(tune, name)(*arguments), "x") == ours(*arguments)
+    assert own_domain(getattr(tune, name)(*arguments), "x") == ours(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_ours_take_the_values_that_rays_take(name: str, arguments: tuple[Any, ..
     rays = getattr(tune, name)(*arguments)
     ours = getattr(tuner, name)(*arguments)
     assert sorted({rays.sample() for _ in range(400)}) == values
-    assert ours_of(rays, "x").values() == ours.values() == values
+    assert own_domain(rays, "x").values() == ours.values() == values
 
 
 def test_a_tune_space_is_accepted_as_it_is() -> None:
@@ -124,7 +124,7 @@ def test_the_same_generator_draws_the_same_from_rays_domains_and_ours() -> None:
 
 def test_what_is_no_domain_comes_back_as_it_is() -> None:
     values: list[Any] = [None, 1, "x", [1], {"a": 1}, {"grid_search": 3}, {"grid_search": [1], "b": 2}, uniform(0, 1)]
-    assert all(ours_of(value, "x") is value for value in values)
+    assert all(own_domain(value, "x") is value for value in values)
 
 
 def test_a_domain_of_ray_without_bounds_is_refused() -> None:
@@ -173,7 +173,7 @@ def test_sample_from_of_ours_and_of_ray_are_the_same() -> None:
     def double(config: dict[str, Any]) -> float:
         return float(config["x"] * 2)
 
-    assert ours_of(tune.sample_from(double), "x") == sample_from(double)
+    assert own_domain(tune.sample_from(double), "x") == sample_from(double)
 
 
 def test_a_space_of_our_domains_never_imports_ray() -> None:

@@ -15,7 +15,7 @@ from tuner import Folds, TrialError
 from tuner.inspection import load_model, score, write_best
 from tuner.train import CrossValidation, Trainer, load_splits, trainer_of
 from tuner.train.checkpoint_size import checkpoint_bytes
-from tuner.train.cross_validation import corrected_error, told_error
+from tuner.train.cross_validation import corrected_error, reported_error
 from tuner.train.evaluation import Evaluator
 from tuner.train.models import Ensemble, networks_of, random_network
 from tuner.train.randomness import PARTS, derive_seed
@@ -57,7 +57,7 @@ def test_an_epoch_reports_the_mean_of_networks_trained_alone_with_its_error(fold
     for name in ("val_accuracy", "val_loss", "val_f1", "val_cohen_kappa"):
         values = [float(one[name]) for one in each]
         assert told[name] == fmean(values)
-        assert told[f"{name}_se"] == told_error(values)
+        assert told[f"{name}_se"] == reported_error(values)
     assert told["train_loss"] == fmean([one.train_loss for one in alone])
     assert set(told) - set(each[0]) == {name for name in told if name.endswith("_se")}
     assert {*folded.reports} <= set(told)
@@ -73,10 +73,10 @@ def test_the_corrected_error_is_that_of_nadeau_and_bengio() -> None:
 def test_the_spread_of_two_or_three_parts_is_told_by_students_t() -> None:
     for values in ([0.8, 0.9], [0.8, 0.9, 0.85]):
         low, high = stats.t.interval(0.9, len(values) - 1, 0.0, corrected_error(values))
-        assert 2 * 1.645 * told_error(values) == pytest.approx(high - low, rel=1e-3)
-    assert told_error([0.8, 0.9, 0.85, 0.95]) == corrected_error([0.8, 0.9, 0.85, 0.95])
-    assert math.isnan(told_error([0.8, math.nan]))
-    assert math.isnan(told_error([0.8, math.inf, 0.7]))
+        assert 2 * 1.645 * reported_error(values) == pytest.approx(high - low, rel=1e-3)
+    assert reported_error([0.8, 0.9, 0.85, 0.95]) == corrected_error([0.8, 0.9, 0.85, 0.95])
+    assert math.isnan(reported_error([0.8, math.nan]))
+    assert math.isnan(reported_error([0.8, math.inf, 0.7]))
 
 
 def test_it_goes_on_from_a_checkpoint_bit_for_bit(folded: ImageClassifier, tmp_path: Path) -> None:

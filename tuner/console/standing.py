@@ -16,7 +16,7 @@ from tuner.history.events import Event, finite
 from tuner.history.records import RunRecord, TrialRecord, full_length, saved_share
 from tuner.results.rest_simulation import Ahead
 from tuner.results.run import RecordedRun
-from tuner.results.time_left import Reckoning, TimeLeft, ahead_of, told_of
+from tuner.results.time_left import Reckoning, TimeLeft, ahead_of, silence_sentence
 from tuner.results.wording import duration, plural, short, trials_and_repeats, with_error
 from tuner.study.declaration import Study
 
@@ -175,7 +175,7 @@ class Progress:
         if self.record.active_since is None and self.record.active_seconds:  # paused: this session has ended
             return f"{duration(self.record.active_seconds)} so far"
         now = time.time()
-        still, rest = told_of(self._reckoning.still(self.record, now)), self._rest(now)
+        still, rest = silence_sentence(self._reckoning.still(self.record, now)), self._rest(now)
         return f"{still}; {rest}" if still else rest
 
     def _rest(self, now: float) -> str:

@@ -132,7 +132,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
         if not self._bridge.is_current(trial):
             return str(TrialScheduler.STOP)
         if REPORT not in result:
-            loop.failed(trial.ours, "error", ANOTHER_REPORT)
+            loop.failed(trial.tuner_id, "error", ANOTHER_REPORT)
             return str(TrialScheduler.STOP)
         arrived = time.monotonic()
         taken = (self._take(trial, json.loads(text), arrived - ago) for text, ago in result[REPORT])
@@ -142,28 +142,28 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
     def _take(self, trial: RayTrial, message: dict[str, Any], given: float) -> Decision:
         loop = self._bridge.loop
         if "placed" in message:
-            loop.placed(trial.ours, **self._bridge.unready.placed(trial.ours, **message["placed"]))
+            loop.placed(trial.tuner_id, **self._bridge.unready.placed(trial.tuner_id, **message["placed"]))
             return Decision.CONTINUE
         if "failure" in message:
             self._fail(trial, **message["failure"])
             return Decision.CONTINUE  # the worker has something left to do: to return, or to end itself
-        saved = self._bridge.take_along(trial.ours, message)
+        saved = self._bridge.take_along(trial.tuner_id, message)
         told = {"saved": saved, "saves": message["saves"], "ago": time.monotonic() - given}
         told |= {"reading": message.get("reading")}
-        decision = loop.report(trial.ours, message["epoch"], message["metrics"], **told)
+        decision = loop.report(trial.tuner_id, message["epoch"], message["metrics"], **told)
         if message["leaving"] and message["epoch"] in saved and decision is Decision.CONTINUE:
-            self._bridge.leave_node(trial.ours)
+            self._bridge.leave_node(trial.tuner_id)
         return decision
 
     def _fail(self, trial: RayTrial, cause: str, message: str, traceback: str | None) -> None:
         """A trial whose GPU failed goes on elsewhere; other failures count as the trial's own, or its used worker's."""
-        self._bridge.expect_no_more(trial.ours)
+        self._bridge.expect_no_more(trial.tuner_id)
         if cause == "lost":
-            self._bridge.loop.lost(trial.ours, cause, message)
+            self._bridge.loop.lost(trial.tuner_id, cause, message)
         else:
             known = cause == "error" and failed_alike(self._bridge.loop.record, message, traceback)
             trial.spent = cause != "diverged" and not known  # maybe its process has to do with it
-            self._bridge.loop.failed(trial.ours, cause, message, traceback, used=trial.used and trial.spent)
+            self._bridge.loop.failed(trial.tuner_id, cause, message, traceback, used=trial.used and trial.spent)
 
     @leaves_on_error
     def choose_trial_to_run(self, tune_controller: Any) -> RayTrial | None:
@@ -188,7 +188,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
         if trial.spent:
             end_worker(self._bridge.controller, trial)
         if self._bridge.is_current(trial):
-            self._bridge.loop.returned(trial.ours)
+            self._bridge.loop.returned(trial.tuner_id)
 
     def on_trial_remove(self, tune_controller: Any, trial: RayTrial) -> None:
         """Does nothing: the loop decided it."""
@@ -213,16 +213,16 @@ class RayCallback(Callback):  # type: ignore[misc]
         error, loop = trial.last_error, self._bridge.loop
         if self._bridge.unready.take(self._bridge.controller, trial):
             return
-        self._bridge.expect_no_more(trial.ours)
-        stacks = take_stacks(self._bridge.folder, trial.ours)
+        self._bridge.expect_no_more(trial.tuner_id)
+        stacks = take_stacks(self._bridge.folder, trial.tuner_id)
         if stacks and isinstance(error, RayActorError):
-            add_to_log(self._bridge.folder, trial.ours, stacks)
-            loop.lost(trial.ours, HUNG, hung_message(loop.study.failures.hung_minutes), stacks)
+            add_to_log(self._bridge.folder, trial.tuner_id, stacks)
+            loop.lost(trial.tuner_id, HUNG, hung_message(loop.study.failures.hung_minutes), stacks)
         elif isinstance(error, RayActorError):
             cause = "out_of_memory" if isinstance(error, KilledForMemoryError) else "lost"
-            loop.lost(trial.ours, cause, message_of(error))
+            loop.lost(trial.tuner_id, cause, message_of(error))
         else:
-            loop.failed(trial.ours, "error", message_of(error), text_of(error), used=trial.used)
+            loop.failed(trial.tuner_id, "error", message_of(error), text_of(error), used=trial.used)
 
 
 class SilentReporter(ProgressReporter):  # type: ignore[misc]
@@ -271,7 +271,7 @@ class Bridge:
 
     def is_current(self, trial: RayTrial) -> bool:
         """Whether it is the newest stay of its trial: messages of an older one are ignored."""
-        return self._current.get(trial.ours) is trial
+        return self._current.get(trial.tuner_id) is trial
 
     def look_around(self) -> None:
         """Leave if the search is to end, or its trials hang after a limit; note checkpoints that have been written.
@@ -303,16 +303,16 @@ class Bridge:
         self.orders.obey(self.loop)
         if self.loop.stopped:
             raise SearchLeft
-        for ours in before - self.loop.running:
-            self._leaving.add(ours, self._current[ours])
-        for ours in self._leaving.end(controller, self._coming.__contains__):
-            self.expect_no_more(ours)
+        for tuner_id in before - self.loop.running:
+            self._leaving.add(tuner_id, self._current[tuner_id])
+        for tuner_id in self._leaving.end(controller, self._coming.__contains__):
+            self.expect_no_more(tuner_id)
 
-    def leave_node(self, ours: str) -> None:
+    def leave_node(self, tuner_id: str) -> None:
         """A saved trial leaves a node that is being drained, and its worker ends; the trial goes on elsewhere."""
-        self._leaving.add(ours, self._current[ours])
-        self.expect_no_more(ours)
-        self.loop.lost(ours, DRAINED, "its node is drained")
+        self._leaving.add(tuner_id, self._current[tuner_id])
+        self.expect_no_more(tuner_id)
+        self.loop.lost(tuner_id, DRAINED, "its node is drained")
 
     def end_workers(self) -> None:
         """After a search that was left while trials ran: kill their workers, and free what these held."""
@@ -373,11 +373,11 @@ class Bridge:
 
     def _note_ends(self) -> None:
         """Ray silently ends a trial if a worker can't be reused."""
-        for ours in sorted(self.loop.running):
-            trial = self._current[ours]
+        for tuner_id in sorted(self.loop.running):
+            trial = self._current[tuner_id]
             if trial.status in (RayTrial.ERROR, RayTrial.TERMINATED) and trial not in self.unready:
-                self.expect_no_more(ours)
-                self.loop.lost(ours, "lost", message_of(trial.last_error))
+                self.expect_no_more(tuner_id)
+                self.loop.lost(tuner_id, "lost", message_of(trial.last_error))
 
     def _note_saves(self) -> None:
         """Note checkpoints that were still being written when their trial's last report came."""
@@ -387,7 +387,7 @@ class Bridge:
                 self.loop.saved(trial, epoch)
 
     def create(self, start: Start, experiment: Experiment | None) -> RayTrial:
-        """The Ray trial for a stay of a trial of ours."""
+        """The Ray trial for a stay of one of our trials."""
         if experiment is None:
             raise RuntimeError("Ray asked for a trial before it set the experiment up")
         stay = self._stays[start.trial] = self._stays.get(start.trial, 0) + 1
@@ -403,7 +403,7 @@ class Bridge:
             trial_dirname_creator=lambda _: name,
             max_failures=0,
         )
-        trial.ours = start.trial
+        trial.tuner_id = start.trial
         self.unready.note(start)
         self._current[start.trial] = trial
         return trial

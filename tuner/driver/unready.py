@@ -42,21 +42,21 @@ class Unready:
 
     def take(self, controller: Any, trial: RayTrial) -> bool:
         """Whether a trial that failed begins again; the user is then told why."""
-        if controller is None or not unstage(controller, trial) or trial.ours not in self._loop.running:
+        if controller is None or not unstage(controller, trial) or trial.tuner_id not in self._loop.running:
             return False
         error = trial.last_error
         cause = error.cause if isinstance(error, RayTaskError) else None
-        died = f"a worker died before trial {trial.ours} began there, so the trial begins on another one"
+        died = f"a worker died before trial {trial.tuner_id} began there, so the trial begins on another one"
         if (why := str(cause) if isinstance(cause, WorkerSpent) else died) not in self._told:
             self._told.add(why)
             self._loop.notice(why)
         self._waiting.append(trial)
-        since = time.monotonic() - self._starts[trial.ours][1]
-        self._waited[trial.ours] = self._waited.get(trial.ours, 0.0) + since
+        since = time.monotonic() - self._starts[trial.tuner_id][1]
+        self._waited[trial.tuner_id] = self._waited.get(trial.tuner_id, 0.0) + since
         return True
 
     def next(self) -> Start | None:
         """What a free worker should begin again, unless the search has ended the trial meanwhile."""
-        waiting = [trial for trial in self._waiting if trial.ours in self._loop.running]
+        waiting = [trial for trial in self._waiting if trial.tuner_id in self._loop.running]
         self._waiting = waiting[1:]
-        return self._starts[waiting[0].ours][0] if waiting else None
+        return self._starts[waiting[0].tuner_id][0] if waiting else None

@@ -10,7 +10,7 @@ from tuner.history.events import finite
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord, flat_config
 from tuner.results.run import RecordedRun
-from tuner.results.trial_texts import ranks_of, told, why_stopped
+from tuner.results.trial_texts import ranks_of, trial_texts, why_stopped
 from tuner.results.wording import short
 from tuner.text import command, printable
 
@@ -24,7 +24,7 @@ def trial_data(run: RecordedRun, trials: list[TrialRecord]) -> str:
     found = [
         {
             **_described(run, trial),
-            "told": asdict(told(run, trial, ranks, reasons)),
+            "told": asdict(trial_texts(run, trial, ranks, reasons)),
             "output": _output(run, trial) if trial.trial in read else "",
         }
         for trial in trials

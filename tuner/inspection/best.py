@@ -31,7 +31,7 @@ from tuner.train.data.splits import HeldSplit
 from tuner.train.evaluation import Evaluator, Metrics
 from tuner.train.models import empty_model, head_of, load_state, networks_of, read_state
 from tuner.trial import ImageClassifier
-from tuner.trial.earlier_pixels import scale_together, told_of
+from tuner.trial.earlier_pixels import scale_note, scale_together
 from tuner.trial.models import looks_published
 from tuner.trial.pixels import DeepScale
 from tuner.trial.splitting import REFIT, Folds, Joined
@@ -92,7 +92,7 @@ class LoadedModel:
         if self.card.inputs.scale is not None:
             return self.card.inputs.scale, None
         scale = scale_together(paths)
-        return scale, told_of(paths, scale, "train again for answers that are as exact as in training")
+        return scale, scale_note(paths, scale, "train again for answers that are as exact as in training")
 
     def read(self, path: Path, scale: DeepScale) -> Tensor:
         """An image file as the model takes it, [1, C, size, size] uint8; raises DataError if it can't be read."""

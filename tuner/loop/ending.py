@@ -10,7 +10,7 @@ from tuner.loop.judging import EARLY_STOPPING
 from tuner.loop.limits import Limits
 from tuner.loop.refitting import Refitting
 from tuner.loop.stopping import Stopping
-from tuner.results.dead import told_alike, told_unread
+from tuner.results.dead import alike_sentence, unread_sentence
 from tuner.space import Space
 
 
@@ -49,7 +49,7 @@ class Ending:
 
 def tell_of_dead(record: RunRecord, space: Space, notice: Callable[..., None]) -> None:
     """After the end of a trial, say once which hyperparameters seem to change nothing."""
-    if "unread" not in record.notice_codes and (said := told_unread(record, space)):
+    if "unread" not in record.notice_codes and (said := unread_sentence(record, space)):
         notice(said, code="unread")
-    if "alike" not in record.notice_codes and (said := told_alike(record, space)):
+    if "alike" not in record.notice_codes and (said := alike_sentence(record, space)):
         notice(said, code="alike")

@@ -83,7 +83,7 @@ def alike(record: RunRecord, space: Space) -> list[Pair]:
     return found
 
 
-def told_unread(record: RunRecord, space: Space) -> str | None:
+def unread_sentence(record: RunRecord, space: Space) -> str | None:
     """A sentence about hyperparameters that are never read, once no trial is to be expected that reads them.
 
     That needs a trial that was trained to its end, and trials on both sides of each branch that it may be in.
@@ -103,7 +103,7 @@ def told_unread(record: RunRecord, space: Space) -> str | None:
     )
 
 
-def told_alike(record: RunRecord, space: Space) -> str | None:
+def alike_sentence(record: RunRecord, space: Space) -> str | None:
     """A sentence about the first pair of `alike` that differs in more than what is never read.
 
     To be asked after the end of each trial: it only looks further if the newest one ends like another one.

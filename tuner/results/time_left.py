@@ -152,7 +152,7 @@ class _Futures:
 # As text
 
 
-def told_of(still: Mapping[str, float]) -> str:
+def silence_sentence(still: Mapping[str, float]) -> str:
     """Such as "00018 has reported nothing for 7 min (see hung_minutes)", from what `still_trials` found; else empty."""
     if not still:
         return ""

@@ -17,7 +17,7 @@ Pairs = list[tuple[str, str]]  # names and their texts
 
 
 @dataclass(frozen=True)
-class TrialTold:
+class TrialTexts:
     """A sentence, and facts about the trial.
 
     `message` and `traceback` are of one that failed, `metrics` those after the epoch that `metrics_of` names.
@@ -33,12 +33,14 @@ class TrialTold:
     of_run: Pairs  # seed, time and place
 
 
-def told(run: RecordedRun, trial: TrialRecord, ranks: Mapping[str, int], reasons: Mapping[str, str]) -> TrialTold:
+def trial_texts(
+    run: RecordedRun, trial: TrialRecord, ranks: Mapping[str, int], reasons: Mapping[str, str]
+) -> TrialTexts:
     """What is said about a trial; `ranks` are those of `ranks_of`, `reasons` those of `why_stopped`."""
     worth = run.record.worth_of(trial.trial)
     epoch = trial.epochs.get(worth.epoch if worth else trial.epoch)
     metrics = {} if epoch is None else {name: value for name, value in epoch.metrics.items() if finite(value)}
-    return TrialTold(
+    return TrialTexts(
         said=_said(run, trial, ranks, reasons),
         notes=[f"{note.text} ({note.by})" for note in run.record.steered.notes_of(trial.trial)],
         message=trial.message,

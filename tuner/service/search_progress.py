@@ -11,7 +11,7 @@ from dataclasses import replace
 from tuner.history.events import Event, EventFollower
 from tuner.history.records import RunRecord
 from tuner.results import load_run
-from tuner.results.time_left import Reckoning, TimeLeft, ahead_of, told_of
+from tuner.results.time_left import Reckoning, TimeLeft, ahead_of, silence_sentence
 from tuner.service.kept_files import Records
 from tuner.service.model import Progress
 
@@ -114,5 +114,5 @@ class Followed:
             updated=record.last_time or 0.0,
             wanted=self._ahead.trials,
             left=None if left is None else (left.low, left.middle, left.high),
-            still=told_of(self._reckoning.still(record, self._clock())) or None,
+            still=silence_sentence(self._reckoning.still(record, self._clock())) or None,
         )

@@ -24,7 +24,7 @@ SWEEP = {"distribution", "value", "values", "probabilities", "min", "max", "q", 
 PARTS = (("choices", "categories", "values"), ("low", "lower", "min"), ("high", "upper", "max"), ("step", "q"))
 
 
-def ours(value: Any, name: str) -> Any:
+def own_domain(value: Any, name: str) -> Any:
     """The domain that a `ray.tune` object stands for; what is no domain is returned as it is.
 
     Raises SpaceError, naming the hyperparameter, for any other library's domain.

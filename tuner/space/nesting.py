@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.errors import SpaceError, shown
 from tuner.space.domain import Domain, contains_domain
-from tuner.space.foreign import ours
+from tuner.space.foreign import own_domain
 from tuner.space.values import is_recordable, plain, unrecordable
 
 
@@ -36,7 +36,7 @@ def _entries(declaration: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
             raise SpaceError(
                 f"a hyperparameter's name is a text without dots, got {shown(name)}; nest dicts instead of dots"
             )
-        value = plain(ours(raw, prefix + name))
+        value = plain(own_domain(raw, prefix + name))
         if isinstance(value, Mapping) and value:
             yield from _entries(value, f"{prefix}{name}.")
         elif not isinstance(value, Domain) and contains_domain(value):

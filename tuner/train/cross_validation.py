@@ -33,7 +33,7 @@ NORMAL_90 = 1.645  # 90 % lie within so many standard errors on either side of t
 STUDENT_90 = {2: 6.314, 3: 2.920}  # the same by Student's t, for this many values
 
 
-def told_error(values: Sequence[float]) -> float:
+def reported_error(values: Sequence[float]) -> float:
     """The reported standard error of a metric's mean over the k parts of a cross-validation; NaN for none.
 
     The mean plus and minus 1.645 times it is a 90 % interval. It is that of `corrected_error`, without quantiles of
@@ -73,7 +73,7 @@ class CrossValidated:
         images = [one * seconds for one, seconds in zip(by_name["images_per_second"], by_name["seconds"], strict=True)]
         found["images_per_second"] = sum(images) / sum(by_name["seconds"])
         validated = [name for name in by_name if name.startswith("val_")]
-        return found | {f"{name}{STANDARD_ERROR}": told_error(by_name[name]) for name in validated}
+        return found | {f"{name}{STANDARD_ERROR}": reported_error(by_name[name]) for name in validated}
 
 
 class CrossValidation:

@@ -20,7 +20,14 @@ from tuner.storage.copies import Copy, fetch
 from tuner.trial import ImageClassifier
 from tuner.trial.data_source import Source
 from tuner.trial.models import PublishedWeights
-from tuner.trial.stored import StoredFolder, check_unchanged, images_at, told_of_data, told_of_weights, weights_at
+from tuner.trial.stored import (
+    StoredFolder,
+    check_unchanged,
+    errors_about_data,
+    errors_about_weights,
+    images_at,
+    weights_at,
+)
 
 _looked_through: set[StoredFolder] = set()  # copies whose files this process has checked for their sizes
 SILENCE_SECONDS = 10.0  # a server that sends nothing for this long counts as unreachable
@@ -50,7 +57,7 @@ def fetch_stored_weights(trial: ImageClassifier) -> Path | None:
         return trial.weights_file
     listing = weights_at(uri)
     check_unchanged(listing, version)
-    with told_of_weights(uri):
+    with errors_about_weights(uri):
         return fetch(listing).file
 
 
@@ -65,7 +72,7 @@ def fetch_images(folder: StoredFolder) -> StoredFolder:
         return folder
     listing = images_at(folder.uri)
     check_unchanged(listing, folder.version)
-    with told_of_data(folder.uri):
+    with errors_about_data(folder.uri):
         copied = fetch(listing)
     return StoredFolder.at(folder.uri, ((folder.uri, copied.version or ""),))
 

@@ -35,7 +35,7 @@ def scale_together(files: Iterable[Path]) -> DeepScale:
     return DeepScale.over(largest)
 
 
-def told_of(files: Sequence[Path], scale: DeepScale, fix: str) -> str | None:
+def scale_note(files: Sequence[Path], scale: DeepScale, fix: str) -> str | None:
     """A notice with the files that are read otherwise now, with the scale of the data set; None if there are none."""
     found = [path for path in files if _is_read_otherwise(path, scale)]
     if not found:

@@ -124,7 +124,7 @@ def images_at(uri: str) -> Listing:
     """The images below a prefix now; raises DataError if it has none or can't be read."""
     from tuner.storage.copies import listed
 
-    with told_of_data(uri):
+    with errors_about_data(uri):
         listing = listed(uri, _is_image)
     if not listing.objects:
         ends = f"objects there, none of which ends in {', '.join(sorted(IMAGE_SUFFIXES))}"
@@ -140,7 +140,7 @@ def weights_at(uri: str) -> Listing:
     """The object with weights; raises WeightsError if it isn't there or can't be read."""
     from tuner.storage.copies import listed_alone
 
-    with told_of_weights(uri):
+    with errors_about_weights(uri):
         return listed_alone(uri)
 
 
@@ -151,7 +151,7 @@ def check_stored(listings: Sequence[Listing], copies: Copies) -> None:
     versions = dict(copies)
     for listing in listings:
         check_unchanged(listing, versions.get(listing.uri))
-        with told_of_weights(listing.uri) if listing.alone else told_of_data(listing.uri):
+        with errors_about_weights(listing.uri) if listing.alone else errors_about_data(listing.uri):
             check_room(listing)
 
 
@@ -177,14 +177,14 @@ def facts_of(listing: Listing) -> StoredFacts:
 
 
 @contextmanager
-def told_of_data(uri: str) -> Iterator[None]:
+def errors_about_data(uri: str) -> Iterator[None]:
     """Within the block StoreProblem becomes DataError."""
     with _told(DataError, f"data='folder:{uri}' needs images in a store that can be read"):
         yield
 
 
 @contextmanager
-def told_of_weights(uri: str) -> Iterator[None]:
+def errors_about_weights(uri: str) -> Iterator[None]:
     """Within the block StoreProblem becomes WeightsError."""
     with _told(WeightsError, f"weights='{uri}' need a file in a store that can be read"):
         yield

@@ -20,7 +20,7 @@ IDLE_SECONDS = 15.0  # that a worker is kept for the next trial, on a cluster th
 class RayTrial(Trial):  # type: ignore[misc]
     """A Ray trial that knows its tuner trial, and keeps the exception if it fails: Ray only writes that to a file."""
 
-    ours: str
+    tuner_id: str
     used = False  # whether its worker has run other trials before
     spent = False  # whether its worker shall not run another one
     last_error: BaseException | None = None
@@ -62,20 +62,20 @@ class Leaving:
     def __init__(self) -> None:
         self._leaving: dict[str, tuple[RayTrial, float]] = {}
 
-    def add(self, ours: str, trial: RayTrial) -> None:
+    def add(self, tuner_id: str, trial: RayTrial) -> None:
         """Add a trial, by its id and its Ray trial."""
-        self._leaving[ours] = (trial, time.monotonic() + SAVING_SECONDS)
+        self._leaving[tuner_id] = (trial, time.monotonic() + SAVING_SECONDS)
 
     def end(self, controller: TuneController, saving: Callable[[str], bool]) -> list[str]:
         """Kill workers whose time is up; returns the trials' ids. While Ray still starts a trial, its worker stays."""
         ended = []
-        for ours, (trial, until) in list(self._leaving.items()):
+        for tuner_id, (trial, until) in list(self._leaving.items()):
             if trial.is_finished():
-                del self._leaving[ours]
-            elif trial.status == trial.RUNNING and not (saving(ours) and time.monotonic() < until):
+                del self._leaving[tuner_id]
+            elif trial.status == trial.RUNNING and not (saving(tuner_id) and time.monotonic() < until):
                 end_worker(controller, trial)
-                ended.append(ours)
-                del self._leaving[ours]
+                ended.append(tuner_id)
+                del self._leaving[tuner_id]
         return ended
 
 

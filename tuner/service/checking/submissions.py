@@ -90,7 +90,7 @@ class Checks:
 
     def _check(self, study: SubmittedStudy) -> None:
         try:
-            facts = found_of(study, self._folder, self._limits)
+            facts = facts_of_check(study, self._folder, self._limits)
             if self._ended.is_set():
                 return
             with self._database.reading() as connection:
@@ -125,7 +125,7 @@ class Checks:
         self._tell(study.id)
 
 
-def found_of(study: SubmittedStudy, folder: DataFolder, limits: Limits) -> Facts:
+def facts_of_check(study: SubmittedStudy, folder: DataFolder, limits: Limits) -> Facts:
     """The facts of a submitted study; raises ServiceError if it is refused."""
     file, options = folder.bundle(study.id) / study.main, of_study(study.options)
     facts = check(file, options, limits, external=study.external)

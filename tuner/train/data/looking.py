@@ -18,7 +18,7 @@ from tuner.train.data.cutting import Cut, cut
 from tuner.train.data.facts import DataFacts, data_facts
 from tuner.train.data.loading import load_pool
 from tuner.trial import ImageClassifier
-from tuner.trial.earlier_pixels import told_of
+from tuner.trial.earlier_pixels import scale_note
 from tuner.trial.framing import Framing
 from tuner.trial.splitting import Folds
 
@@ -43,7 +43,7 @@ def look(trial: ImageClassifier, *, seed: int, framing: Framing, before: bool = 
     pool, scheme = load_pool(trial, framing), Cut(seed, trial.validation, trial.group)
     rows = cut(pool, scheme, trial.source.name)
     facts = data_facts(pool, rows, scheme, folder.path, known=trial.source != folder)
-    notice = told_of(pool.files, pool.scale, WITH_NEW_PIXELS) if before else None
+    notice = scale_note(pool.files, pool.scale, WITH_NEW_PIXELS) if before else None
     return facts if notice is None else replace(facts, notices=(notice, *facts.notices))
 
 

@@ -14,7 +14,7 @@ from tuner.history.records import Status, TrialRecord
 from tuner.results.run import RecordedRun
 from tuner.results.summaries import summary_of_trial
 from tuner.results.trial_rows import Column, Row, trial_rows
-from tuner.results.trial_texts import epochs_told, ranks_of, told, why_stopped
+from tuner.results.trial_texts import epochs_told, ranks_of, trial_texts, why_stopped
 from tuner.results.wording import settings
 from tuner.service.model import place_of
 from tuner.service.web.context import Shown, Submitter, Viewer, Worker
@@ -115,7 +115,7 @@ def show_trial(study: Id, trial: TrialId, web: Shown, user: Viewer) -> dict[str,
     with web.runs.looking(study) as run:
         found = trial_of(run, trial)
         columns, epochs = epochs_told(found)
-        of_it = told(run, found, ranks_of(run.record), why_stopped(run.record))
+        of_it = trial_texts(run, found, ranks_of(run.record), why_stopped(run.record))
         said = {**asdict(of_it), "columns": columns, "epochs": epochs}
         return _plain({**summary_of_trial(found, run.folder), "told": said})
 
