@@ -22,10 +22,10 @@ MAY_IMPORT = {
     "space": ({"errors"}, set()),
     "schedule": ({"errors", "space"}, set()),
     "search": ({"errors", "machine", "space"}, {"hyperopt", "optuna", "scipy"}),
-    "storage": ({"errors", "text", "machine"}, {"obstore"}),
-    "trial": ({"errors", "space", "storage"}, set()),
+    "storage": ({"errors", "text", "machine"}, {"huggingface_hub", "obstore"}),
+    "trial": ({"errors", "machine", "space", "storage"}, set()),
     "study": ({"errors", "machine", "space", "schedule", "search", "trial"}, set()),
-    "train": ({"errors", "machine", "storage", "trial"}, {"torch", "torchvision"}),
+    "train": ({"errors", "machine", "storage", "trial"}, {"timm", "torch", "torchvision", "transformers"}),
     "doctor": ({"errors", "machine", "trial", "train"}, {"torch", "torchvision"}),
     "history": ({"errors", "text", "machine", "space", "storage", "study"}, set()),
     "results": (
@@ -121,7 +121,7 @@ MAY_IMPORT = {
 }
 HEAVY = {
     *("ray", "torch", "torchvision", "hyperopt", "optuna", "pandas", "scipy", "wandb", "rich", "obstore"),
-    *("fastapi", "uvicorn", "argon2", "prometheus_client"),
+    *("timm", "transformers", "huggingface_hub", "fastapi", "uvicorn", "argon2", "prometheus_client"),
 }
 
 

@@ -94,6 +94,7 @@ def test_the_wheel_has_the_package_and_nothing_else(built: Path) -> None:
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tuner").rglob("*.py")}
     assert sources <= names
     data = {
+        "tuner/trial/libraries/timm.json",
         "tuner/trial/libraries/torchvision.json",
         "tuner/search/portfolio.json",
         "tuner/html_report/assets/run.html",
@@ -112,6 +113,7 @@ def test_the_sdist_has_what_the_wheel_is_made_from(built: Path) -> None:
         "README.md",
         "LICENSE",
         "tuner/__init__.py",
+        "tuner/trial/libraries/timm.json",
         "tuner/trial/libraries/torchvision.json",
     } <= names
     assert "tuner/search/portfolio.json" in names

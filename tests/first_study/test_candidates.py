@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import hub_cache
 from tests.commands import without_network
 from tests.torch_server import torch_server
 from tuner.errors import StudyError, WeightsError
@@ -58,7 +59,7 @@ def test_an_unknown_model_is_refused(here: Path) -> None:
 
 
 def test_a_proxy_that_is_not_there_says_why(here: Path) -> None:
-    why = unreachable()
+    why = unreachable("https://download.pytorch.org/models/")
     assert why is not None
     assert "refused" in why
 
@@ -84,3 +85,20 @@ def test_weights_that_can_be_had_are_offered_without_being_fetched(
     assert found.left_out == ()
     assert asked == ["HEAD download.pytorch.org/models/"]
     assert not list(here.iterdir())
+
+
+def test_models_of_timm_are_offered_if_their_weights_are_in_the_hubs_cache(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
+    hub_cache.put(tmp_path / "hf", "timm/vit_small_patch14_dinov2.lvd142m", {"model.safetensors": b""})
+    hub_cache.put(tmp_path / "hf", "timm/convnext_tiny.fb_in22k", {"model.safetensors": b""})  # not the default ones
+    assert [(each.model, each.weights, each.cached) for each in offer().candidates] == [
+        ("timm:convnext_tiny", "fb_in22k", True),
+        ("timm:vit_small_patch14_dinov2", "imagenet", True),
+    ]
+    found = offer(["timm:vit_small_patch14_dinov2", "timm:resnet18"])
+    place = tmp_path / "hf/hub/models--timm--resnet18.a1_in1k/snapshots/main"
+    ((model, why),) = found.left_out
+    assert model == "timm:resnet18"
+    assert why.startswith(f"no weights in {place}, and huggingface.co can't be reached (")

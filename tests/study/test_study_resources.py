@@ -101,7 +101,9 @@ def test_a_check_looks_at_this_machine_unless_a_cluster_is_to_do_the_work() -> N
 def test_a_check_looks_at_data_and_weights(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"^folder:PATH needs a folder of images, got .*nowhere, which isn't one"):
         build(trial=ImageClassifier(f"folder:{tmp_path / 'nowhere'}", weights=None)).check_here()
-    with pytest.raises(WeightsError, match=r"^weights must be imagenet, none or the path of a saved state_dict, got "):
+    with pytest.raises(
+        WeightsError, match=r"^weights must be pretrained, none or the path of a saved state_dict, got "
+    ):
         build(trial=ImageClassifier("digits", weights=tmp_path / "nowhere.pt")).check_here(cluster=True)
 
 

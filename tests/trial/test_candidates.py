@@ -74,7 +74,7 @@ def test_a_model_in_the_space_wins_and_decides_on_weights_and_size(
     assert trial.name == "3 models on digits"
     assert trial.identity()["model"] == "resnet18, efficientnet_b0, vit_b_16"
     assert [line.split(" into ")[0] for line in trial.missing_downloads()] == [
-        f"ImageNet weights of {model}" for model in MODELS
+        f"weights of {model}" for model in MODELS
     ]
     one = trial.of({"model": "efficientnet_b0"})
     assert (one.name, one.framing(None)) == ("efficientnet_b0 on digits", Framing(224, 256, "bicubic"))

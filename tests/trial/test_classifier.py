@@ -141,7 +141,7 @@ def test_what_would_be_downloaded_is_listed(monkeypatch: pytest.MonkeyPatch, tmp
     weights = tmp_path / "torch/hub/checkpoints/resnet18-f37072fd.pth"
     assert trial.missing_downloads() == [
         f"Fashion-MNIST (30 MB) into {tmp_path / 'FashionMNIST/raw'}",
-        f"ImageNet weights of resnet18 into {weights}",
+        f"weights of resnet18 into {weights}",
     ]
     weights.parent.mkdir(parents=True)
     weights.touch()
@@ -161,7 +161,7 @@ def test_weights_that_arent_there_are_refused(tmp_path: Path) -> None:
     with pytest.raises(WeightsError) as caught:
         ImageClassifier(weights=path).check_files()
     assert str(caught.value) == (
-        f"weights must be imagenet, none or the path of a saved state_dict, got '{path}', and there is no file {path}; "
+        f"weights must be pretrained, none or the path of a saved state_dict, got '{path}', and there is no file {path}; "
         "correct it, or use --weights none for random weights"
     )
 

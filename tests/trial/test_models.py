@@ -1,6 +1,7 @@
 import inspect
 import json
 import re
+import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from tuner.errors import StudyError
+from tuner.trial import ImageClassifier
 from tuner.trial.framing import Framing, Preprocessing
 from tuner.trial.models import MEAN, SD, find_model, hub_folder, model_facts
 
@@ -71,9 +73,11 @@ def test_the_table_of_torchvision_says_what_the_installed_one_says() -> None:
 def test_each_library_of_models_is_built_and_no_two_have_a_name_in_common() -> None:
     from tuner.train.models.by_name import BUILDERS
 
-    names = [name for library in BUILDERS for name in table(library)["models"]]
+    prefixes = {library: f"{library}:" for library in BUILDERS} | {"torchvision": ""}
+    names = [prefixes[library] + name for library in BUILDERS for name in table(library)["models"]]
     assert sorted(names) == sorted(model_facts())
-    assert {facts.library for facts in model_facts().values()} == set(BUILDERS)
+    assert len(names) == len(set(names))
+    assert {facts.library for facts in model_facts().values()} | {"hf"} == set(BUILDERS)  # the hub's are countless
 
 
 def test_weights_have_names_and_a_preprocessing_of_their_own() -> None:
@@ -151,3 +155,77 @@ def test_models_with_stochastic_depth_and_without_batch_norm_are_torchvisions() 
             layers = list(random_network(name, channels=3, classes=2, seed=0).module.modules())
         assert find_model(name).stochastic_depth == any(isinstance(layer, StochasticDepth) for layer in layers), name
         assert find_model(name).batch_norm == any(isinstance(layer, _BatchNorm) for layer in layers), name
+
+
+def test_the_table_of_timm_says_what_the_installed_one_says() -> None:
+    import timm
+
+    from benchmarks.timm_models import HEADER, model_row, weights_of
+
+    shipped = table("timm")
+    assert {key: value for key, value in shipped.items() if key != "models"} == HEADER
+    names = sorted(shipped["models"])
+    assert set(names) <= set(timm.list_models())
+    for name in names:
+        weights = shipped["models"][name].get("weights", {})
+        edges = {tag: {"min_size": each["min_size"]} for tag, each in weights.items() if "min_size" in each}
+        told = {tag: each | edges.get(tag, {}) for tag, each in weights_of(name).items()}
+        assert weights == json.loads(json.dumps(told)), name
+    for name in ("test_vit", "test_convnext", "test_resnet"):
+        assert shipped["models"][name] == json.loads(json.dumps(model_row(name)))
+
+
+def test_a_model_of_timm_has_its_own_weights_and_preprocessing() -> None:
+    facts = find_model("timm:vit_small_patch14_dinov2")
+    weights = facts.find_weights("pretrained")
+    assert weights == facts.find_weights("imagenet") == facts.find_weights("lvd142m")
+    assert weights.repository == "timm/vit_small_patch14_dinov2.lvd142m"
+    assert weights.licence == "apache-2.0"
+    assert weights.preprocessing == Preprocessing(Framing(518, 518, "bicubic", pillow=True), MEAN, SD)
+    squashed = find_model("timm:convnext_tiny.fb_in22k_ft_in1k_384")
+    assert squashed.find_weights("pretrained").preprocessing.framing == Framing(384, 384, "bicubic", True, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "timm:vit_small_patch14_dino2",
+            r"^model must be one of timm's .*; did you mean 'timm:vit_small_patch14_dinov2'\?$",
+        ),
+        ("timm:", r"got 'timm:'; for example 'timm:vit_small_patch14_dinov2'"),
+        (
+            "tim:resnet50",
+            r"^model must be a name of torchvision's, or start with 'timm:' or 'hf:', got 'tim:resnet50'; correct",
+        ),
+        (
+            "timm:resnet18.in99",
+            r"^model must be one of timm's classification models, got 'timm:resnet18.in99'; did you",
+        ),
+        ("vit_small_patch14_dinov2", r"^model must be one of torchvision's classification models, got 'vit_small"),
+        (":resnet18", r"^model must be a name of torchvision's, or start with 'timm:' or 'hf:', got ':resnet18'"),
+    ],
+)
+def test_names_of_no_library_are_refused(name: str, told: str) -> None:
+    with pytest.raises(StudyError, match=told):
+        find_model(name)
+
+
+def test_a_transformer_of_timm_takes_images_in_steps_of_its_patches() -> None:
+    facts = find_model("timm:vit_small_patch14_dinov2")
+    for pixels in (14, 224, 518):
+        facts.check_image_size(pixels)
+    for pixels, near in ((0, 14), (225, 224), (512, 518)):
+        with pytest.raises(StudyError, match=rf"multiple of 14 pixels, got image_size={pixels}; use {near}$"):
+            facts.check_image_size(pixels)
+    assert (facts.image_size(28), facts.for_images(224).min_size) == (518, 224)
+
+
+def test_a_library_that_isnt_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [])  # nothing can be found that isn't loaded
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    with pytest.raises(StudyError) as caught:
+        ImageClassifier("digits", "timm:resnet18").check_files()
+    assert str(caught.value) == (
+        "model='timm:resnet18' needs timm, got an installation without it; pip install 'image-tuner[timm]'"
+    )

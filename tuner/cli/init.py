@@ -42,7 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=_names,
         default=(),
         metavar="A,B",
-        help="torchvision's models to choose from, instead of tuner's own list",
+        help="models to choose from, of torchvision, or as timm:NAME or hf:OWNER/NAME, instead of tuner's own list",
     )
     parser.add_argument("--weights", choices=["imagenet", "none"], default="imagenet", help="none: random weights")
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")

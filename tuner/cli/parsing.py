@@ -46,7 +46,7 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
         "--placement", metavar="pack|spread", help="all devices of a trial on one node, or spread over several nodes"
     )
     group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="fix a hyperparameter")
-    group.add_argument("--weights", metavar="imagenet|none|PATH", help="the weights that training starts from")
+    group.add_argument("--weights", metavar="pretrained|none|PATH", help="the weights that training starts from")
     group.add_argument("--data-dir", metavar="DIR", help="the folder of data sets; missing ones are downloaded into it")
     group.add_argument("--seed", type=natural, metavar="N", help="the same seed makes the same suggestions")
     group.add_argument(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from tuner.errors import WeightsError
-from tuner.trial.models import IMAGENET, find_model, hub_folder, model_facts
+from tuner.machine.installation import is_installed
+from tuner.trial.models import IMAGENET, ModelFacts, PublishedWeights, find_model, model_facts
 
-SERVER = "https://download.pytorch.org/models/"
 SECONDS = 4.0  # for the server to answer
 
 # Accuracy in percent on ImageNet, from torchvision's table of weights:
@@ -31,7 +32,7 @@ class Candidate:
     """A model with its weights.
 
     Attributes:
-        model: torchvision's name
+        model: the library's name
         weights: as `ImageClassifier.weights` has them; None for random ones
         accuracy: on ImageNet, in percent; None if it isn't known here
         cached: whether the weights are on this machine
@@ -64,32 +65,47 @@ def offer(asked: Sequence[str] = (), *, random: bool = False) -> Offer:
         random: whether all are trained from random weights
 
     Raises:
-        StudyError: torchvision has no model of that name.
+        StudyError: no library has a model of that name.
         WeightsError: no weights are available.
     """
     if random:
         return Offer(tuple(Candidate(name, None) for name in asked or ("resnet18",)))
-    names = asked or [*ACCURACY, *(name for name in model_facts() if name not in ACCURACY)]
+    names = asked or [*ACCURACY, *(name for name, facts in model_facts().items() if _is_offered(name, facts))]
     found = [candidate for name in names if (candidate := _cached(name)) is not None]
     missing = [name for name in asked or ACCURACY if name not in {each.model for each in found}]
-    problem = unreachable() if missing else None
-    if problem is None:
-        found += [Candidate(name, IMAGENET, _accuracy(name, IMAGENET), cached=False) for name in missing]
-        missing = []
+    default = {name: find_model(name).find_weights(IMAGENET) for name in missing}
+    problems = {server: unreachable(server) for server in sorted({weights.server for weights in default.values()})}
+    had = [name for name in missing if problems[default[name].server] is None]
+    found += [Candidate(name, IMAGENET, _accuracy(name, IMAGENET), cached=False) for name in had]
+    missing = [name for name in missing if name not in had]
     if not found:
+        first = default[missing[0]]
         raise WeightsError(
-            f"init needs the weights of one of {', '.join(missing)}, got none in {hub_folder() / 'checkpoints'} and "
-            f"no connection to download.pytorch.org ({problem}); copy a file of torchvision's there, or add "
-            "--weights none for random weights, which reach far less"
+            f"init needs the weights of one of {', '.join(missing)}, got none in {first.path.parent} and no connection "
+            f"to {_host(first.server)} ({problems[first.server]}); copy a file of {find_model(missing[0]).library}'s "
+            "there, or add --weights none for random weights, which reach far less"
         )
-    why = f"no weights in {hub_folder() / 'checkpoints'}, and download.pytorch.org can't be reached ({problem})"
-    return Offer(tuple(_in_order(found)), tuple((name, why) for name in missing))
+    return Offer(tuple(_in_order(found)), tuple((name, _why(default[name], problems)) for name in missing))
 
 
-def unreachable() -> str | None:
-    """Why torchvision's server can't be asked for weights; None if it can."""
+def _is_offered(name: str, facts: ModelFacts) -> bool:
+    """Whether a model that nobody asked for is offered if its weights are here."""
+    return name not in ACCURACY and is_installed(facts.library)
+
+
+def _why(weights: PublishedWeights, problems: Mapping[str, str | None]) -> str:
+    problem = problems[weights.server]
+    return f"no weights in {weights.path.parent}, and {_host(weights.server)} can't be reached ({problem})"
+
+
+def _host(server: str) -> str:
+    return urlsplit(server).netloc
+
+
+def unreachable(server: str) -> str | None:
+    """Why a server, such as torchvision's, can't be asked for weights; None if it can."""
     try:
-        urllib.request.urlopen(urllib.request.Request(SERVER, method="HEAD"), timeout=SECONDS).close()
+        urllib.request.urlopen(urllib.request.Request(server, method="HEAD"), timeout=SECONDS).close()
     except urllib.error.HTTPError:  # it answered
         return None
     except (OSError, ValueError) as error:

@@ -11,6 +11,7 @@ from tuner.first_study.candidates import Candidate
 from tuner.first_study.folder_look import FEW_IMAGES, TOLD, FirstLook
 from tuner.first_study.plan import Plan, Setting, quoted
 from tuner.trial.folder_headers import FEW
+from tuner.trial.models import find_model
 from tuner.trial.speed import Speed
 
 FINE_TUNED = 600  # from so many training images on all layers may learn; with fewer, training the head was as good
@@ -211,9 +212,10 @@ def _model_reason(means: Means, chosen: _Choice) -> str:
 def _weights_reason(models: Sequence[Candidate]) -> str:
     if models[0].weights is None:
         return "random, as was asked for; published weights would reach far more"
+    owners = " and ".join(f"{library}'s" for library in dict.fromkeys(find_model(one.model).library for one in models))
     if all(each.cached for each in models):
-        return "torchvision's, on this machine already"
-    return "torchvision's, downloaded once when the search begins"
+        return f"{owners}, on this machine already"
+    return f"{owners}, downloaded once when the search begins"
 
 
 def _validation_reason(look: FirstLook) -> str:

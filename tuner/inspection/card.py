@@ -80,6 +80,7 @@ class ModelCard:
                 _resize(inputs),
                 _interpolation(inputs),
                 _scale(inputs.get("scale")),
+                **{name: _switch(name, inputs.get(name, False)) for name in ("squash", "pillow")},
             ),
             networks=_count("networks", card.get("networks", 1), MOST_FOLDS),
             trained_on=_one_of("trained_on", card.get("trained_on", TRAIN), (TRAIN, REFIT)),

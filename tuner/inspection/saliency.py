@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tuner.train.memory.errors import is_out_of_memory
+from tuner.trial.models import find_model
 
 COARSEST = 4  # positions along either edge that a map needs to be useful
 AT_ONCE = 16  # images
@@ -20,8 +21,9 @@ Normalise = Callable[[Tensor], Tensor]
 
 
 def has_maps(model_name: str) -> bool:
-    """Whether a torchvision model's last convolutions have maps of positions."""
-    return not model_name.startswith(WITHOUT_MAPS)
+    """Whether the last layers of a library's model are convolutions, with maps of positions."""
+    facts = find_model(model_name)  # a model of one size has positions, and so attention
+    return not facts.fixed_size and not model_name.startswith(WITHOUT_MAPS)
 
 
 def saliency(

@@ -43,6 +43,7 @@ class Inputs:
         resize: length of the shorter side before the centre is cut out; None: the whole square is resized
         interpolation: how
         scale: of deep images in files; None if an earlier version trained it, which guessed it for each file
+        squash, pillow: see `Framing`
     """
 
     channels: int
@@ -51,11 +52,13 @@ class Inputs:
     resize: int | None = None
     interpolation: Interpolation = "bilinear"
     scale: DeepScale | None = None
+    squash: bool = False
+    pillow: bool = False
 
     @property
     def framing(self) -> Framing:
         """How an image is brought to the model's size."""
-        return Framing(self.image_size, self.resize, self.interpolation)
+        return Framing(self.image_size, self.resize, self.interpolation, self.squash, self.pillow)
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,8 @@ def _inputs(splits: Splits) -> Inputs:
     return Inputs(
         *(splits.channels, splits.image_size, splits.normalisation),
         *(framing.resize, framing.interpolation, splits.scale),
+        squash=framing.squash,
+        pillow=framing.pillow,
     )
 
 
@@ -239,7 +244,7 @@ class ShownImages:
 
 
 def _where_it_looked(trial: ImageClassifier, module: nn.Module, splits: Splits, device: torch.device) -> Look:
-    """Grad-CAM for torchvision's convolutional networks; not for a user's function, whose network is unknown."""
+    """Grad-CAM for a library's convolutional networks; not for a user's function, whose network is unknown."""
     if not isinstance(trial.model, str) or not has_maps(trial.model):
         return lambda images, answers: None
     return lambda images, answers: _mean_map(

@@ -21,7 +21,7 @@ from tuner.space.values import recorded
 from tuner.study.declaration import Study
 from tuner.study.resources import Resources
 
-_PACKAGES = ("tuner", "ray", "torch", "torchvision", "hyperopt", "numpy", "pandas")
+_PACKAGES = ("tuner", "ray", "torch", "torchvision", "timm", "transformers", "hyperopt", "numpy", "pandas")
 
 
 def describe_run(study: Study, options: dict[str, Any], resources: Resources, address: str | None) -> dict[str, Any]:

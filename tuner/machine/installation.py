@@ -19,7 +19,7 @@ def check_trains(what: str, *, libraries: Sequence[str] = LIBRARIES, system: str
         raise StudyError(
             f"{what} needs Linux or macOS, got Windows; install tuner in WSL2, Windows' own Linux (wsl --install)"
         )
-    missing = [name for name in libraries if not _is_installed(name)]
+    missing = [name for name in libraries if not is_installed(name)]
     if missing:
         needs = "Ray and torch" if "ray" in libraries else "torch"
         raise StudyError(
@@ -32,7 +32,7 @@ def check_serves(*, libraries: Sequence[str] = SERVICE_LIBRARIES, system: str | 
     here = system or platform.system()
     if here != "Linux":
         raise StudyError(f"a service needs Linux, by whose /proc it knows its drivers, got {here}; run it on Linux")
-    missing = [name for name in libraries if not _is_installed(name)]
+    missing = [name for name in libraries if not is_installed(name)]
     if missing:
         raise StudyError(
             f"a service needs its libraries, got an installation without {', '.join(missing)}; "
@@ -40,7 +40,7 @@ def check_serves(*, libraries: Sequence[str] = SERVICE_LIBRARIES, system: str | 
         )
 
 
-def _is_installed(library: str) -> bool:
+def is_installed(library: str) -> bool:
     """Whether a library is installed, without importing it; a folder of that name in the working directory doesn't
     count.
     """

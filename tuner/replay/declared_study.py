@@ -65,7 +65,7 @@ def _as_driven(study: Study, run: RecordedRun) -> Study:
     """The study as `resume` prepares it."""
     changed = study.with_options(**run.info["options"])
     resolved = changed.declared_trial.resolved(Path(run.info["working_directory"]))
-    return replace(changed, trial=resolved)
+    return replace(changed, trial=resolved.at_commits(run.info["weights_fingerprint"]))
 
 
 def _load(text: str, run: RecordedRun) -> tuple[Study, str | None]:

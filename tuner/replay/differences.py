@@ -15,7 +15,8 @@ from tuner.results.run import RecordedRun
 from tuner.trial.earlier_pixels import OTHERWISE
 from tuner.worker.implementation import implementation_of
 
-PACKAGES = ("tuner", "torch", "torchvision", "numpy")  # recorded packages with which a trial computes
+# recorded packages with which a trial computes
+PACKAGES = ("tuner", "torch", "torchvision", "timm", "transformers", "numpy")
 
 
 def differences(

@@ -24,6 +24,7 @@ from tuner.trial.stored import (
     StoredFolder,
     check_unchanged,
     errors_about_data,
+    errors_about_hub,
     errors_about_weights,
     images_at,
     weights_at,
@@ -38,7 +39,7 @@ def download_missing(trial: ImageClassifier) -> None:
 
     Raises:
         DataError: the data set can't be fetched.
-        WeightsError: the ImageNet weights can't be fetched.
+        WeightsError: the weights can't be fetched.
     """
     for each in trial.each:
         if each.named_weights is not None:
@@ -78,7 +79,7 @@ def fetch_images(folder: StoredFolder) -> StoredFolder:
 
 
 def fetch_weights(model: str, weights: PublishedWeights) -> Path:
-    """The file of a model's published weights, downloaded into torch's cache unless it is there.
+    """The file of a model's published weights, downloaded into torch's or the hub's cache unless it is there.
 
     Raises:
         WeightsError: it is missing and can't be fetched.
@@ -86,6 +87,9 @@ def fetch_weights(model: str, weights: PublishedWeights) -> Path:
     path = weights.path
     if path.is_file():
         return path
+    if weights.hub_file is not None:
+        with errors_about_hub(model, weights.hub_file):
+            return weights.hub_file.fetch()
     hash_prefix = re.search(r"-([0-9a-f]{8,})\.", path.name)
     try:
         with existing(path.parent), bounded_silence():

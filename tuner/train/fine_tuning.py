@@ -35,7 +35,7 @@ class FineTuning:
         self._never = {id(parameter) for layer in self._frozen for parameter in layer.parameters()}
         self._scale: float = hyperparameters["backbone_lr_scale"]
         self._decay: float = hyperparameters["layer_decay"]
-        self._stages = find_stages(network.module, network.head)
+        self._stages = find_stages(network.module, network.head, network.layers)
         self._open: list[Stage] = []
         self._fresh = {
             f"{layer}.{name}"

@@ -24,7 +24,7 @@ from tuner.train.data.loading import memory_for_images
 from tuner.train.data.pool import PARTS
 from tuner.train.features import backbone_key
 from tuner.train.memory.estimate import Images, estimate_memory
-from tuner.train.models.by_name import named_module
+from tuner.train.models import random_network
 from tuner.train.trainer import Trainer
 from tuner.trial import ImageClassifier
 from tuner.trial.data_source import Folder, ImageFiles
@@ -73,7 +73,7 @@ def measure_trial(
     sample = _sample(trial, config, split_seed)
     wall, cpu = time.perf_counter(), time.process_time()
     batch = trial.hyperparameters(config)["batch_size"]
-    with _with_weights(trial) as ready:
+    with _with_weights(trial, sample) as ready:
         trainer, starting = _trainer(ready, config, sample, epochs, device)
         per_image = _answering(trainer, sample, seconds / 4)
         once, lengths = _training(trainer, sample, per_image, batch, seconds)
@@ -153,15 +153,16 @@ def _sizes(found: ImageFiles, classes: list[str], trial: ImageClassifier) -> tup
 
 
 @contextmanager
-def _with_weights(trial: ImageClassifier) -> Iterator[ImageClassifier]:
+def _with_weights(trial: ImageClassifier, sample: _Sample) -> Iterator[ImageClassifier]:
     """The trial; within the block a file of random weights replaces its own if those aren't downloaded yet."""
     missing = trial.named_weights
     if missing is None or missing.path.is_file():
         yield trial
         return
     with tempfile.TemporaryDirectory(prefix="tuner-weights-") as folder:
-        path = Path(folder) / missing.file
-        torch.save(named_module(trial.model_facts).state_dict(), path)
+        path = (Path(folder) / missing.file).with_suffix(".pth")
+        facts = trial.model_facts.for_images(sample.images.shape[-1])
+        torch.save(random_network(facts, channels=3, classes=1, seed=0).module.state_dict(), path)
         yield replace(trial, weights=path)
 
 

@@ -161,6 +161,10 @@ class Trial(ABC):
         """
         return self, None
 
+    def at_commits(self, weights: str | None) -> Self:
+        """The same trial, fixed to the repositories' commits that a run's fingerprint of its weights names."""
+        return self
+
     def check_stored(self) -> None:
         """Raise DataError or WeightsError if this machine can't get the data or weights of `pinned`.
 
@@ -189,9 +193,9 @@ class Trial(ABC):
         return None
 
     def weights_fingerprint(self) -> str | None:
-        """16 hexadecimal digits that change with the weights that training starts from.
+        """A text that changes with the weights that training starts from, such as 16 hexadecimal digits.
 
-        None if it starts from random or published weights, or from a function's.
+        None if it starts from random or published weights that no hub keeps in commits, or from a function's.
         """
         return None
 

@@ -9,19 +9,23 @@ from typing import Any, Self, cast
 
 from tuner.errors import DataError, WeightsError
 from tuner.storage.copies import Copy, Listing
+from tuner.storage.hub import HubFile
 from tuner.storage.regular_files import sha256
 from tuner.trial.data_source import Folder
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
 from tuner.trial.model_and_data import ModelAndData
-from tuner.trial.models import IMAGENET, weights_names
+from tuner.trial.models import DEFAULTS, weights_names
 from tuner.trial.stored import (
     StoredFacts,
     StoredFolder,
     check_stored,
+    errors_about_hub,
     facts_of,
     images_at,
     weights_at,
 )
+
+BETWEEN = ", "  # commits of several repositories, each as OWNER/NAME@COMMIT
 
 
 class ReadsFiles(ModelAndData):
@@ -49,7 +53,7 @@ class ReadsFiles(ModelAndData):
             *data,
             *([f"{of_weights} into {path.parent}"] if of_weights and path and not path.is_file() else []),
         ] + [
-            f"ImageNet weights of {model} into {weights.path}"
+            f"weights of {model} into {weights.path}"
             for model, weights in wanted
             if weights and not weights.path.is_file()
         ]
@@ -65,21 +69,37 @@ class ReadsFiles(ModelAndData):
 
     def pinned(self, facts: Sequence[StoredFacts]) -> Self:
         """See `Trial.pinned`."""
-        changed: Self = replace(cast(Any, self), copies=tuple((one.uri, one.version) for one in facts))
+        return self._with_copies([(one.uri, one.version) for one in facts])
+
+    def _with_copies(self, stored: Sequence[tuple[str, str]]) -> Self:
+        """The same trial, fixed to versions in object stores, and to commits of repositories on the hub."""
+        commits = []
+        for each in self.each:
+            if file := _on_the_hub(each):
+                with errors_about_hub(each.model_name, file):
+                    commits.append((file.repository, file.settled_commit()))
+        changed: Self = replace(cast(Any, self), copies=(*stored, *commits))
         return changed
 
     def pinned_again(self, data: str | None, weights: str | None) -> tuple[Self, str | None]:
         """See `Trial.pinned_again`."""
+        begun = self.at_commits(weights)
         try:
-            return self.pinned(self.stored()), None
+            return begun.pinned(self.stored()), None
         except (DataError, WeightsError) as problem:
             began = [
                 (uri, version) for uri, version in ((self.stored_data, data), (self.stored_weights, weights)) if uri
             ]
             if not all(version and Copy(uri, version).is_whole for uri, version in began):
                 raise
-            kept: Self = replace(cast(Any, self), copies=tuple(began))
+            kept = begun._with_copies([(uri, str(version)) for uri, version in began])
             return kept, f"{problem}; the run goes on with this machine's copies of what it began with"
+
+    def at_commits(self, weights: str | None) -> Self:
+        """See `Trial.at_commits`."""
+        commits = [tuple(each.split("@")) for each in (weights or "").split(BETWEEN) if "@" in each]
+        begun: Self = replace(cast(Any, self), copies=(*self.copies, *commits))
+        return begun
 
     def check_stored(self) -> None:
         """See `Trial.check_stored`."""
@@ -112,7 +132,17 @@ class ReadsFiles(ModelAndData):
         return [path for path in self.source.files(self.data_folder) if path.stat().st_mtime > moment]
 
     def weights_fingerprint(self) -> str | None:
-        """A fingerprint of a file's contents, or the version in a store; None for random and published weights."""
+        """A fingerprint of a file's contents, the version in a store, or the commits of repositories on the hub.
+
+        None for random weights, and for published ones that torch downloads.
+        """
+        if files := [file for each in self.each if (file := _on_the_hub(each))]:
+            commits = {file.repository: file.known_commit for file in files}
+            return (
+                None
+                if None in commits.values()
+                else BETWEEN.join(f"{name}@{commits[name]}" for name in sorted(commits))
+            )
         if uri := self.stored_weights:
             return Copy(uri, dict(self.copies).get(uri)).settled.version
         path = self.weights_file
@@ -126,6 +156,11 @@ class ReadsFiles(ModelAndData):
         changed: Any = replace(cast(Any, self), data_dir=str(base / self.data_folder))
         if isinstance(self.data, str) and self.data.startswith("folder:") and self.stored_data is None:
             changed = replace(changed, data=f"folder:{base / Path(self.data.removeprefix('folder:')).expanduser()}")
-        if self.weights not in (None, "none", IMAGENET, *weights_names()) and self.stored_weights is None:
+        if self.weights not in (None, "none", *DEFAULTS, *weights_names()) and self.stored_weights is None:
             changed = replace(changed, weights=str(base / Path(str(self.weights)).expanduser()))
         return cast(Self, changed)
+
+
+def _on_the_hub(trial: Any) -> HubFile | None:
+    """The file on the hub from which the training of one model starts."""
+    return None if trial.named_weights is None else trial.named_weights.hub_file

@@ -17,6 +17,8 @@ from tuner.trial.models import families_with_stochastic_depth, find_model
 from tuner.trial.sources import function_name
 from tuner.trial.splitting import check_splitting
 
+USUAL_SIZE = 224  # edge in pixels of most weights' images
+
 
 def check_space(trial: ModelAndData, space: Space) -> None:
     """Raise StudyError for models that no library has, unknown hyperparameters, and values that they don't take."""
@@ -52,7 +54,7 @@ def check_settings(trial: ModelAndData) -> None:
         raise StudyError(f"data_dir must be a folder's path, got {shown(trial.data_dir)}; write data_dir='data'")
     if trial.weights is not None and not _is_path(trial.weights):
         raise StudyError(
-            f"weights must be 'imagenet', a name such as 'IMAGENET1K_V2', None or the path of a saved state_dict, "
+            f"weights must be 'pretrained', a name such as 'IMAGENET1K_V2', None or the path of a saved state_dict, "
             f"got {shown(trial.weights)}; choose one"
         )
 
@@ -218,6 +220,7 @@ def _of_augmentation(space: Space) -> Iterator[str]:
 
 def _of_the_images(trial: ModelAndData, space: Space) -> Iterator[str]:
     first, own = trial.each[0], trial.source.native_size
+    facts = first.model_facts
     pixels = first.default_image_size
     if pixels is None or _values(space, "image_size"):
         return
@@ -229,7 +232,12 @@ def _of_the_images(trial: ModelAndData, space: Space) -> Iterator[str]:
     elif first.published is not None and own and pixels > own:
         yield (
             f"images of {trial.source.name} are enlarged from {own} to {pixels} pixels, as the weights expect; "
-            f"image_size={max(own, first.model_facts.min_size)} is quicker and less accurate"
+            f"image_size={facts.smallest_size(own)} is quicker and less accurate"
+        )
+    elif facts.step is not None and pixels > USUAL_SIZE:
+        yield (
+            f"{first.model_name} gets images of {pixels} pixels, as its weights expect; "
+            f"image_size={facts.smallest_size(USUAL_SIZE)} is several times quicker and less accurate"
         )
 
 

@@ -27,7 +27,7 @@ from tuner.trial.metrics import (
     how_to_report,
 )
 from tuner.trial.model_and_data import DEFAULT_MODEL, DataFunction, ModelFunction
-from tuner.trial.models import IMAGENET, looks_published
+from tuner.trial.models import DEFAULTS, IMAGENET, looks_published
 from tuner.trial.sources import function_name
 from tuner.trial.splitting import Folds, Joined, Validation
 from tuner.trial.stored import Copies
@@ -43,11 +43,13 @@ class ImageClassifier(ReadsFiles, Trial):
             as "folder:s3://bucket/photos", which each node copies into its cache once; or a function without
             arguments that returns training, validation and test, each as a pair of tensors (images [N, C, H, W] uint8
             or float, labels [N] int), or as a torch `Dataset` of (image, label).
-        model: name of a classification model, such as any of torchvision's; or a function that makes an `nn.Module`
-            from the trial's hyperparameters; the space may then have further names. `model` in the space has priority.
-        weights: "imagenet" (torchvision's default ones, downloaded once), a name of torchvision's such as
-            "IMAGENET1K_V2", the path or s3://… of a saved `state_dict` (.safetensors, .pt, .pth), or None (also "none")
-            for random ones. A function's model comes with the weights that the function gives it unless this is a path.
+        model: name of a classification model, such as any of torchvision's, "timm:NAME" or "hf:OWNER/NAME"; or a
+            function that makes an `nn.Module` from the trial's hyperparameters; the space may then have further names.
+            `model` in the space has priority.
+        weights: "pretrained" or "imagenet" (the default ones of each model, downloaded once), a name of the library's
+            such as "IMAGENET1K_V2", the path or s3://… of a saved `state_dict` (.safetensors, .pt, .pth), or None (also
+            "none") for random ones. A function's model comes with the weights that the function gives it unless this is
+            a path.
         data_dir: folder that holds the known data sets, or that they are downloaded into.
         data_memory_gb: images that take more memory than this are read from their files again in every epoch; None
             for half of the machine's memory.
@@ -58,7 +60,8 @@ class ImageClassifier(ReadsFiles, Trial):
         metrics: names of metrics in addition to those that are always reported, such as "balanced_accuracy", "auroc",
             "cohen_kappa" or "calibration_error", and `RecallAtPrecision(0.9, of="cat")`; reported as `val_NAME`.
         candidates: the models that the space has, set by the study.
-        copies: versions of what is copied from object stores, by URI, set when a search starts.
+        copies: versions of what is copied from object stores, by URI, and commits of repositories on the Hugging Face
+            hub, set when a search starts.
 
     Long because it has everything about such trials that needs no torch; its checks are in other modules.
     """
@@ -168,10 +171,17 @@ class ImageClassifier(ReadsFiles, Trial):
 
     @property
     def started_from(self) -> str:
-        """ImageNet weights, those of a file, or random ones."""
-        if self.named_weights is None:
+        """ImageNet weights, those of a repository or of a file, or random ones; several models may have several."""
+        return " or ".join(dict.fromkeys(each._starts_from for each in self.each))
+
+    @property
+    def _starts_from(self) -> str:
+        named = self.named_weights
+        if named is None:
             return str(self.stored_weights or self.weights_file or "random weights")
-        return "ImageNet weights" if self.weights == IMAGENET else f"ImageNet weights {self.weights}"
+        if named.repository:
+            return f"weights {named.name} of {named.repository}"
+        return "ImageNet weights" if self.weights in DEFAULTS else f"ImageNet weights {self.weights}"
 
     def hyperparameters(self, config: dict[str, Any]) -> dict[str, Any]:
         """A value for every hyperparameter: the configuration's, of the right type, else the default.
@@ -207,8 +217,10 @@ class ImageClassifier(ReadsFiles, Trial):
     def check_files(self) -> None:
         """Raise DataError or WeightsError for files that are damaged, or missing and not downloadable.
 
-        StudyError for a metric of a class that the data doesn't have.
+        StudyError for a metric of a class that the data doesn't have, or a model whose library isn't installed.
         """
+        for each in self.each:
+            each.model_facts.check_installed()
         self.source.check(self.data_folder)
         if self.metrics and (classes := self.source.class_names()):
             check_classes(self.chosen_metrics, classes)
@@ -216,7 +228,7 @@ class ImageClassifier(ReadsFiles, Trial):
         path = self.weights_file
         if path and not self.named_weights and not self.stored_weights and not path.is_file():
             raise WeightsError(
-                f"weights must be imagenet, none or the path of a saved state_dict, got '{self.weights}', "
+                f"weights must be pretrained, none or the path of a saved state_dict, got '{self.weights}', "
                 f"and there is no file {path.absolute()}; correct it, or use --weights none for random weights"
             )
 

@@ -17,21 +17,28 @@ class Framing:
         resize: length of the shorter side before the centre is cut out; None: the central square of the whole image is
             resized, so that nothing of the shorter side is lost
         interpolation: how it is resized, with antialiasing
+        squash: whether both sides are brought to `resize`, so that the image's shape is lost instead of its margins
+        pillow: whether Pillow resizes it, whose values differ from torch's by a level or two
     """
 
     pixels: int
     resize: int | None = None
     interpolation: Interpolation = "bilinear"
+    squash: bool = False
+    pillow: bool = False
 
     @property
     def key(self) -> str:
         """A text that changes with it, for caches."""
-        return f"{self.pixels}" if self == Framing(self.pixels) else f"{self.resize}-{self.pixels}-{self.interpolation}"
+        if self == Framing(self.pixels):
+            return f"{self.pixels}"
+        more = "-squash" * self.squash + "-pillow" * self.pillow
+        return f"{self.resize}-{self.pixels}-{self.interpolation}{more}"
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What published weights expect of images, according to torchvision's metadata.
+    """What published weights expect of images, according to their library.
 
     Attributes:
         framing: size, crop and interpolation

@@ -14,7 +14,7 @@ from tuner.trial.data_source import Source
 from tuner.trial.framing import Framing
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.hyperparameters import HYPERPARAMETERS
-from tuner.trial.models import IMAGENET, ModelFacts, PublishedWeights, find_model, looks_published
+from tuner.trial.models import DEFAULTS, ModelFacts, PublishedWeights, find_model, looks_published
 from tuner.trial.sources import find_source, function_name
 from tuner.trial.splitting import Validation
 from tuner.trial.stored import Copies, is_stored
@@ -49,7 +49,7 @@ class ModelAndData:
 
     @property
     def model_name(self) -> str:
-        """Torchvision's name, or the function's with brackets."""
+        """The library's name, or the function's with brackets."""
         return self.model if isinstance(self.model, str) else f"{function_name(self.model)}()"
 
     @property
@@ -90,7 +90,10 @@ class ModelAndData:
     def named_weights(self) -> PublishedWeights | None:
         """The library's weights from which training starts, by name; StudyError if the model has none of that name."""
         facts, name = self._of_library, str(self.weights)
-        return facts.find_weights(name) if facts and (name == IMAGENET or looks_published(name)) else None
+        if facts is None or not (name in DEFAULTS or looks_published(name)):
+            return None
+        found = facts.find_weights(name)
+        return replace(found, commit=dict(self.copies).get(found.repository)) if found.repository else found
 
     @property
     def published(self) -> PublishedWeights | None:
@@ -99,11 +102,12 @@ class ModelAndData:
         if facts is None or self.named_weights is not None:
             return self.named_weights
         name = Path(str(self.weights).partition("?")[0] if self.stored_weights else str(self.weights)).name
-        return next((one for one in facts.published.values() if one.file == name), None)
+        known = (one for one in facts.published.values() if not one.repository)  # on the hub all files have one name
+        return next((one for one in known if one.file == name), None)
 
     @property
     def _of_library(self) -> ModelFacts | None:
-        return find_model(self.model) if isinstance(self.model, str) else None
+        return find_model(self.model, dict(self.copies)) if isinstance(self.model, str) else None
 
     @property
     def stored_weights(self) -> str | None:
@@ -117,7 +121,7 @@ class ModelAndData:
             return self.named_weights.path
         if uri := self.stored_weights:
             return Copy(uri, dict(self.copies).get(uri)).file
-        return None if self.weights in (None, "none", IMAGENET) else Path(str(self.weights)).expanduser()
+        return None if self.weights in (None, "none", *DEFAULTS) else Path(str(self.weights)).expanduser()
 
     @property
     def default_image_size(self) -> int | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import DataError, StudyError, WeightsError
 from tuner.storage.copies import Copy
+from tuner.storage.hub import HubFile, HubProblem
 from tuner.trial.data_source import IMAGE_SUFFIXES, OF_FILE_MANAGERS, Folder, Found, LeftOut
 
 if TYPE_CHECKING:
@@ -188,6 +189,19 @@ def errors_about_weights(uri: str) -> Iterator[None]:
     """Within the block StoreProblem becomes WeightsError."""
     with _told(WeightsError, f"weights='{uri}' need a file in a store that can be read"):
         yield
+
+
+@contextmanager
+def errors_about_hub(model: str, file: HubFile) -> Iterator[None]:
+    """Within the block HubProblem becomes WeightsError, which says where the file would lie."""
+    try:
+        yield
+    except HubProblem as problem:
+        raise WeightsError(
+            f"weights of {model} need {file.path}, which isn't there, and {file.repository} can't be fetched from the "
+            f"Hugging Face hub ({problem}); copy {file.name} there, or use --weights PATH, or --weights none for "
+            "random weights"
+        ) from problem
 
 
 @contextmanager

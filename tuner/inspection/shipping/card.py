@@ -11,7 +11,8 @@ from tuner.inspection.shipping.examples import CHECKED, Examples
 from tuner.inspection.shipping.forms import SHIPPED
 from tuner.results.run import RecordedRun
 from tuner.results.wording import own_network, settings, trained_again, trials_and_repeats, wilson
-from tuner.trial.models import IMAGENET, find_model, looks_published
+from tuner.trial.bringing import BETWEEN
+from tuner.trial.models import DEFAULTS, find_model, looks_published
 from tuner.trial.splitting import REFIT
 
 SHOWN_CONFUSIONS = 10
@@ -43,9 +44,9 @@ def model_card(
         "## Limits",
         _limits(),
         "## Licence",
-        _licence(loaded),
+        _licence(run, loaded),
         "## Versions",
-        ", ".join(f"{name} {number}" for name, number in (run.info["versions"] or {}).items()),
+        ", ".join(f"{name} {number}" for name, number in (run.info["versions"] or {}).items() if number),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
@@ -86,6 +87,11 @@ def _use(loaded: LoadedModel, form: str, facts: Mapping[str, Any], *, scripted: 
 
 def _framing(facts: Mapping[str, Any]) -> str:
     size, how = facts["image_size"], facts["interpolation"]
+    if facts["squash"]:
+        return (
+            f"Before it, both sides of an image are brought to {facts['resize']} pixels ({how}, antialiased), and the "
+            f"central {size} × {size} pixels are cut out."  # noqa: RUF001
+        )
     if facts["resize"]:
         return (
             f"Before it, an image's shorter side is brought to {facts['resize']} pixels ({how}, antialiased), and the "
@@ -216,12 +222,15 @@ def _limits() -> str:
     )
 
 
-def _licence(loaded: LoadedModel) -> str:
+def _licence(run: RecordedRun, loaded: LoadedModel) -> str:
     weights = loaded.card.weights
-    if not (weights == IMAGENET or looks_published(weights)):
+    if not (weights in DEFAULTS or looks_published(weights)):
         random = weights in ("None", "none")
         return f"It started from {'random weights' if random else f'{weights}, whose licence tuner does not know'}."
     facts = find_model(loaded.card.model)
     published = facts.find_weights(weights)
     unnamed = OF_TORCHVISION if facts.library == "torchvision" else f"{facts.library} names no licence for them"
-    return f"It started from {facts.library}'s {published.name} of {facts.name}: {published.licence or unnamed}."
+    commits = dict(each.partition("@")[::2] for each in (run.info["weights_fingerprint"] or "").split(BETWEEN))
+    commit = commits.get(published.repository)
+    where = f" ({published.repository} on the Hugging Face hub, commit {commit})" if commit else ""
+    return f"It started from {facts.library}'s {published.name} of {facts.name}{where}: {published.licence or unnamed}."

@@ -305,6 +305,7 @@ def facts_of(loaded: LoadedModel) -> dict[str, Any]:
         "image_size": card.inputs.image_size,
         "resize": card.inputs.resize,
         "interpolation": card.inputs.interpolation,
+        "squash": card.inputs.squash,
         "scale": asdict(card.inputs.scale or NO_DEEP),
         "mean": list(card.inputs.normalisation.mean),
         "sd": list(card.inputs.normalisation.sd),

@@ -105,17 +105,29 @@ def resize(images: Tensor, framing: Framing | int) -> Tensor:
         edge = min(height, width)
         top, left = (height - edge) // 2, (width - edge) // 2
         square = images[..., top : top + edge, left : left + edge]
-        return _scaled(square, framing.pixels, framing.pixels, framing.interpolation)
-    shorter = min(images.shape[-2:])
-    images = _centre(images, LONGEST_SIDE * shorter)  # of a very long image, which would take all memory
-    height, width = (framing.resize * side // shorter for side in images.shape[-2:])
-    return _centre(_scaled(images, height, width, framing.interpolation), framing.pixels).contiguous()
+        return _scaled(square, framing.pixels, framing.pixels, framing)
+    if framing.squash:
+        height = width = framing.resize
+    else:
+        shorter = min(images.shape[-2:])
+        images = _centre(images, LONGEST_SIDE * shorter)  # of a very long image, which would take all memory
+        height, width = (framing.resize * side // shorter for side in images.shape[-2:])
+    return _centre(_scaled(images, height, width, framing), framing.pixels).contiguous()
 
 
-def _scaled(images: Tensor, height: int, width: int, interpolation: Interpolation) -> Tensor:
+def _scaled(images: Tensor, height: int, width: int, framing: Framing) -> Tensor:
     if images.shape[-2:] == (height, width):
         return images.contiguous()
-    return F.interpolate(images, size=(height, width), mode=interpolation, antialias=True)
+    if framing.pillow and images.dtype == torch.uint8:
+        return torch.stack([_scaled_by_pillow(image, height, width, framing.interpolation) for image in images])
+    return F.interpolate(images, size=(height, width), mode=framing.interpolation, antialias=True)
+
+
+def _scaled_by_pillow(image: Tensor, height: int, width: int, interpolation: Interpolation) -> Tensor:
+    """[C, H, W] uint8 resized; Pillow resizes every channel by itself."""
+    how = Image.Resampling[interpolation.upper()]
+    planes = [Image.fromarray(plane.numpy()).resize((width, height), how) for plane in image.cpu()]
+    return torch.stack([torch.from_numpy(np.array(plane)) for plane in planes])
 
 
 def _centre(images: Tensor, edge: int) -> Tensor:

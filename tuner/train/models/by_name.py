@@ -1,19 +1,39 @@
-"""Models by name: how each library creates a module."""
+"""Models by name: how each library creates a module, and reads the weights that it publishes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torchvision
-from torch import nn
+from torch import Tensor, nn
 
+from tuner.train.models.hubs import build_hubs, hubs_layers, read_hubs
+from tuner.train.models.timms import build_timms, read_timms, timms_layers
 from tuner.trial.models import ModelFacts
 
 
-def named_module(facts: ModelFacts) -> nn.Module:
-    """The library's model, with the classes of the published weights and random weights."""
-    return BUILDERS[facts.library](facts)
+@dataclass(frozen=True)
+class Builder:
+    """How a library's models are made; stem and head are found by their shapes.
+
+    Attributes:
+        build: makes a module that takes RGB images, for any number of classes, with random weights
+        read: gives the tensors of a published file under the module's names; None: the file has them so
+        layers: gives names of parameters that learn together, from the input on; None: they are found by the modules
+    """
+
+    build: Callable[[ModelFacts], nn.Module]
+    read: Callable[[ModelFacts, Path], Mapping[str, Tensor]] | None = None
+    layers: Callable[[nn.Module], list[list[str]]] | None = None
+
+
+def builder(facts: ModelFacts) -> Builder:
+    """How the model's library makes it; raises StudyError if it isn't installed."""
+    facts.check_installed()
+    return BUILDERS[facts.library]
 
 
 def build_torchvisions(facts: ModelFacts) -> nn.Module:
@@ -27,6 +47,8 @@ def build_torchvisions(facts: ModelFacts) -> nn.Module:
     return module
 
 
-BUILDERS: Mapping[str, Callable[[ModelFacts], nn.Module]] = {
-    "torchvision": build_torchvisions,
-}  # each takes RGB images; the names are those of the tables in tuner/trial/libraries/
+BUILDERS: Mapping[str, Builder] = {
+    "torchvision": Builder(build_torchvisions),
+    "hf": Builder(build_hubs, read_hubs, hubs_layers),
+    "timm": Builder(build_timms, read_timms, timms_layers),
+}  # the names are those of the tables in tuner/trial/libraries/

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from torchvision.ops import StochasticDepth
 from tuner.errors import TrialError, WeightsError
 from tuner.storage.regular_files import regular_file
 from tuner.train.download import fetch_stored_weights, fetch_weights
-from tuner.train.models.by_name import named_module
+from tuner.train.models.by_name import builder
 from tuner.train.randomness import seeded
 from tuner.trial import ImageClassifier
 from tuner.trial.models import ModelFacts, find_model
@@ -42,6 +43,7 @@ class Network:
         head: dotted name of the last layer
         new: which of these two start from fresh weights
         pretrained: whether the other layers have pretrained weights
+        layers: names of parameters that learn together, from the input on, if the library says so
         notes: what the user should know about how the weights were loaded, in sentences
     """
 
@@ -50,6 +52,7 @@ class Network:
     head: str
     new: tuple[str, ...]
     pretrained: bool = False
+    layers: tuple[tuple[str, ...], ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -105,7 +108,7 @@ def build_network(
     """
     if not isinstance(trial.model, str):
         return given_network(trial.model, config or {}, fetch_stored_weights(trial), seed=seed)
-    named, facts = trial.named_weights, trial.model_facts
+    named, facts = trial.named_weights, _facts_for(trial, config)
     path = fetch_weights(trial.model, named) if named else fetch_stored_weights(trial)
     if path is None:
         return random_network(facts, channels=channels, classes=classes, seed=seed, stem=stem)
@@ -141,16 +144,19 @@ def pretrained_network(
         classes: of the data
         seed: decides the fresh layers
         stem: how the first convolution is changed if the images have other channels
-        keep_head: also use the file's last layer if it has the same number of classes
+        keep_head: the file is a user's own, whose last layer is also used if it has the same number of classes; else it
+            is one that the library publishes
 
     Raises:
         WeightsError: the file is unreadable, or another model's.
     """
-    state = read_state(path)
+    facts = _facts(model)
+    state = read_state(path) if keep_head else _read_published(facts, path)
     with seeded(seed):
-        network = _named_network(_facts(model))
-        _adopt_shapes(network, state)
-        load_state(network.module, state, source=str(path), name=_facts(model).name)
+        network = _named_network(facts)
+        headless = _adopt_shapes(network, state)
+        load_state(network.module, {**headless, **state}, source=str(path), name=facts.name)
+        keep_head = keep_head and not headless
         new = _fit(network, channels=channels, classes=classes, stem=stem, keep_head=keep_head)
     notes = tuple(f"{path.name} has no weights that fit {layer}; it starts from random weights" for layer in new)
     return replace(network, new=new, pretrained=True, notes=notes)
@@ -193,7 +199,26 @@ def empty_network(trial: ImageClassifier, *, channels: int, classes: int, config
     """The structure of the trial's model, whose weights the caller loads."""
     if not isinstance(trial.model, str):
         return given_network(trial.model, config, None, seed=0)
-    return random_network(trial.model_facts, channels=channels, classes=classes, seed=0)
+    return random_network(_facts_for(trial, config), channels=channels, classes=classes, seed=0)
+
+
+def _facts_for(trial: ImageClassifier, config: Mapping[str, Any] | None) -> ModelFacts:
+    """The facts of the trial's model for the configuration's image size."""
+    return trial.model_facts.for_images((config or {}).get("image_size"))
+
+
+def _read_published(facts: ModelFacts, path: Path) -> State:
+    """The tensors of a file that the library publishes; raises WeightsError as `read_state` does."""
+    read = builder(facts).read
+    if read is None:
+        return read_state(path)
+    try:
+        regular_file(path).close()
+        return read(facts, path)
+    except MemoryError:
+        raise
+    except Exception as error:  # the library may raise anything for a damaged file
+        raise _unreadable(path, error) from error
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
@@ -210,14 +235,18 @@ def read_state(path: Path) -> dict[str, Tensor]:
     except MemoryError:
         raise
     except Exception as error:  # torch.load may raise anything for a damaged file
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise WeightsError(f"weights must be a saved state_dict, got {path}: {reason[0]}; save it again") from error
+        raise _unreadable(path, error) from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise WeightsError(
             f"weights must be a plain state_dict of tensors, got {path} with {_kind(state)}; "
             "save model.state_dict() alone"
         )
     return {str(key): value for key, value in state.items()}
+
+
+def _unreadable(path: Path, error: Exception) -> WeightsError:
+    reason = str(error).strip().splitlines() or [type(error).__name__]
+    return WeightsError(f"weights must be a saved state_dict, got {path}: {reason[0]}; save it again")
 
 
 def load_state(module: nn.Module, state: State, *, source: str, name: str) -> None:
@@ -256,8 +285,10 @@ def _facts(model: str | ModelFacts) -> ModelFacts:
 
 def _named_network(facts: ModelFacts) -> Network:
     """The library's model, with stem and head identified."""
-    module = named_module(facts)
-    return Network(module, _find_stem(module), _find_head(module), new=())
+    how = builder(facts)
+    module = how.build(facts)
+    layers = () if how.layers is None else tuple(map(tuple, how.layers(module)))
+    return Network(module, _find_stem(module), _find_head(module), new=(), layers=layers)
 
 
 def _find_stem(module: nn.Module) -> str:
@@ -280,13 +311,18 @@ def _weighted_layers(module: nn.Module) -> list[tuple[str, nn.Linear | nn.Conv2d
     return [(name, layer) for name, layer in module.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
 
 
-def _adopt_shapes(network: Network, state: State) -> None:
-    """Give the stem the file's channels and the head the file's classes, so that the file can be loaded completely."""
+def _adopt_shapes(network: Network, state: State) -> State:
+    """Give the stem the file's channels and the head the file's classes, so that the file can be loaded completely.
+
+    Returns the head's tensors, which are random, if the file is a backbone's, without a head.
+    """
     stem, head = state.get(f"{network.stem}.weight"), state.get(f"{network.head}.weight")
     if stem is not None and stem.ndim == 4:
         _set_channels(network, stem.shape[1])
     if head is not None and head.ndim >= 2:
         _set_classes(network, head.shape[0])
+    own = {f"{network.head}.{name}": value for name, value in network.head_layer.state_dict().items()}
+    return {} if own.keys() & state.keys() else own
 
 
 def _fit(network: Network, *, channels: int, classes: int, stem: Stem, keep_head: bool) -> tuple[str, ...]:
@@ -306,6 +342,9 @@ def _set_channels(network: Network, channels: int) -> bool:
     if not isinstance(old, nn.Conv2d) or old.in_channels == channels:
         return False
     network.module.set_submodule(network.stem, _like_conv(old, inputs=channels, outputs=old.out_channels))
+    for layer in network.module.modules():  # transformers' layers refuse images of other channels
+        if getattr(layer, "num_channels", None) == old.in_channels:
+            setattr(layer, "num_channels", channels)  # noqa: B010
     if hasattr(network.module, "transform_input"):  # Inception and GoogLeNet can rescale the three channels of ImageNet
         setattr(network.module, "transform_input", False)  # noqa: B010 -- nn.Module's type allows tensors only
     return True
@@ -341,8 +380,12 @@ def _like_conv(old: nn.Conv2d, *, inputs: int, outputs: int) -> nn.Conv2d:
     Xavier's weights, narrower in a stem and wider in a head, learn more slowly over the first dozens of steps, by which
     early stopping judges.
     """
-    kernel, stride = (old.kernel_size[0], old.kernel_size[1]), (old.stride[0], old.stride[1])
-    return nn.Conv2d(inputs, outputs, kernel, stride, padding=old.padding, bias=old.bias is not None)  # type: ignore[arg-type]
+    new = deepcopy(old)  # a library may have a class of its own, which pads as TensorFlow does
+    new.in_channels, new.out_channels = inputs, outputs
+    new.weight = nn.Parameter(old.weight.new_empty(outputs, inputs, *old.kernel_size))
+    new.bias = None if old.bias is None else nn.Parameter(old.bias.new_empty(outputs))
+    new.reset_parameters()
+    return new
 
 
 def _kind_of(value: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from torch import nn
@@ -26,16 +26,19 @@ class Stage:
     parameters: tuple[str, ...]
 
 
-def find_stages(module: nn.Module, head: str) -> tuple[Stage, ...]:
+def find_stages(module: nn.Module, head: str, layers: Sequence[Sequence[str]] = ()) -> tuple[Stage, ...]:
     """A network's stages, from the input on; the last one is only the head.
 
-    The root's children are stages, but containers are opened where the head is inside, and the largest ones until there
-    are four stages before the head. A stage that only has norms belongs to the one before it.
+    Without `layers` the root's children are stages, but containers are opened where the head is inside, and the largest
+    ones until there are four stages before the head. A stage that only has norms belongs to the one before it.
 
     Args:
         module: any network whose submodules are registered from the input to the output
         head: dotted name of its last layer
+        layers: names of parameters that learn together, from the input on, if the network's library says so
     """
+    if layers:
+        return _of_the_library(module, head, layers)
     names = [name for name in _opened(module, head) if name != head]
     groups = _with_norms(module, names)
     taken = {name for name, _ in module.get_submodule(head).named_parameters(prefix=head)}
@@ -51,6 +54,24 @@ def find_stages(module: nn.Module, head: str) -> tuple[Stage, ...]:
         first = stages[0]
         stages[0] = Stage(first.name, first.modules, (*rest, *first.parameters))
     return (*stages, Stage(head, (head,), (*(rest if not stages else ()), *own_of_head)))
+
+
+def _of_the_library(module: nn.Module, head: str, layers: Sequence[Sequence[str]]) -> tuple[Stage, ...]:
+    """A stage for each layer, and one for the head, which the library may have joined with others."""
+    before = [[name for name in layer if not _inside(name, head)] for layer in layers]
+    stages = [Stage(layer[0], tuple(_modules_of(module, set(layer))), tuple(layer)) for layer in before if layer]
+    own_of_head = [name for name, _ in module.named_parameters() if _inside(name, head)]
+    return (*stages, Stage(head, (head,), tuple(own_of_head)))
+
+
+def _modules_of(module: nn.Module, parameters: Set[str]) -> Iterator[str]:
+    """Names of the largest submodules that have none but these parameters."""
+    found: list[str] = []
+    for name, submodule in module.named_modules():
+        own = {full for full, _ in submodule.named_parameters(prefix=name)}
+        if own and own <= parameters and not any(_inside(name, larger) for larger in found):
+            found.append(name)
+            yield name
 
 
 def _opened(module: nn.Module, head: str) -> list[str]:

@@ -1,0 +1,89 @@
+"""The Hugging Face hub: its cache on this machine, read without the hub's library, and downloads into it by that.
+
+HF_HUB_CACHE/models--OWNER--NAME/refs/main           the commit that "main" was when a file of it was last fetched
+                                /snapshots/COMMIT/…  the files of that commit, links into blobs/
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MAIN = "main"
+SECONDS = 10.0  # for the hub to answer
+
+
+class HubProblem(Exception):  # noqa: N818 -- it names a thing
+    """What the hub, or a file of it, lacks; the text is the reason."""
+
+
+def hub_cache() -> Path:
+    """The cache's folder, found as the hub's library finds it."""
+    home = os.environ.get("HF_HOME") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
+    named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    return Path(os.path.expandvars(named or f"{home}/hub")).expanduser()
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """A file of a model's repository, in one commit.
+
+    Attributes:
+        repository: OWNER/NAME
+        name: the file's
+        commit: 40 hexadecimal digits; None for the one that this machine knows as "main"
+    """
+
+    repository: str
+    name: str
+    commit: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The repository's place in the cache."""
+        return hub_cache() / f"models--{self.repository.replace('/', '--')}"
+
+    @property
+    def known_commit(self) -> str | None:
+        """The commit, or that of "main" in this machine's cache; None if nothing of it was ever fetched."""
+        main = self.folder / "refs" / MAIN
+        return self.commit or (main.read_text(encoding="utf-8").strip() if main.is_file() else None)
+
+    @property
+    def path(self) -> Path:
+        """Where the file lies, or would lie."""
+        return self.folder / "snapshots" / (self.known_commit or MAIN) / self.name
+
+    def settled_commit(self) -> str:
+        """The commit; if this machine's cache lacks the file, the one that the hub has as "main" now.
+
+        "main" itself for a file that a user has put there. Raises HubProblem if the hub has to be asked, and can't be.
+        """
+        return self.known_commit or MAIN if self.commit or self.path.is_file() else self._main_now()
+
+    def fetch(self) -> Path:
+        """The file's path, downloaded by the hub's library unless it is there; raises HubProblem if it can't be."""
+        if not self.path.is_file():
+            is_main = self._main_now() == self.commit  # then the library also notes it as "main" in the cache
+            revision = MAIN if is_main or self.commit is None else self.commit
+            _asked(lambda hub: hub.hf_hub_download(self.repository, self.name, revision=revision))
+        return self.path
+
+    def _main_now(self) -> str:
+        """The hub's commit of "main". Unlike in a download, the library gives up at once if there is no connection."""
+        return str(_asked(lambda hub: hub.HfApi().model_info(self.repository, timeout=SECONDS).sha))
+
+
+def _asked(request: Any) -> Any:
+    """The result of a request to the hub's library, which is only loaded here."""
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise HubProblem("huggingface_hub isn't installed") from error
+    try:
+        return request(huggingface_hub)
+    except Exception as error:  # its own, those of its HTTP client, and of the disk
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise HubProblem(reason[0]) from error

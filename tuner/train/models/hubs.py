@@ -1,0 +1,92 @@
+"""Models of the Hugging Face hub: built, and their weights read, by transformers, which is only loaded here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tuner.errors import StudyError
+from tuner.trial.hub_rows import CONFIG, WEIGHTS
+from tuner.trial.models import ModelFacts
+
+
+class HubNetwork(nn.Module):
+    """A classifier of transformers that takes images and returns logits."""
+
+    def __init__(self, model: nn.Module, **options: Any) -> None:
+        """`options` are given to the model with every batch."""
+        super().__init__()
+        self.model, self.options = model, options
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits [N, classes] of normalised images."""
+        if torch.compiler.is_exporting():  # torch's own attention of windows, as in Swin, can't be written as ONNX
+            self.model.set_attn_implementation("eager")  # type: ignore[operator]
+        logits: Tensor = self.model(pixel_values=images, **self.options).logits
+        return logits
+
+
+def build_hubs(facts: ModelFacts) -> nn.Module:
+    """A model of the hub with random weights; raises StudyError if transformers has no classifier of its kind."""
+    from transformers import AutoModelForImageClassification
+
+    config = _config(facts)
+    try:
+        model = AutoModelForImageClassification.from_config(config)  # type: ignore[no-untyped-call]
+    except ValueError as error:
+        raise StudyError(
+            f"{facts.name} needs a class for image classification in transformers, got "
+            f"model_type={config.model_type!r}, which has none; choose another model"
+        ) from error
+    own = getattr(config, "image_size", None)
+    interpolated = facts.min_size != own and "interpolate_pos_encoding" in inspect.signature(model.forward).parameters
+    return HubNetwork(model, **({"interpolate_pos_encoding": True} if facts.step and interpolated else {}))
+
+
+def read_hubs(facts: ModelFacts, path: Path) -> Mapping[str, Tensor]:
+    """The tensors of a repository's weights under the module's names; random ones for a head that it lacks.
+
+    Raises what transformers raises for damaged files, and ValueError for weights that are missing before the head.
+    """
+    import transformers
+
+    said: Any = transformers.utils.logging  # tuner says itself which layers are new
+    said.set_verbosity_error()
+    said.disable_progress_bar()
+    model, told = transformers.AutoModelForImageClassification.from_pretrained(
+        path.parent, config=_config(facts), output_loading_info=True, dtype="float32"
+    )
+    missing = [name for name in told["missing_keys"] if "classifier" not in name]
+    if missing:
+        raise ValueError(f"it lacks {', '.join(sorted(missing)[:3])}")
+    return {f"model.{name}": value for name, value in model.state_dict().items()}
+
+
+def hubs_layers(module: nn.Module) -> list[list[str]]:
+    """Names of parameters that learn together, from the input on: one list for each block of the largest module list.
+
+    What comes before the blocks is a list of its own, and what comes after them belongs to the last one.
+    """
+    lists = [(name, each) for name, each in module.named_modules() if isinstance(each, nn.ModuleList)]
+    if not lists:
+        return []
+    name, blocks = max(lists, key=lambda pair: sum(value.numel() for value in pair[1].parameters()))
+    layers: list[list[str]] = [[] for _ in range(len(blocks) + 1)]
+    at = 0
+    for parameter, _ in module.named_parameters():
+        if parameter.startswith(f"{name}."):
+            at = 1 + int(parameter.removeprefix(f"{name}.").partition(".")[0])
+        layers[at].append(parameter)
+    return layers
+
+
+def _config(facts: ModelFacts) -> Any:
+    from transformers import AutoConfig
+
+    file = facts.published[WEIGHTS].path.with_name(CONFIG)
+    return AutoConfig.from_pretrained(file.parent)

@@ -1,0 +1,44 @@
+"""timm's models: built, and their published weights read, by timm itself, which is only loaded here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from tuner.trial.models import ModelFacts
+
+
+def build_timms(facts: ModelFacts) -> nn.Module:
+    """A model of timm with random weights."""
+    return _made(facts, num_classes=1)
+
+
+def read_timms(facts: ModelFacts, path: Path) -> Mapping[str, Tensor]:
+    """A file that timm publishes for a model, under the module's names, its positions fitted to the image's size.
+
+    Raises what timm raises for a file that is damaged or another model's.
+    """
+    return _made(facts, pretrained=True, pretrained_cfg_overlay={"file": str(path), "custom_load": False}).state_dict()
+
+
+def timms_layers(module: nn.Module) -> list[list[str]]:
+    """Names of parameters that learn together, from the input on, as timm groups them for layer-wise rates."""
+    from timm.models import group_parameters
+
+    layers: Mapping[int, list[str]] = group_parameters(module, module.group_matcher(coarse=False))  # type: ignore[operator]
+    return [layers[number] for number in sorted(layers)]
+
+
+def _made(facts: ModelFacts, **options: Any) -> nn.Module:
+    import timm
+
+    name = facts.name.partition(":")[2].partition(".")[0]
+    if facts.default:  # some weights come with other settings of the architecture
+        name = f"{name}.{facts.default}"
+    if facts.step is not None:
+        options["img_size"] = facts.min_size
+    module: nn.Module = timm.create_model(name, **options)
+    return module
