@@ -222,7 +222,7 @@ def test_the_images_have_the_versions_that_tests_run_with() -> None:
     lines = (DOCKER / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
     assert pinned["ray"] == metadata.version("ray")
-    requirements = metadata.requires("tuner") or []
+    requirements = metadata.requires("image-tuner") or []
     wanted = {
         re.split(r"[\[<>=;~! ]", text)[0].lower()
         for text in requirements

@@ -274,7 +274,9 @@ def _module(best: Path, card: ModelCard, trial: ImageClassifier, restore: Restor
     largest = max((size for tensor in state.values() for size in tensor.shape), default=0)
     if max(card.inputs.channels, len(card.classes)) > largest:  # otherwise a damaged number would request all memory
         raise ValueError(f"{MODEL} isn't of {card.inputs.channels} channels and {len(card.classes)} classes")
-    config = trial.hyperparameters(restore(value_of(plain)) | {"image_size": card.inputs.image_size})
+    config = trial.hyperparameters(restore(value_of(plain)))
+    if isinstance(trial.model, str):  # a function's images may have a size of their own
+        config["image_size"] = card.inputs.image_size
     module = empty_model(trial, channels=card.inputs.channels, classes=len(card.classes), config=config)
     load_state(module, state, source=str(best / MODEL), name=card.model)
     return module
