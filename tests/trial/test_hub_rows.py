@@ -122,8 +122,9 @@ def test_damaged_configurations_are_refused(content: bytes, home: Path) -> None:
 def test_a_missing_configuration_is_named_with_its_place(home: Path) -> None:
     with pytest.raises(WeightsError) as caught:
         find_model("hf:facebook/dinov2-small")
+    assert str(caught.value).endswith("; copy config.json there, or name another model")  # no weights help
     assert str(caught.value).startswith(
-        f"weights of hf:facebook/dinov2-small need {home}/hub/models--facebook--dinov2-small/snapshots/main/config.json, "
+        f"hf:facebook/dinov2-small needs {home}/hub/models--facebook--dinov2-small/snapshots/main/config.json, "
         "which isn't there, and facebook/dinov2-small can't be fetched from the Hugging Face hub ("
     )
 

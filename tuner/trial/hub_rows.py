@@ -50,7 +50,7 @@ def _file(repository: str, commit: str | None) -> str:
 
 
 def _read(name: str, file: HubFile) -> dict[str, Any]:
-    with errors_about_hub(name, file):
+    with errors_about_hub(name, file, configures=True):
         path = file.fetch()
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

@@ -192,15 +192,19 @@ def errors_about_weights(uri: str) -> Iterator[None]:
 
 
 @contextmanager
-def errors_about_hub(model: str, file: HubFile) -> Iterator[None]:
-    """Within the block HubProblem becomes WeightsError, which says where the file would lie."""
+def errors_about_hub(model: str, file: HubFile, *, configures: bool = False) -> Iterator[None]:
+    """Within the block HubProblem becomes WeightsError, which says where the file would lie.
+
+    A file that `configures` a model is needed whatever its weights.
+    """
+    needs = f"{model} needs" if configures else f"weights of {model} need"
+    fix = "name another model" if configures else "use --weights PATH, or --weights none for random weights"
     try:
         yield
     except HubProblem as problem:
         raise WeightsError(
-            f"weights of {model} need {file.path}, which isn't there, and {file.repository} can't be fetched from the "
-            f"Hugging Face hub ({problem}); copy {file.name} there, or use --weights PATH, or --weights none for "
-            "random weights"
+            f"{needs} {file.path}, which isn't there, and {file.repository} can't be fetched from the Hugging Face hub "
+            f"({problem}); copy {file.name} there, or {fix}"
         ) from problem
 
 

@@ -24,6 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tuner.errors import describe_error
+from tuner.machine.hardware import NVML_ORDER
 from tuner.service.child_sessions import clean_environment, kill_session
 from tuner.service.executors.driver_reports import LOG, ended_of, log_end, note_end, read, run_of
 from tuner.service.executors.executor import Look, Task
@@ -128,4 +129,4 @@ class LocalProcesses:
 def visible_gpus(devices: Sequence[Device]) -> dict[str, str]:
     """The environment in which a driver sees only its GPUs, and none if it has CPUs."""
     names = [device.name or str(device.index) for device in devices if device.kind == "gpu"]
-    return {"CUDA_VISIBLE_DEVICES": ",".join(names), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    return NVML_ORDER | {"CUDA_VISIBLE_DEVICES": ",".join(names)}
