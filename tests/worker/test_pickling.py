@@ -1,14 +1,20 @@
 """Study files that came with what was pickled can be imported there by name, in processes that are started there, too."""
 
+import gc
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tests.commands import environment
 from tuner.study.file import load_study
-from tuner.worker.pickling import pickle_trial
+from tuner.trial import External
+from tuner.worker.pickling import pickle_trial, with_code_of_studies
+from tuner.worker.spoiling import ProcessState
+from tuner.worker.study_code import modules_beside
 
 STUDY = """
 import multiprocessing
@@ -100,3 +106,29 @@ def test_a_trial_can_pickle_functions_and_classes_of_its_study_file(tmp_path: Pa
             *(f"{how} [0, 1, 4] [('{name}.py', '{module}')] {kinds}" for how in ("fork", "spawn", "forkserver")),
             "3 True",
         ]
+
+
+@pytest.fixture
+def imports_meanwhile() -> Iterator[None]:
+    """Another module is there after each collection of garbage, as if a thread imported it at that moment."""
+    names: list[str] = []
+
+    def one_more(phase: str, info: dict[str, int]) -> None:
+        names.append(f"imported_meanwhile_{len(names)}")
+        sys.modules[names[-1]] = ModuleType(names[-1])
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(one_more)
+    gc.set_threshold(5)
+    yield
+    gc.set_threshold(*threshold)
+    gc.callbacks.remove(one_more)
+    assert names
+    for name in names:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("imports_meanwhile")
+@pytest.mark.parametrize("look", [lambda: with_code_of_studies(1), lambda: modules_beside(External()), ProcessState])
+def test_modules_may_be_imported_while_it_looks_through_them(look: Callable[[], object]) -> None:
+    look()

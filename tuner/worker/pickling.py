@@ -46,7 +46,7 @@ def received(config: Any) -> dict[str, Any]:
 
 def with_code_of_studies(value: object) -> bytes:
     """Pickled with the code of all study files that were loaded here: a partial function doesn't name its own."""
-    modules = [module for name, module in list(sys.modules.items()) if name.startswith(STUDY_MODULE)]
+    modules = [module for name, module in sys.modules.copy().items() if name.startswith(STUDY_MODULE)]
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     try:

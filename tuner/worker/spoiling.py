@@ -90,9 +90,9 @@ def _functions() -> dict[str, Any]:
     """Functions and classes of watched modules by their names."""
     return {
         f"{module}.{name}": value
-        for module, found in list(sys.modules.items())
+        for module, found in sys.modules.copy().items()
         if module in _WATCHED or module.partition(".")[0] in sys.stdlib_module_names
-        for name, value in list(getattr(found, "__dict__", {}).items())
+        for name, value in getattr(found, "__dict__", {}).copy().items()
         if callable(value)
     }
 

@@ -77,7 +77,7 @@ def digest(folder: Path, names: Sequence[str]) -> str | None:
 
 def _files_of(trial: Trial) -> Iterator[Path]:
     """The user's first files: study files that were loaded, and the modules of the trial's functions."""
-    names = {name for name in sys.modules if name.startswith(STUDY_MODULE)}
+    names = {name for name in sys.modules.copy() if name.startswith(STUDY_MODULE)}
     names |= {str(getattr(each, "__module__", "")) for each in trial.functions}
     for module in filter(None, map(sys.modules.get, sorted(names))):
         file = _file_of(module)
