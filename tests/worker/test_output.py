@@ -174,10 +174,9 @@ def test_a_worker_that_is_killed_leaves_what_it_printed_and_no_process(tmp_path:
     """A forked child holds the pipe and the socket open: the process goes all the same."""
     worker = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path), how], start_new_session=True)
     assert worker.wait() == -signal.SIGKILL
-    until = time.monotonic() + 60
-    while log_writers(worker.pid) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert log_writers(worker.pid) == []
+    log = tmp_path / log_name("00001")
+    wait_for(log.exists, 60)  # while it still becomes that program, a process has no command line to be found by
+    wait_for(lambda: not log_writers(worker.pid), 60)
     assert lines(tmp_path) == [("tuner", "begins"), ("epoch 1", "printed")]
     if how == "fork":
         os.killpg(worker.pid, signal.SIGKILL)
@@ -197,11 +196,7 @@ def log_writers(worker: int) -> list[int]:
 def test_without_its_process_the_next_trial_gets_another(tmp_path: Path) -> None:
     with captured("00001", str(tmp_path), "begins"):
         print("one")
-    [process] = log_writers(os.getpid())
-    os.kill(process, signal.SIGKILL)
-    assert output._process is not None
-    while output._process.works:
-        time.sleep(0.01)
+    kill_writer()
     with captured("00002", str(tmp_path), "begins"):
         print("two")
     assert lines(tmp_path, "00002")[-1] == ("epoch 1", "two")
