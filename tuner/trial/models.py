@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
@@ -116,6 +116,12 @@ class ModelFacts:
     def smallest_size(self, own: int) -> int:
         """The smallest edge in pixels that the model takes and that loses nothing of images of the edge `own`."""
         return max(own, self.min_size) if self.step is None else max(1, -(-own // self.step)) * self.step
+
+    def sizes_like(self, edges: Sequence[int]) -> list[int]:
+        """The edges in pixels, each as near below as the model takes it; empty for a model that takes only one."""
+        if self.step is not None:
+            return [max(1, edge // self.step) * self.step for edge in edges]
+        return [] if self.fixed_size else [max(edge, self.min_size) for edge in edges]
 
     def find_weights(self, name: str) -> PublishedWeights:
         """The published weights called `name`: "pretrained", "imagenet", or a name of the library's.
