@@ -1,10 +1,14 @@
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests import hub_cache
 from tests.commands import without_network
+from tests.hub_server import hub_server
 from tests.torch_server import torch_server
 from tuner.errors import StudyError, WeightsError
 from tuner.first_study.candidates import ACCURACY, MEGABYTES, described, offer, unreachable
@@ -161,3 +165,14 @@ def test_without_timm_its_models_are_named_with_what_installs_it(here: Path, mon
     why = {model: why for model, why in offer().left_out if model.startswith("timm:")}
     assert set(why.values()) == {"pip install 'image-tuner[timm]'"}
     assert why.keys() == {model for model in MEGABYTES if model.startswith("timm:")}
+
+
+def test_the_hub_is_asked_where_its_library_asks_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With HF_ENDPOINT, as for a mirror, in a process of its own: the library reads it when it is loaded."""
+    code = "from tuner.first_study.candidates import offer; print(offer(['timm:resnet18']).candidates[0].cached)"
+    with hub_server(tmp_path) as hub:
+        environment = {**os.environ, "HF_ENDPOINT": hub.address, "HF_HUB_CACHE": str(tmp_path / "hf")}
+        found = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        )
+        assert (found.stdout, hub.asked) == ("False\n", ["HEAD /"])

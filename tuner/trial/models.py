@@ -16,7 +16,7 @@ from typing import Any
 from tuner.errors import StudyError, shown
 from tuner.machine.installation import is_installed
 from tuner.space.values import is_one_of
-from tuner.storage.hub import HubFile
+from tuner.storage.hub import HubFile, hub_address
 from tuner.trial.framing import Framing, Preprocessing
 from tuner.trial.hub_rows import hub_row
 from tuner.trial.hyperparameters import closest
@@ -252,7 +252,7 @@ def _facts(name: str, library: str, table: Mapping[str, Any], told: Mapping[str,
     weights = {each: {**table.get("each_weights", {}), **facts} for each, facts in row.pop("weights", {}).items()}
     repository = table.get("repository", "").replace("MODEL", name.rpartition(":")[2])
     published = {
-        each: _weights(each, table["address"], {"min_size": row["min_size"], "repository": repository, **facts})
+        each: _weights(each, table.get("address", ""), {"min_size": row["min_size"], "repository": repository, **facts})
         for each, facts in weights.items()
     }
     return ModelFacts(name, library, published=published, **row)
@@ -266,7 +266,7 @@ def _weights(name: str, address: str, told: Mapping[str, Any]) -> PublishedWeigh
     )
     preprocessing = Preprocessing(framing, tuple(told.get("mean", MEAN)), tuple(told.get("sd", SD)))
     repository = told["repository"].replace("WEIGHTS", name)
-    folder = f"{address}{repository}/resolve/main/" if repository else address
+    folder = f"{hub_address()}{repository}/resolve/main/" if repository else address
     return PublishedWeights(
         *(name, folder + told["file"], preprocessing, told["min_size"], told.get("licence", "")),
         repository=repository,
