@@ -4,6 +4,7 @@ from tuner.train.models.ensemble import Ensemble, empty_model, networks_of
 from tuner.train.models.network import (
     Network,
     build_network,
+    depth_rates,
     empty_network,
     fitting_state,
     head_of,
@@ -17,6 +18,7 @@ __all__ = [
     "Ensemble",
     "Network",
     "build_network",
+    "depth_rates",
     "empty_model",
     "empty_network",
     "fitting_state",

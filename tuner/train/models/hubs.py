@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tuner.errors import StudyError
-from tuner.trial.hub_rows import CONFIG, WEIGHTS
+from tuner.errors import StudyError, describe_error
+from tuner.trial.hub_rows import CONFIG, DEPTH, WEIGHTS
 from tuner.trial.models import ModelFacts
 
 
@@ -32,16 +32,18 @@ class HubNetwork(nn.Module):
 
 
 def build_hubs(facts: ModelFacts) -> nn.Module:
-    """A model of the hub with random weights; raises StudyError if transformers has no classifier of its kind."""
+    """A model of the hub with random weights; raises StudyError if transformers can't make a classifier of it."""
     from transformers import AutoModelForImageClassification
 
-    config = _config(facts)
     try:
+        config = _config(facts)
+        if facts.skipped is not None and facts.stochastic_depth:
+            setattr(getattr(config, "vision_config", config), DEPTH, facts.skipped)
         model = AutoModelForImageClassification.from_config(config)  # type: ignore[no-untyped-call]
-    except ValueError as error:
+    except Exception as error:  # whatever transformers and torch raise for values that don't go together
         raise StudyError(
-            f"{facts.name} needs a class for image classification in transformers, got "
-            f"model_type={config.model_type!r}, which has none; choose another model"
+            f"{CONFIG} of {facts.name} must describe a model with which transformers can classify images, got "
+            f"{describe_error(error)}; choose another model"
         ) from error
     own = getattr(config, "image_size", None)
     interpolated = facts.min_size != own and "interpolate_pos_encoding" in inspect.signature(model.forward).parameters
@@ -89,4 +91,4 @@ def _config(facts: ModelFacts) -> Any:
     from transformers import AutoConfig
 
     file = facts.published[WEIGHTS].path.with_name(CONFIG)
-    return AutoConfig.from_pretrained(file.parent)
+    return AutoConfig.from_pretrained(file.parent, trust_remote_code=False)

@@ -40,5 +40,7 @@ def _made(facts: ModelFacts, **options: Any) -> nn.Module:
         name = f"{name}.{facts.default}"
     if facts.step is not None:
         options["img_size"] = facts.min_size
+    if facts.stochastic_depth and facts.skipped is not None:
+        options["drop_path_rate"] = facts.skipped
     module: nn.Module = timm.create_model(name, **options)
     return module
