@@ -104,13 +104,12 @@ def _read(name: str, file: HubFile) -> dict[str, Any]:
 
 def _images(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
     """What the processor does with images, in the words of a table's row."""
+    normalised = told.get("do_normalize", True)
     try:
         return _framing(told) | {
             "interpolation": RESAMPLE[told.get("resample", 2)],
-            "mean": [float(told["image_mean"][i]) for i in RGB] if told.get("do_normalize", True) else [0.0] * len(RGB),
-            "sd": [_positive(told["image_std"][i]) for i in RGB]
-            if told.get("do_normalize", True)
-            else [1.0] * len(RGB),
+            "mean": [float(told["image_mean"][i]) if normalised else 0.0 for i in RGB],
+            "sd": [_positive(told["image_std"][i]) if normalised else 1.0 for i in RGB],
         }
     except (KeyError, IndexError, TypeError, ValueError, ArithmeticError) as error:
         raise StudyError(
