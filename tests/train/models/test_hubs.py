@@ -55,7 +55,7 @@ FAMILIES: dict[str, tuple[Any, Any]] = {
 PROCESSOR = b'{"size": {"height": 64, "width": 64}, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}'
 
 
-def put(home: Path, tmp_path: Path, family: str) -> Path:
+def put(home: Path, tmp_path: Path, family: str, commit: str = hub_cache.COMMIT) -> Path:
     """A repository of the family's tiny model, without a head as backbones are published; its folder."""
     config, processor = FAMILIES[family]
     torch.manual_seed(0)
@@ -63,7 +63,7 @@ def put(home: Path, tmp_path: Path, family: str) -> Path:
     with torch.no_grad():
         for value in model.parameters():
             value.add_(0.1 * torch.rand_like(value) * (value.ndim == 1))
-    return hub_cache.put_saved(home, f"tiny/{family}", tmp_path / "saved", model, processor)
+    return hub_cache.put_saved(home, f"tiny/{family}", tmp_path / f"saved-{commit}", model, processor, commit=commit)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

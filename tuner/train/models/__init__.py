@@ -1,5 +1,6 @@
 """Classification models by name, fitted to a data set."""
 
+from tuner.train.models.by_name import builder
 from tuner.train.models.ensemble import Ensemble, empty_model, networks_of
 from tuner.train.models.network import (
     Network,
@@ -18,6 +19,7 @@ __all__ = [
     "Ensemble",
     "Network",
     "build_network",
+    "builder",
     "depth_rates",
     "empty_model",
     "empty_network",

@@ -14,6 +14,19 @@ from tuner.errors import StudyError, describe_error
 from tuner.trial.hub_rows import CONFIG, DEPTH, WEIGHTS
 from tuner.trial.models import ModelFacts
 
+OF_CLASSES = ("id2label", "label2id", "num_labels", "dtype", "transformers_version")
+HUBS_SCRIPT = """\
+from transformers import AutoConfig, AutoModelForImageClassification
+
+config = AutoConfig.for_model(**facts["network"]["config"], num_labels=len(facts["labels"]))
+getattr(config, "vision_config", config).num_channels = facts["channels"]
+model = torch.nn.ModuleDict({"model": AutoModelForImageClassification.from_config(config)}).eval()
+
+
+def logits(images):
+    return model["model"](pixel_values=images, **facts["network"]["options"]).logits
+"""
+
 
 class HubNetwork(nn.Module):
     """A classifier of transformers that takes images and returns logits."""
@@ -39,7 +52,7 @@ def build_hubs(facts: ModelFacts) -> nn.Module:
         config = _config(facts)
         if facts.skipped is not None and facts.stochastic_depth:
             setattr(getattr(config, "vision_config", config), DEPTH, facts.skipped)
-        model = AutoModelForImageClassification.from_config(config)  # type: ignore[no-untyped-call]
+        model = AutoModelForImageClassification.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
     except Exception as error:  # whatever transformers and torch raise for values that don't go together
         raise StudyError(
             f"{CONFIG} of {facts.name} must describe a model with which transformers can classify images, got "
@@ -48,6 +61,13 @@ def build_hubs(facts: ModelFacts) -> nn.Module:
     own = getattr(config, "image_size", None)
     interpolated = facts.min_size != own and "interpolate_pos_encoding" in inspect.signature(model.forward).parameters
     return HubNetwork(model, **({"interpolate_pos_encoding": True} if facts.step and interpolated else {}))
+
+
+def hubs_settings(facts: ModelFacts) -> dict[str, Any]:
+    """What a repository's configuration says of the network, and the model's arguments beside the images."""
+    options: dict[str, Any] = build_hubs(facts).options  # type: ignore[assignment]
+    told = _config(facts).to_dict().items()
+    return {"config": {name: value for name, value in told if name not in OF_CLASSES}, "options": options}
 
 
 def read_hubs(facts: ModelFacts, path: Path) -> Mapping[str, Tensor]:
