@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from tuner.inspection.saliency import has_maps, last_block, overlay, saliency
 from tuner.train.models import random_network
+from tuner.trial.models import find_model
 
 CPU = torch.device("cpu")
 
@@ -55,9 +56,9 @@ def test_the_last_block_of_a_resnet_is_the_deepest_that_still_has_places() -> No
 def test_models_without_maps_have_none() -> None:
     flat = nn.Sequential(nn.Flatten(), nn.Linear(64, 3)).eval()
     assert saliency(flat, torch.zeros(1, 1, 8, 8), torch.tensor([0]), lambda shown: shown, CPU) is None
-    assert has_maps("timm:resnet18")
-    assert not has_maps("timm:vit_small_patch14_dinov2")
-    assert [has_maps(name) for name in ("resnet18", "vit_b_16", "swin_t", "convnext_tiny")] == [
+    assert has_maps(find_model("timm:resnet18"))
+    assert not has_maps(find_model("timm:vit_small_patch14_dinov2"))
+    assert [has_maps(find_model(name)) for name in ("resnet18", "vit_b_16", "swin_t", "convnext_tiny")] == [
         True,
         False,
         False,

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torchvision
 from torch import Tensor
 
 from tests.inspection.conftest import CONFIG
@@ -79,13 +80,13 @@ def test_embeddings_are_the_mean_of_both_views(flipped: tuple[Trainer, Path], lo
 def test_an_export_answers_for_both_views(loaded: LoadedModel, tmp_path: Path, form: str) -> None:
     if form == "onnx":
         pytest.importorskip("onnxruntime")
-    file = tmp_path / "model"
+    file = tmp_path / forms.SHIPPED[form].file
     {"onnx": forms.write_onnx, "torch-export": forms.write_torch_export, "safetensors": forms.write_safetensors}[form](
-        loaded, file.with_suffix(".pt2") if form == "torch-export" else file
+        loaded, file
     )
     ask = {
         "onnx": lambda: forms.onnx_answers(file),
-        "torch-export": lambda: forms.torch_export_answers(file.with_suffix(".pt2")),
+        "torch-export": lambda: forms.torch_export_answers(file),
         "safetensors": lambda: forms.safetensors_answers(file, loaded),
     }[form]()
     images = np.random.default_rng(0).integers(0, 256, (5, 3, 12, 12), dtype=np.uint8)
@@ -95,8 +96,8 @@ def test_an_export_answers_for_both_views(loaded: LoadedModel, tmp_path: Path, f
 
 
 def _of_one_view(loaded: LoadedModel) -> LoadedModel:
-    module = forms.torchvisions(replace(loaded, card=replace(loaded.card, test_time_flip=False)))
-    assert module is not None
+    module = torchvision.models.get_model(loaded.card.model, num_classes=len(loaded.classes))
+    module.load_state_dict(loaded.module.state_dict())
     return replace(loaded, module=module.eval())
 
 

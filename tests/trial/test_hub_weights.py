@@ -7,12 +7,14 @@ import pytest
 from tests import hub_cache
 from tuner.errors import WeightsError
 from tuner.space import Space, choice
+from tuner.storage.regular_files import sha256
 from tuner.train import download_missing
 from tuner.trial import ImageClassifier
 
 BACKBONE = ImageClassifier("digits", "timm:test_vit", weights="pretrained")
 REPOSITORY = "timm/test_vit.r160_in1k"
 OTHER = "f" * 40
+PROCESSOR = b'{"size": {"height": 28, "width": 28}, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}'
 
 
 @pytest.fixture
@@ -98,6 +100,20 @@ def test_large_images_are_said_with_a_size_that_the_model_takes(home: Path, data
     trial = ImageClassifier(data, "timm:vit_small_patch14_dinov2", weights="pretrained")
     assert [said for said in trial.notices(Space({"lr": 0.1}), 1) if said.startswith(told)]
     assert not [said for said in trial.notices(Space({"lr": 0.1, "image_size": 224}), 1) if "as " in said]
+
+
+@pytest.mark.parametrize("weights", [None, "own.safetensors"])
+def test_a_configuration_is_pinned_whatever_the_weights(weights: str | None, home: Path, tmp_path: Path) -> None:
+    files = {"config.json": b'{"model_type": "vit", "patch_size": 14}', "preprocessor_config.json": PROCESSOR}
+    hub_cache.put(home, "tiny/vit", files, OTHER)
+    (tmp_path / "own.safetensors").write_bytes(b"own")
+    own = None if weights is None else tmp_path / weights
+    pinned = ImageClassifier("digits", "hf:tiny/vit", weights=own).pinned([])
+    hub_cache.put(home, "tiny/vit", files | {"config.json": b'{"model_type": "vit", "patch_size": 7}'})
+    kept = f"tiny/vit@{OTHER}" if own is None else f"{sha256(own)[:16]}, tiny/vit@{OTHER}"
+    assert pinned.weights_fingerprint() == kept
+    again, _ = ImageClassifier("digits", "hf:tiny/vit", weights=own).pinned_again(None, kept)
+    assert (again.weights_fingerprint(), again.model_facts.step) == (kept, 14)
 
 
 def test_a_replay_uses_the_commits_of_the_run(home: Path) -> None:

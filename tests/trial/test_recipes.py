@@ -33,14 +33,14 @@ def any_model(config: dict[str, Any]) -> Any: ...
         (
             {"model": "resnet50"},
             {"stochastic_depth": uniform(0, 0.3)},
-            "stochastic_depth needs a model that has it (convnext, efficientnet, maxvit, swin), got 'resnet50'; leave it "
-            "out, or give it a condition on model",
+            "stochastic_depth needs a model that has it (torchvision's convnext, efficientnet, maxvit, swin; most of timm's; on the "
+            "hub those with drop_path_rate), got 'resnet50'; leave it out, or give it a condition on model",
         ),
         (
             {},
             {"model": choice(["convnext_tiny", "resnet18"]), "stochastic_depth": 0.1},
-            "stochastic_depth needs a model that has it (convnext, efficientnet, maxvit, swin), got 'resnet18'; leave it "
-            "out, or give it a condition on model",
+            "stochastic_depth needs a model that has it (torchvision's convnext, efficientnet, maxvit, swin; most of timm's; on the "
+            "hub those with drop_path_rate), got 'resnet18'; leave it out, or give it a condition on model",
         ),
         ({}, {"auto_augment": "auto"}, "auto_augment must be none, trivial or rand, got 'auto'; choose among"),
         ({}, {"trivial_augment": True}, "'trivial_augment' is not a hyperparameter of ImageClassifier; did you mean"),

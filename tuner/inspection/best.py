@@ -32,7 +32,7 @@ from tuner.train.evaluation import Evaluator, Metrics
 from tuner.train.models import empty_model, head_of, load_state, networks_of, read_state
 from tuner.trial import ImageClassifier
 from tuner.trial.earlier_pixels import scale_note, scale_together
-from tuner.trial.models import looks_published
+from tuner.trial.models import DEFAULTS, looks_published
 from tuner.trial.pixels import DeepScale
 from tuner.trial.splitting import REFIT, Folds, Joined
 
@@ -165,6 +165,7 @@ def write_best(
         networks=max(1, trial.folds),
         trained_on=REFIT if isinstance(trial.validation, Joined) else TRAIN,
         test_time_flip=bool(config.get("test_time_flip")),
+        commit=trial.commit,
     )
     files = {path.name: sha256(path) for path in sorted(beside.iterdir())}
     _write(beside / CARD, asdict(card) | {FILES: files})
@@ -248,7 +249,7 @@ def _load(
     if trial is not None and card.trained_on == REFIT:
         trial = trial.refitted()
     try:
-        module = _module(best, card, trial or _declared(card), restore)
+        module = _module(best, card, trial or declared_trial(card), restore)
     except MemoryError:
         raise
     except Exception as error:  # a user's function may raise anything if the configuration isn't its own
@@ -257,13 +258,13 @@ def _load(
     return LoadedModel(module.to(device).eval(), card, torch.device(device))
 
 
-def _declared(card: ModelCard) -> ImageClassifier:
-    """A trial of the same architecture, which can depend on the weights."""
+def declared_trial(card: ModelCard) -> ImageClassifier:
+    """A trial of the same architecture, which can depend on published weights and on the commit of a repository."""
     return ImageClassifier(
         model=card.model,
-        weights=card.weights if looks_published(card.weights) else None,
+        weights=card.weights if card.weights in DEFAULTS or looks_published(card.weights) else None,
         validation=Folds(card.networks) if card.networks > 1 else None,
-    )
+    ).at_commits(card.commit)
 
 
 def _module(best: Path, card: ModelCard, trial: ImageClassifier, restore: Restore) -> nn.Module:

@@ -32,7 +32,7 @@ class ModelCard:
     """`model.json`: facts that `model.safetensors` lacks.
 
     Attributes:
-        model: torchvision's name, or that of the user's function with brackets
+        model: the library's name, or that of the user's function with brackets
         data: what it was trained on, as the study file has it
         weights: what training started from, as the study file has it
         classes: names, in the order of its outputs
@@ -40,6 +40,7 @@ class ModelCard:
         networks: how many networks of a cross-validation predict together; 1 for a single one
         trained_on: "train", or "train+validation" for a winner that was trained again on both
         test_time_flip: whether predictions are the mean over an image and its mirror image
+        commit: OWNER/NAME@COMMIT on the Hugging Face hub, by which the model is built; None for others
     """
 
     model: str
@@ -50,6 +51,7 @@ class ModelCard:
     networks: int = 1
     trained_on: str = TRAIN
     test_time_flip: bool = False
+    commit: str | None = None
 
     @property
     def is_function(self) -> bool:
@@ -85,6 +87,7 @@ class ModelCard:
             networks=_count("networks", card.get("networks", 1), MOST_FOLDS),
             trained_on=_one_of("trained_on", card.get("trained_on", TRAIN), (TRAIN, REFIT)),
             test_time_flip=_switch("test_time_flip", card.get("test_time_flip", False)),
+            commit=None if card.get("commit") is None else _text("commit", card["commit"]),
         )
 
 

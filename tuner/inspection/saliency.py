@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tuner.train.memory.errors import is_out_of_memory
-from tuner.trial.models import find_model
+from tuner.trial.models import ModelFacts
 
 COARSEST = 4  # positions along either edge that a map needs to be useful
 AT_ONCE = 16  # images
@@ -20,10 +20,9 @@ SHARE = 0.6  # of the heat map in the overlay; the rest is the image in grey
 Normalise = Callable[[Tensor], Tensor]
 
 
-def has_maps(model_name: str) -> bool:
+def has_maps(facts: ModelFacts) -> bool:
     """Whether the last layers of a library's model are convolutions, with maps of positions."""
-    facts = find_model(model_name)  # a model of one size has positions, and so attention
-    return not facts.fixed_size and not model_name.startswith(WITHOUT_MAPS)
+    return not facts.fixed_size and not facts.name.startswith(WITHOUT_MAPS)  # one size: positions, and so attention
 
 
 def saliency(

@@ -245,7 +245,7 @@ class ShownImages:
 
 def _where_it_looked(trial: ImageClassifier, module: nn.Module, splits: Splits, device: torch.device) -> Look:
     """Grad-CAM for a library's convolutional networks; not for a user's function, whose network is unknown."""
-    if not isinstance(trial.model, str) or not has_maps(trial.model):
+    if not isinstance(trial.model, str) or not has_maps(trial.model_facts):
         return lambda images, answers: None
     return lambda images, answers: _mean_map(
         [saliency(network, images, answers, splits.normalisation, device) for network in networks_of(module)]

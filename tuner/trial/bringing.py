@@ -14,7 +14,7 @@ from tuner.storage.regular_files import sha256
 from tuner.trial.data_source import Folder
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
 from tuner.trial.model_and_data import ModelAndData
-from tuner.trial.models import DEFAULTS, weights_names
+from tuner.trial.models import DEFAULTS, ModelFacts, PublishedWeights, weights_names
 from tuner.trial.stored import (
     StoredFacts,
     StoredFolder,
@@ -76,7 +76,7 @@ class ReadsFiles(ModelAndData):
         commits = []
         for each in self.each:
             if file := _on_the_hub(each):
-                with errors_about_hub(each.model_name, file):
+                with errors_about_hub(each.model_name, file, configures=each.named_weights is None):
                     commits.append((file.repository, file.settled_commit()))
         changed: Self = replace(cast(Any, self), copies=(*stored, *commits))
         return changed
@@ -87,9 +87,8 @@ class ReadsFiles(ModelAndData):
         try:
             return begun.pinned(self.stored()), None
         except (DataError, WeightsError) as problem:
-            began = [
-                (uri, version) for uri, version in ((self.stored_data, data), (self.stored_weights, weights)) if uri
-            ]
+            file = next((each for each in (weights or "").split(BETWEEN) if "@" not in each), None)
+            began = [(uri, version) for uri, version in ((self.stored_data, data), (self.stored_weights, file)) if uri]
             if not all(version and Copy(uri, version).is_whole for uri, version in began):
                 raise
             kept = begun._with_copies([(uri, str(version)) for uri, version in began])
@@ -131,18 +130,25 @@ class ReadsFiles(ModelAndData):
             return None
         return [path for path in self.source.files(self.data_folder) if path.stat().st_mtime > moment]
 
-    def weights_fingerprint(self) -> str | None:
-        """A fingerprint of a file's contents, the version in a store, or the commits of repositories on the hub.
+    @property
+    def commit(self) -> str | None:
+        """OWNER/NAME@COMMIT of the repository that has the one model or its weights; None if it isn't on the hub."""
+        file = _on_the_hub(self)
+        commit = None if file is None else file.known_commit
+        return None if file is None or commit is None else f"{file.repository}@{commit}"
 
-        None for random weights, and for published ones that torch downloads.
+    def weights_fingerprint(self) -> str | None:
+        """A fingerprint of a file's contents or the version in a store, and the commits of repositories on the hub.
+
+        None for random weights of models that aren't on the hub, and for published ones that torch downloads.
         """
-        if files := [file for each in self.each if (file := _on_the_hub(each))]:
-            commits = {file.repository: file.known_commit for file in files}
-            return (
-                None
-                if None in commits.values()
-                else BETWEEN.join(f"{name}@{commits[name]}" for name in sorted(commits))
-            )
+        commits = {each.commit for each in self.each if _on_the_hub(each)}
+        if None in commits:
+            return None
+        return BETWEEN.join(filter(None, [self._file_version(), *sorted(map(str, commits))])) or None
+
+    def _file_version(self) -> str | None:
+        """A fingerprint of the contents of the user's file of weights, or its version in a store."""
         if uri := self.stored_weights:
             return Copy(uri, dict(self.copies).get(uri)).settled.version
         path = self.weights_file
@@ -162,5 +168,6 @@ class ReadsFiles(ModelAndData):
 
 
 def _on_the_hub(trial: Any) -> HubFile | None:
-    """The file on the hub from which the training of one model starts."""
-    return None if trial.named_weights is None else trial.named_weights.hub_file
+    """The file on the hub from which the training of one model starts, or the one that configures the model."""
+    found: ModelFacts | PublishedWeights = trial.named_weights or trial.model_facts
+    return found.hub_file

@@ -13,7 +13,7 @@ from tuner.space.values import is_number
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES
 from tuner.trial.model_and_data import DEFAULT_MODEL, ModelAndData
-from tuner.trial.models import families_with_stochastic_depth, find_model
+from tuner.trial.models import families_with_stochastic_depth
 from tuner.trial.sources import function_name
 from tuner.trial.splitting import check_splitting
 
@@ -62,8 +62,6 @@ def check_settings(trial: ModelAndData) -> None:
 def _check_models(trial: ModelAndData, space: Space) -> None:
     """Raise StudyError for models that no library has, or that can't have the weights."""
     names = trial.models_in(space)
-    for name in names:
-        find_model(name)
     for each in trial.within(space).each:
         _ = each.model_facts
     if len(names) > 1 and trial.weights_file is not None and trial.named_weights is None:
@@ -90,7 +88,7 @@ def _check_value(trial: ModelAndData, row: Hyperparameter, value: object, space:
     _check_weights_for(trial, row.name, value)
     if row.name == "stochastic_depth" and isinstance(value, int | float) and value > 0:
         for each in _with(trial, row.name, space):
-            _check_has_stochastic_depth(each.model)
+            _check_has_stochastic_depth(each)
     if row.name == "image_size" and isinstance(value, int | float):
         for each in _with(trial, row.name, space):
             each.model_facts.check_image_size(int(value))
@@ -118,12 +116,12 @@ def _check_weights_for(trial: ModelAndData, name: str, value: object) -> None:
         )
 
 
-def _check_has_stochastic_depth(model: object) -> None:
-    if isinstance(model, str) and not find_model(model).stochastic_depth:
+def _check_has_stochastic_depth(trial: ModelAndData) -> None:
+    if isinstance(trial.model, str) and not trial.model_facts.stochastic_depth:
         having = ", ".join(families_with_stochastic_depth())
         raise StudyError(
-            f"stochastic_depth needs a model that has it ({having}), got '{model}'; leave it out, or give it a "
-            "condition on model"
+            f"stochastic_depth needs a model that has it (torchvision's {having}; most of timm's; on the hub those "
+            f"with drop_path_rate), got '{trial.model}'; leave it out, or give it a condition on model"
         )
 
 
@@ -200,8 +198,8 @@ def _of_what_learns(trial: ModelAndData, space: Space, max_epochs: int) -> Itera
             f"probe_epochs={max(probe):g} leaves none of max_epochs={max_epochs} to train all layers; lower "
             "probe_epochs, or raise Budget(max_epochs=...)"
         )
-    named = [each.model for each in trial.each if isinstance(each.model, str)]
-    without = [model for model in named if not find_model(model).batch_norm]
+    named = [each for each in trial.each if isinstance(each.model, str)]
+    without = [each.model_name for each in named if not each.model_facts.batch_norm]
     if without and True in _values(space, "freeze_batch_norm"):
         yield f"freeze_batch_norm changes nothing for {', '.join(without)}, which has no batch norm; leave it out"
 

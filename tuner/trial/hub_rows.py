@@ -14,9 +14,19 @@ from tuner.trial.stored import errors_about_hub
 WEIGHTS = "main"  # the only weights that a repository has
 CONFIG, PROCESSOR = "config.json", "preprocessor_config.json"
 FILES = ("model.safetensors", "pytorch_model.bin")  # either has the weights; the first is fetched if neither is here
-INTERPOLATING = ("vit", "deit", "dinov2", "dinov2_with_registers", "siglip")  # transformers fits their positions
+INTERPOLATING = ("vit", "deit", "dinov2", "dinov2_with_registers", "siglip", "vit_msn", "ijepa")  # as transformers does
+ANY_SIZE = (
+    *("bit", "convnext", "convnextv2", "cvt", "efficientnet", "focalnet", "hgnet_v2", "mobilenet_v1", "mobilenet_v2"),
+    *("mobilevit", "poolformer", "pvt_v2", "regnet", "resnet", "swiftformer", "textnet"),
+)  # models of all other kinds only take the images that they are configured for
+OWN_KINDS = (*INTERPOLATING, *ANY_SIZE, "beit", "clip", "swin", "swinv2")  # whose code transformers certainly has
+OF_IMAGES = ("num_channels", "image_size", "patch_size")
+OF_TIMM = "timm/"  # timm's own repositories, which have no processor
+WITH_BATCH_NORM = ("levit", *(kind for kind in ANY_SIZE if kind not in ("convnext", "convnextv2", "focalnet", "bit")))
+DEPTH = "drop_path_rate"  # how transformers' configurations call stochastic depth
 RGB = range(3)
 RESAMPLE = {2: "bilinear", 3: "bicubic"}  # Pillow's numbers
+LARGEST_IMAGE = 2**14  # edge in pixels
 FROM_SQUASHED = 384  # edge from which ConvNeXt's processor brings both sides to the size
 
 
@@ -32,17 +42,46 @@ def hub_row(name: str, commits: Mapping[str, str]) -> dict[str, Any]:
         raise StudyError(
             f"a model of the hub is 'hf:OWNER/NAME', got {shown(name)}; for example 'hf:facebook/dinov2-small'"
         )
+    if repository.startswith(OF_TIMM):
+        raise StudyError(
+            f"a model of timm is 'timm:NAME', got {shown(name)}; use 'timm:{repository.removeprefix(OF_TIMM)}'"
+        )
     commit = commits.get(repository)
     config, processor = (_read(name, HubFile(repository, file, commit)) for file in (CONFIG, PROCESSOR))
     weights = {**_images(name, processor), "commit": commit, "file": _file(repository, commit)}
     weights["licence"] = f"see https://huggingface.co/{repository}"  # neither file names it
     row: dict[str, Any] = {"weights": {WEIGHTS: weights}}
-    vision = config.get("vision_config") or config
-    patch = vision.get("patch_size")
-    if patch is not None and config.get("model_type") != "convnext":
-        row |= {"fixed_size": True, "min_size": weights["size"], "batch_norm": False}
-        row |= {"step": patch} if config.get("model_type") in INTERPOLATING else {}
+    kind, vision = config.get("model_type"), config.get("vision_config") or config
+    _check_kind(name, kind, vision, config)
+    row["batch_norm"] = kind in WITH_BATCH_NORM
+    row["stochastic_depth"] = isinstance(vision.get(DEPTH), float)
+    if kind not in ANY_SIZE:
+        row |= {"fixed_size": True, "min_size": weights["size"]}
+        row |= {"step": vision.get("patch_size")} if kind in INTERPOLATING else {}
+        _check_size(name, weights["size"], row.get("step"), vision.get("image_size"))
     return row
+
+
+def _check_kind(name: str, kind: object, vision: Any, config: Mapping[str, Any]) -> None:
+    """Raise StudyError unless the configuration is of a model that takes images and needs no code of its own."""
+    whole = isinstance(kind, str) and isinstance(vision, Mapping)
+    own_code = kind not in OWN_KINDS and "auto_map" in config
+    if not whole or own_code or (kind not in OWN_KINDS and not any(key in vision for key in OF_IMAGES)):
+        code = " with code of its own (auto_map)" if own_code else ""
+        raise StudyError(
+            f"{CONFIG} of {name} must describe a model of transformers that takes images, got "
+            f"model_type={shown(kind)}{code}; choose another model"
+        )
+
+
+def _check_size(name: str, pixels: int, step: object, own: object) -> None:
+    """Raise StudyError if the processor brings images to a size that the model can't take."""
+    fits = pixels % step == 0 if isinstance(step, int) and step > 0 else own in (None, pixels, [pixels, pixels])
+    if not fits:
+        takes = f"the {shown(own)} pixels" if step is None else f"a multiple of the {shown(step)} pixels"
+        raise StudyError(
+            f"{PROCESSOR} of {name} must bring images to {takes} in {CONFIG}, got {pixels}; choose another model"
+        )
 
 
 def _file(repository: str, commit: str | None) -> str:
@@ -56,7 +95,7 @@ def _read(name: str, file: HubFile) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(found, dict):
             raise TypeError(f"it holds a {type(found).__name__}")
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise WeightsError(
             f"{file.name} of {name} must be a JSON object, got {path}: {error}; fetch it again"
         ) from error
@@ -65,13 +104,14 @@ def _read(name: str, file: HubFile) -> dict[str, Any]:
 
 def _images(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
     """What the processor does with images, in the words of a table's row."""
+    normalised = told.get("do_normalize", True)
     try:
         return _framing(told) | {
             "interpolation": RESAMPLE[told.get("resample", 2)],
-            "mean": [float(told["image_mean"][i]) for i in RGB] if told.get("do_normalize", True) else [0.0] * len(RGB),
-            "sd": [float(told["image_std"][i]) for i in RGB] if told.get("do_normalize", True) else [1.0] * len(RGB),
+            "mean": [float(told["image_mean"][i]) if normalised else 0.0 for i in RGB],
+            "sd": [_positive(told["image_std"][i]) if normalised else 1.0 for i in RGB],
         }
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, ArithmeticError) as error:
         raise StudyError(
             f"{PROCESSOR} of {name} must bring images to one square size by bilinear or bicubic resizing, got "
             f"{type(error).__name__} for {error}; choose another model"
@@ -86,7 +126,7 @@ def _framing(told: Mapping[str, Any]) -> dict[str, Any]:
         edge = _square(size)
         cropped = _square(told["crop_size"]) if told.get("do_center_crop") else edge
         return {"size": cropped, "resize": edge, "squash": True}
-    shortest = int(size["shortest_edge"])
+    shortest = _edge(size["shortest_edge"])
     if "crop_pct" in told and shortest >= FROM_SQUASHED:
         return {"size": shortest, "resize": shortest, "squash": True}
     if "crop_pct" in told:
@@ -98,4 +138,16 @@ def _square(size: Any) -> int:
     edges = {size} if isinstance(size, int) else {size["height"], size["width"]}
     if len(edges) > 1:
         raise ValueError("a size that isn't square")
-    return int(edges.pop())
+    return _edge(edges.pop())
+
+
+def _edge(pixels: Any) -> int:
+    if not 1 <= int(pixels) <= LARGEST_IMAGE:
+        raise ValueError(f"an edge of {pixels} pixels")
+    return int(pixels)
+
+
+def _positive(value: Any) -> float:
+    if not float(value) > 0:
+        raise ValueError(f"image_std={value}")
+    return float(value)

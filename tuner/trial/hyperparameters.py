@@ -265,7 +265,8 @@ TABLE: tuple[Hyperparameter, ...] = (
         "float",
         None,
         "Share of images for which the last residual block is left out in training, in proportion less for earlier "
-        "ones (Huang et al. 2016); by default the model's own. EfficientNet, ConvNeXt, Swin and MaxViT have it.",
+        "ones (Huang et al. 2016); by default the model's own. EfficientNet, ConvNeXt, Swin and MaxViT of "
+        "torchvision have it, most models of timm, and those of the hub whose configuration has `drop_path_rate`.",
         low=0,
         high=0.9,
         aliases=("drop_path", "drop_path_rate", "stochastic_depth_prob"),

@@ -18,7 +18,7 @@ from tuner.machine.installation import is_installed
 from tuner.space.values import is_one_of
 from tuner.storage.hub import HubFile, hub_address
 from tuner.trial.framing import Framing, Preprocessing
-from tuner.trial.hub_rows import hub_row
+from tuner.trial.hub_rows import CONFIG, WEIGHTS, hub_row
 from tuner.trial.hyperparameters import closest
 
 IMAGENET, PRETRAINED = "imagenet", "pretrained"  # both are a model's default weights
@@ -77,16 +77,20 @@ class ModelFacts:
     The defaults are for a user's function, about which nothing is known. `fixed_size` says that the model takes exactly
     `min_size`, like vision transformers with a position embedding; with a `step` the library can also build it for
     multiples of this edge, and interpolates the positions of its weights. `default` names its "imagenet" weights. A
-    model with stochastic depth skips residual blocks in training. `library` is the library that has it.
+    model with stochastic depth skips residual blocks in training, and `skipped` is the share of images with which it is
+    to be built if its library only then adds this. `library` is the library that has it. A model is
+    `configured` by files of its repository on the hub, whatever its weights, if the library doesn't know it by itself.
     """
 
     name: str
     library: str = ""
+    configured: bool = False
     default: str = ""
     min_size: int = 1
     fixed_size: bool = False
     step: int | None = None
     stochastic_depth: bool = False
+    skipped: float | None = None
     batch_norm: bool = True
     published: Mapping[str, PublishedWeights] = field(default_factory=dict, compare=False)
 
@@ -145,6 +149,12 @@ class ModelFacts:
     def with_weights(self, weights: PublishedWeights | None) -> ModelFacts:
         """The model with these weights instead of the default ones; some of them need larger images."""
         return self if weights is None else replace(self, min_size=weights.min_size, default=weights.name)
+
+    @property
+    def hub_file(self) -> HubFile | None:
+        """The file of the hub that configures the model; None if its library knows it by itself."""
+        file = self.published[WEIGHTS].hub_file if self.configured else None
+        return None if file is None else replace(file, name=CONFIG)
 
     def for_images(self, pixels: int | None) -> ModelFacts:
         """The model as it is built for images of this edge: another one if positions have to be interpolated."""
@@ -205,8 +215,9 @@ def weights_names() -> frozenset[str]:
 
 
 def families_with_stochastic_depth() -> list[str]:
-    """The prefixes of such models' names: "efficientnet" and others."""
-    return sorted({re.split(r"[_\d]", name)[0] for name, facts in model_facts().items() if facts.stochastic_depth})
+    """The prefixes of the names of torchvision's: "efficientnet" and others."""
+    known = _models_of(TORCHVISION)
+    return sorted({re.split(r"[_\d]", name)[0] for name, facts in known.items() if facts.stochastic_depth})
 
 
 def find_model(name: str, commits: Mapping[str, str] = MappingProxyType({})) -> ModelFacts:
@@ -255,7 +266,7 @@ def _facts(name: str, library: str, table: Mapping[str, Any], told: Mapping[str,
         each: _weights(each, table.get("address", ""), {"min_size": row["min_size"], "repository": repository, **facts})
         for each, facts in weights.items()
     }
-    return ModelFacts(name, library, published=published, **row)
+    return ModelFacts(name, library, configured=table.get("configured", False), published=published, **row)
 
 
 def _weights(name: str, address: str, told: Mapping[str, Any]) -> PublishedWeights:

@@ -16,10 +16,11 @@ from tuner.inspection.best import LoadedModel
 from tuner.inspection.card import ModelCard
 from tuner.inspection.scoring import Inputs
 from tuner.inspection.shipping.forms import onnx_answers, original_answers, write_onnx
+from tuner.space import Space, uniform
 from tuner.train.data import Normalisation, load_splits
 from tuner.train.evaluation import Evaluator
 from tuner.train.features import head_is_last
-from tuner.train.models import build_network
+from tuner.train.models import build_network, depth_rates
 from tuner.train.models.stages import find_stages
 from tuner.trial import ImageClassifier
 
@@ -54,7 +55,7 @@ FAMILIES: dict[str, tuple[Any, Any]] = {
 PROCESSOR = b'{"size": {"height": 64, "width": 64}, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}'
 
 
-def put(home: Path, tmp_path: Path, family: str) -> Path:
+def put(home: Path, tmp_path: Path, family: str, commit: str = hub_cache.COMMIT) -> Path:
     """A repository of the family's tiny model, without a head as backbones are published; its folder."""
     config, processor = FAMILIES[family]
     torch.manual_seed(0)
@@ -62,7 +63,7 @@ def put(home: Path, tmp_path: Path, family: str) -> Path:
     with torch.no_grad():
         for value in model.parameters():
             value.add_(0.1 * torch.rand_like(value) * (value.ndim == 1))
-    return hub_cache.put_saved(home, f"tiny/{family}", tmp_path / "saved", model, processor)
+    return hub_cache.put_saved(home, f"tiny/{family}", tmp_path / f"saved-{commit}", model, processor, commit=commit)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -111,6 +112,27 @@ def test_grey_images_get_a_stem_of_their_own(family: str, home: Path, tmp_path: 
     assert network.module(torch.zeros(2, 1, size, size)).shape == (2, 2)
 
 
+@pytest.mark.parametrize("family", ["dinov2", "convnext", "swin"])
+def test_blocks_are_left_out_as_transformers_does_it(family: str, home: Path, tmp_path: Path) -> None:
+    put(home, tmp_path, family)
+    trial = ImageClassifier("digits", f"hf:tiny/{family}", weights="pretrained")
+    trial.check(Space({"stochastic_depth": uniform(0, 0.4)}))
+    network = build_network(trial, channels=3, classes=2, seed=0, config={"stochastic_depth": 0.4})
+    network.leave_blocks_out(0.4, trial.model_name)
+    config = FAMILIES[family][0].__class__(**FAMILIES[family][0].to_dict() | {"drop_path_rate": 0.4})
+    theirs = transformers.AutoModelForImageClassification.from_config(config)
+    assert list(depth_rates(network.module).values()) == pytest.approx(list(depth_rates(theirs).values()))
+    assert max(depth_rates(network.module).values()) == pytest.approx(0.4)
+    plain = build_network(trial, channels=3, classes=2, seed=0)
+    assert plain.module.state_dict().keys() == network.module.state_dict().keys()
+
+
+def test_a_model_without_stochastic_depth_is_refused(home: Path, tmp_path: Path) -> None:
+    put(home, tmp_path, "vit")
+    with pytest.raises(StudyError, match=r"on the hub those with drop_path_rate\), got 'hf:tiny/vit'; leave it out"):
+        ImageClassifier("digits", "hf:tiny/vit", weights=None).check(Space({"stochastic_depth": 0.1}))
+
+
 def test_the_blocks_of_a_transformer_are_stages(home: Path, tmp_path: Path) -> None:
     put(home, tmp_path, "dinov2")
     network = build_network(ImageClassifier("digits", "hf:tiny/dinov2"), channels=3, classes=2, seed=0)
@@ -140,5 +162,5 @@ def test_weights_that_lack_a_layer_or_are_damaged_are_refused(home: Path, tmp_pa
 def test_a_model_that_classifies_no_images_is_refused(home: Path) -> None:
     files = {"config.json": b'{"model_type": "bert"}', "preprocessor_config.json": PROCESSOR}
     hub_cache.put(home, "tiny/text", files)
-    with pytest.raises(StudyError, match=r"got model_type='bert', which has none; choose another model$"):
+    with pytest.raises(StudyError, match=r"takes images, got model_type='bert'; choose another model$"):
         build_network(ImageClassifier("digits", "hf:tiny/text", weights=None), channels=3, classes=2, seed=0)

@@ -329,7 +329,8 @@ def test_a_network_without_stochastic_depth_is_refused() -> None:
     with pytest.raises(TrialError) as caught:
         network.leave_blocks_out(0.1, "my_model()")
     assert str(caught.value) == (
-        "stochastic_depth needs a model with torchvision's StochasticDepth, got my_model() without; leave it out"
+        "stochastic_depth needs a model with layers for it, such as torchvision's StochasticDepth, got my_model() "
+        "without; leave it out"
     )
 
 

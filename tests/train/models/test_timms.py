@@ -12,16 +12,17 @@ from timm.data import create_transform, resolve_data_config
 
 from tests import hub_cache
 from tests.train.models.conftest import CLASSES, SIZES
-from tuner.errors import WeightsError
+from tuner.errors import StudyError, WeightsError
 from tuner.inspection.best import LoadedModel
 from tuner.inspection.card import ModelCard
 from tuner.inspection.scoring import Inputs
 from tuner.inspection.shipping.forms import onnx_answers, original_answers, write_onnx
+from tuner.space import Space, uniform
 from tuner.train.data import Normalisation, load_splits
 from tuner.train.evaluation import Evaluator
 from tuner.train.features import head_is_last
 from tuner.train.memory.estimate import Images, estimate_memory
-from tuner.train.models import build_network
+from tuner.train.models import build_network, depth_rates
 from tuner.train.models.stages import find_stages
 from tuner.train.speed import measure_trial
 from tuner.trial import ImageClassifier
@@ -121,6 +122,31 @@ def test_a_backbone_without_a_head_can_be_a_users_file(tmp_path: Path) -> None:
     network = build_network(trial, channels=3, classes=2, seed=0)
     assert network.new == ("head",)
     assert torch.equal(network.module.get_parameter("norm.weight"), backbone.get_parameter("norm.weight"))
+
+
+@pytest.mark.parametrize("name", ["test_vit", "test_convnext", "test_efficientnet", "swin_tiny_patch4_window7_224"])
+def test_blocks_are_left_out_as_timm_does_it(name: str) -> None:
+    trial = ImageClassifier("digits", f"timm:{name}", weights=None)
+    trial.check(Space({"stochastic_depth": uniform(0, 0.4)}))
+    network = build_network(trial, channels=3, classes=2, seed=0, config={"stochastic_depth": 0.4})
+    theirs = list(depth_rates(timm.create_model(name, drop_path_rate=0.4)).values())
+    network.leave_blocks_out(0.4, trial.model_name)
+    ours = list(depth_rates(network.module).values())
+    assert ours == pytest.approx([0.4 * rate / max(theirs) for rate in theirs])  # EfficientNet's last one has less
+    plain = build_network(trial, channels=3, classes=2, seed=0)
+    assert plain.module.state_dict().keys() == network.module.state_dict().keys()
+
+
+def test_a_model_without_stochastic_depth_is_refused_by_check() -> None:
+    with pytest.raises(StudyError, match=r"most of timm's; .*, got 'timm:vgg11'; leave it out"):
+        ImageClassifier("digits", "timm:vgg11", weights=None).check(Space({"stochastic_depth": 0.1}))
+    build_network(
+        ImageClassifier("digits", "timm:vgg11", weights=None),
+        channels=3,
+        classes=2,
+        seed=0,
+        config={"stochastic_depth": 0.0},
+    )
 
 
 def test_a_damaged_file_of_the_hub_is_named(home: Path) -> None:

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from tuner.inspection.best import LoadedModel
+from tuner.inspection.best import LoadedModel, declared_trial
 from tuner.inspection.shipping.examples import CHECKED, Examples
 from tuner.inspection.shipping.forms import SHIPPED
 from tuner.results.run import RecordedRun
 from tuner.results.wording import own_network, settings, trained_again, trials_and_repeats, wilson
-from tuner.trial.bringing import BETWEEN
-from tuner.trial.models import DEFAULTS, find_model, looks_published
+from tuner.trial.models import TORCHVISION
 from tuner.trial.splitting import REFIT
 
 SHOWN_CONFUSIONS = 10
@@ -44,7 +43,7 @@ def model_card(
         "## Limits",
         _limits(),
         "## Licence",
-        _licence(run, loaded),
+        _licence(loaded),
         "## Versions",
         ", ".join(f"{name} {number}" for name, number in (run.info["versions"] or {}).items() if number),
     ]
@@ -222,15 +221,13 @@ def _limits() -> str:
     )
 
 
-def _licence(run: RecordedRun, loaded: LoadedModel) -> str:
-    weights = loaded.card.weights
-    if not (weights in DEFAULTS or looks_published(weights)):
-        random = weights in ("None", "none")
-        return f"It started from {'random weights' if random else f'{weights}, whose licence tuner does not know'}."
-    facts = find_model(loaded.card.model)
-    published = facts.find_weights(weights)
-    unnamed = OF_TORCHVISION if facts.library == "torchvision" else f"{facts.library} names no licence for them"
-    commits = dict(each.partition("@")[::2] for each in (run.info["weights_fingerprint"] or "").split(BETWEEN))
-    commit = commits.get(published.repository)
-    where = f" ({published.repository} on the Hugging Face hub, commit {commit})" if commit else ""
-    return f"It started from {facts.library}'s {published.name} of {facts.name}{where}: {published.licence or unnamed}."
+def _licence(loaded: LoadedModel) -> str:
+    trial = declared_trial(loaded.card)
+    published, library = trial.named_weights, trial.model_facts.library
+    if published is None:
+        random = loaded.card.weights in ("None", "none")
+        told = "random weights" if random else f"{loaded.card.weights}, whose licence tuner does not know"
+        return f"It started from {told}."
+    unnamed = OF_TORCHVISION if library == TORCHVISION else f"{library} names no licence for them"
+    where = f" ({published.repository} on the Hugging Face hub, commit {published.commit})" if published.commit else ""
+    return f"It started from {library}'s {published.name} of {trial.model_name}{where}: {published.licence or unnamed}."

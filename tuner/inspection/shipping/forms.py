@@ -14,15 +14,13 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-import torchvision
-from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tuner.errors import RunFolderError, describe_error
-from tuner.inspection.best import LoadedModel
+from tuner.inspection.best import LoadedModel, declared_trial
 from tuner.train.data.normalisation import LEVELS
-from tuner.train.models.mirrored import answer_for_both_views
+from tuner.train.models import builder
 from tuner.trial.pixels import NO_DEEP
 
 Form = Literal["onnx", "torch-export", "safetensors"]
@@ -72,19 +70,19 @@ def answer(pixels):
     return model(torch.from_numpy(pixels.copy())[None])[0]
 '''
 SAFETENSORS_SCRIPT = '''\
-"""Classify images: python predict.py IMAGE … (needs torch, torchvision, safetensors, numpy and pillow)."""
+"""Classify images: python predict.py IMAGE … (needs what is imported here, nothing else)."""
 import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import torch
-import torchvision
 from PIL import Image
 from safetensors.torch import load_file
 
 facts = json.loads(Path(__file__).with_name("model.json").read_text(encoding="utf-8"))
-model = torchvision.models.get_model(facts["model"], num_classes=len(facts["labels"])).eval()
+'''
+SAFETENSORS_ANSWER = '''\
 model.load_state_dict(load_file(Path(__file__).with_name("model.safetensors")))
 mean, sd = (torch.tensor(facts[name]).view(-1, 1, 1) for name in ("mean", "sd"))
 
@@ -94,7 +92,7 @@ def answer(pixels):
     """A probability for each label."""
     image = (torch.from_numpy(pixels.copy())[None] / 255 - mean) / sd
     views = [image, image.flip(-1)] if facts["test_time_flip"] else [image]
-    return torch.stack([model(view) for view in views]).mean(0).softmax(1)[0]
+    return torch.stack([logits(view) for view in views]).mean(0).softmax(1)[0]
 '''
 
 Answers = Callable[[np.ndarray], np.ndarray]  # images [N, C, H, W] uint8 to probabilities [N, classes]
@@ -153,33 +151,40 @@ def torch_export_answers(file: Path) -> Answers:
 
 
 def write_safetensors(loaded: LoadedModel, file: Path) -> None:
-    """Write the network's weights under torchvision's names, with the facts in the file's header."""
+    """Write the network's weights under its library's names, with the facts in the file's header."""
     state = {name: value.contiguous().clone() for name, value in loaded.module.state_dict().items()}
     save_file(state, file, metadata={METADATA: json.dumps(facts_of(loaded))})
 
 
 def safetensors_answers(file: Path, loaded: LoadedModel) -> Answers:
-    """The probabilities of torchvision's own model with the file's weights, or of the loaded model for others."""
-    with safe_open(file, "pt") as opened:
-        state: dict[str, Any] = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 -- no mapping
-    module = torchvisions(loaded) or loaded.module
-    module.load_state_dict(state)
-    whole = WholeModel(LoadedModel(module.eval(), loaded.card, loaded.device))
-    return lambda images: np.asarray(_probabilities(whole, images))
+    """The probabilities that predict.py gives for the file's weights; without such a script, the loaded model."""
+    script = safetensors_script(loaded)
+    if script is not None:
+        names: dict[str, Any] = {
+            "load_file": load_file,
+            "torch": torch,
+            "Path": Path,
+            "__file__": str(file),
+            "facts": facts_of(loaded),
+        }
+        exec(script.removeprefix(SAFETENSORS_SCRIPT), names)
+        return lambda images: np.stack([np.asarray(names["answer"](image)) for image in images])
+    loaded.module.load_state_dict(load_file(file))
+    return original_answers(loaded)
 
 
-def torchvisions(loaded: LoadedModel) -> nn.Module | None:
-    """Torchvision's model with so many classes, as in predict.py, if the winner's weights fit it unchanged."""
+def safetensors_script(loaded: LoadedModel) -> str | None:
+    """How predict.py makes the network and answers; None if its library's own model doesn't take the weights."""
     if loaded.card.is_function:
         return None
+    made = builder(declared_trial(loaded.card).model_facts).script
     try:
-        module: nn.Module = torchvision.models.get_model(loaded.card.model, num_classes=len(loaded.classes))
-        module.load_state_dict(loaded.module.state_dict())
-        if loaded.card.test_time_flip:
-            answer_for_both_views(module)
-    except (RuntimeError, ValueError, TypeError):  # other channels, another image size, or its own builder
+        names: dict[str, Any] = {"torch": torch, "facts": facts_of(loaded)}
+        exec(made, names)
+        names["model"].load_state_dict(loaded.module.state_dict())
+    except (RuntimeError, ValueError, TypeError):  # other channels, or the networks of a cross-validation
         return None
-    return module
+    return f"{SAFETENSORS_SCRIPT}{made}{SAFETENSORS_ANSWER}"
 
 
 def original_answers(loaded: LoadedModel) -> Answers:
@@ -229,7 +234,8 @@ class Shipped:
         write: writes the file, and others beside it; facts for model.json
         answers: gives the probabilities of such a file
         use: what the card says of it; facts of model.json, and `classes`, stand in braces
-        script: how `predict.py` begins: `facts`, as in model.json, and `answer`, which gives an image's probabilities
+        script: how `predict.py` begins: `facts`, as in model.json, and `answer`, which gives an image's probabilities;
+            None if it could not work
         others: further files with the same predictions, less exactly
         libraries: needed to write it; the extra of the same name has them
     """
@@ -238,7 +244,7 @@ class Shipped:
     write: Callable[[LoadedModel, Path], Mapping[str, Any]]
     answers: Callable[[Path, LoadedModel], Answers]
     use: str
-    script: str
+    script: Callable[[LoadedModel], str | None]
     others: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
 
@@ -252,7 +258,7 @@ SHIPPED: Mapping[str, Shipped] = {
         "`probabilities`, float32 [batch, {classes}], in the order of the labels. Normalisation and softmax are "
         "inside; the batch may have any size. Opset {opset}. The labels, and what comes before, are in its metadata, "
         "as JSON under `tuner`.",
-        ONNX_SCRIPT,
+        lambda loaded: ONNX_SCRIPT,
         others=(HALF,),
         libraries=("onnx", "onnxscript", "onnxruntime"),
     ),
@@ -263,7 +269,7 @@ SHIPPED: Mapping[str, Shipped] = {
         "`torch.export.load('model.pt2').module()` takes uint8 [batch, {channels}, {image_size}, "
         "{image_size}] and gives probabilities, float32 [batch, {classes}], in the order of the labels. Normalisation "
         "and softmax are inside; the batch may have any size.",
-        TORCH_EXPORT_SCRIPT,
+        lambda loaded: TORCH_EXPORT_SCRIPT,
     ),
     "safetensors": Shipped(
         "model.safetensors",
@@ -272,7 +278,7 @@ SHIPPED: Mapping[str, Shipped] = {
         "`model.safetensors` has the weights of `{model}` under torch's names. The network takes float32 "
         "[batch, {channels}, {image_size}, {image_size}], pixels from 0 to 1 with `mean` subtracted and divided by "
         "`sd` (both in `model.json`), and gives logits in the order of the labels.",
-        SAFETENSORS_SCRIPT,
+        safetensors_script,
     ),
 }
 
@@ -311,4 +317,10 @@ def facts_of(loaded: LoadedModel) -> dict[str, Any]:
         "sd": list(card.inputs.normalisation.sd),
         "model": card.model,
         "test_time_flip": card.test_time_flip,
-    }
+    } | ({} if card.is_function else {"network": _settings(loaded)})
+
+
+def _settings(loaded: LoadedModel) -> Mapping[str, Any]:
+    """With which arguments the model's library makes the network."""
+    facts = declared_trial(loaded.card).model_facts.for_images(loaded.card.inputs.image_size)
+    return builder(facts).settings(facts)

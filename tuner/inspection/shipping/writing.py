@@ -124,11 +124,12 @@ def _write(run: RecordedRun, loaded: LoadedModel, form: Form, folder: Path, show
 
 def predict_script(form: Form, loaded: LoadedModel) -> str | None:
     """`predict.py` of a form; None if image files don't fit the model, or the model is a user's function."""
-    if loaded.card.inputs.channels not in (1, 3) or (form == "safetensors" and forms.torchvisions(loaded) is None):
+    script = SHIPPED[form].script(loaded)
+    if script is None or loaded.card.inputs.channels not in (1, 3):
         return None
     assets = files("tuner.inspection.shipping") / "assets"
     rest = ((assets / part).read_text(encoding="utf-8") for part in ("load.txt", "main.txt"))
-    return "".join([SHIPPED[form].script, *rest])
+    return "".join([script, *rest])
 
 
 def _checked(file: Path, asked: forms.Answers, original: forms.Answers, shown: Examples) -> Checked:

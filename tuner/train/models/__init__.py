@@ -1,9 +1,11 @@
 """Classification models by name, fitted to a data set."""
 
+from tuner.train.models.by_name import builder
 from tuner.train.models.ensemble import Ensemble, empty_model, networks_of
 from tuner.train.models.network import (
     Network,
     build_network,
+    depth_rates,
     empty_network,
     fitting_state,
     head_of,
@@ -17,6 +19,8 @@ __all__ = [
     "Ensemble",
     "Network",
     "build_network",
+    "builder",
+    "depth_rates",
     "empty_model",
     "empty_network",
     "fitting_state",

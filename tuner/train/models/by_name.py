@@ -10,8 +10,8 @@ from typing import Any
 import torchvision
 from torch import Tensor, nn
 
-from tuner.train.models.hubs import build_hubs, hubs_layers, read_hubs
-from tuner.train.models.timms import build_timms, read_timms, timms_layers
+from tuner.train.models.hubs import HUBS_SCRIPT, build_hubs, hubs_layers, hubs_settings, read_hubs
+from tuner.train.models.timms import TIMMS_SCRIPT, build_timms, read_timms, timms_layers, timms_settings
 from tuner.trial.models import ModelFacts
 
 
@@ -23,9 +23,14 @@ class Builder:
         build: makes a module that takes RGB images, for any number of classes, with random weights
         read: gives the tensors of a published file under the module's names; None: the file has them so
         layers: gives names of parameters that learn together, from the input on; None: they are found by the modules
+        settings: gives the arguments, as JSON can have them, with which the library makes it
+        script: Python that makes `model` of these, as `facts["network"]`, and `logits`, of normalised images, without
+            tuner
     """
 
     build: Callable[[ModelFacts], nn.Module]
+    settings: Callable[[ModelFacts], Mapping[str, Any]]
+    script: str
     read: Callable[[ModelFacts, Path], Mapping[str, Tensor]] | None = None
     layers: Callable[[nn.Module], list[list[str]]] | None = None
 
@@ -38,17 +43,25 @@ def builder(facts: ModelFacts) -> Builder:
 
 def build_torchvisions(facts: ModelFacts) -> nn.Module:
     """A model of torchvision with 1000 classes, without auxiliary heads."""
-    options: dict[str, Any] = {}
-    if facts.name in ("googlenet", "inception_v3"):
-        options = {"aux_logits": False, "init_weights": False}
-    elif facts.fixed_size and facts.name.startswith("vit"):
-        options = {"image_size": facts.min_size}
-    module: nn.Module = torchvision.models.get_model(facts.name, weights=None, **options)
+    module: nn.Module = torchvision.models.get_model(weights=None, **torchvisions_settings(facts))
     return module
 
 
+def torchvisions_settings(facts: ModelFacts) -> dict[str, Any]:
+    """Arguments of torchvision's `get_model`."""
+    if facts.name in ("googlenet", "inception_v3"):
+        return {"name": facts.name, "aux_logits": False, "init_weights": False}
+    sized = {"image_size": facts.min_size} if facts.fixed_size and facts.name.startswith("vit") else {}
+    return {"name": facts.name, **sized}
+
+
+TORCHVISIONS_SCRIPT = """\
+import torchvision
+
+model = logits = torchvision.models.get_model(**facts["network"], num_classes=len(facts["labels"])).eval()
+"""
 BUILDERS: Mapping[str, Builder] = {
-    "torchvision": Builder(build_torchvisions),
-    "hf": Builder(build_hubs, read_hubs, hubs_layers),
-    "timm": Builder(build_timms, read_timms, timms_layers),
+    "torchvision": Builder(build_torchvisions, torchvisions_settings, TORCHVISIONS_SCRIPT),
+    "hf": Builder(build_hubs, hubs_settings, HUBS_SCRIPT, read_hubs, hubs_layers),
+    "timm": Builder(build_timms, timms_settings, TIMMS_SCRIPT, read_timms, timms_layers),
 }  # the names are those of the tables in tuner/trial/libraries/

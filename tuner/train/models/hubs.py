@@ -10,9 +10,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tuner.errors import StudyError
-from tuner.trial.hub_rows import CONFIG, WEIGHTS
+from tuner.errors import StudyError, describe_error
+from tuner.trial.hub_rows import CONFIG, DEPTH, WEIGHTS
 from tuner.trial.models import ModelFacts
+
+OF_CLASSES = ("id2label", "label2id", "num_labels", "dtype", "transformers_version")
+HUBS_SCRIPT = """\
+from transformers import AutoConfig, AutoModelForImageClassification
+
+config = AutoConfig.for_model(**facts["network"]["config"], num_labels=len(facts["labels"]))
+getattr(config, "vision_config", config).num_channels = facts["channels"]
+model = torch.nn.ModuleDict({"model": AutoModelForImageClassification.from_config(config)}).eval()
+
+
+def logits(images):
+    return model["model"](pixel_values=images, **facts["network"]["options"]).logits
+"""
 
 
 class HubNetwork(nn.Module):
@@ -32,20 +45,29 @@ class HubNetwork(nn.Module):
 
 
 def build_hubs(facts: ModelFacts) -> nn.Module:
-    """A model of the hub with random weights; raises StudyError if transformers has no classifier of its kind."""
+    """A model of the hub with random weights; raises StudyError if transformers can't make a classifier of it."""
     from transformers import AutoModelForImageClassification
 
-    config = _config(facts)
     try:
-        model = AutoModelForImageClassification.from_config(config)  # type: ignore[no-untyped-call]
-    except ValueError as error:
+        config = _config(facts)
+        if facts.skipped is not None and facts.stochastic_depth:
+            setattr(getattr(config, "vision_config", config), DEPTH, facts.skipped)
+        model = AutoModelForImageClassification.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
+    except Exception as error:  # whatever transformers and torch raise for values that don't go together
         raise StudyError(
-            f"{facts.name} needs a class for image classification in transformers, got "
-            f"model_type={config.model_type!r}, which has none; choose another model"
+            f"{CONFIG} of {facts.name} must describe a model with which transformers can classify images, got "
+            f"{describe_error(error)}; choose another model"
         ) from error
     own = getattr(config, "image_size", None)
     interpolated = facts.min_size != own and "interpolate_pos_encoding" in inspect.signature(model.forward).parameters
     return HubNetwork(model, **({"interpolate_pos_encoding": True} if facts.step and interpolated else {}))
+
+
+def hubs_settings(facts: ModelFacts) -> dict[str, Any]:
+    """What a repository's configuration says of the network, and the model's arguments beside the images."""
+    options: dict[str, Any] = build_hubs(facts).options  # type: ignore[assignment]
+    told = _config(facts).to_dict().items()
+    return {"config": {name: value for name, value in told if name not in OF_CLASSES}, "options": options}
 
 
 def read_hubs(facts: ModelFacts, path: Path) -> Mapping[str, Tensor]:
@@ -89,4 +111,4 @@ def _config(facts: ModelFacts) -> Any:
     from transformers import AutoConfig
 
     file = facts.published[WEIGHTS].path.with_name(CONFIG)
-    return AutoConfig.from_pretrained(file.parent)
+    return AutoConfig.from_pretrained(file.parent, trust_remote_code=False)

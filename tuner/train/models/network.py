@@ -73,14 +73,30 @@ class Network:
         Raises:
             TrialError: the model, which is called `name`, has no stochastic depth.
         """
-        layers = [layer for layer in self.module.modules() if isinstance(layer, StochasticDepth)]
-        highest = max((layer.p for layer in layers), default=0.0)
+        rates = depth_rates(self.module)
+        highest = max(rates.values(), default=0.0)
         if share and not highest:
             raise TrialError(
-                f"stochastic_depth needs a model with torchvision's StochasticDepth, got {name} without; leave it out"
+                f"stochastic_depth needs a model with layers for it, such as torchvision's StochasticDepth, got {name} "
+                "without; leave it out"
             )
-        for layer in layers:
-            layer.p = share * layer.p / highest if highest else 0.0
+        for layer, rate in rates.items():
+            setattr(layer, _rate_name(layer), share * rate / highest if highest else 0.0)
+
+
+def depth_rates(module: nn.Module) -> dict[nn.Module, float]:
+    """The layers that leave residual blocks out in training, each with its share of the images."""
+    layers = [layer for layer in module.modules() if isinstance(layer, StochasticDepth) or _is_drop_path(layer)]
+    return {layer: float(getattr(layer, _rate_name(layer)) or 0) for layer in layers}
+
+
+def _is_drop_path(layer: nn.Module) -> bool:
+    """Whether it is stochastic depth as timm and transformers have it, the latter in a class for each model."""
+    return type(layer).__name__.endswith("DropPath")
+
+
+def _rate_name(layer: nn.Module) -> str:
+    return "p" if isinstance(layer, StochasticDepth) else "drop_prob"
 
 
 def build_network(
@@ -203,8 +219,9 @@ def empty_network(trial: ImageClassifier, *, channels: int, classes: int, config
 
 
 def _facts_for(trial: ImageClassifier, config: Mapping[str, Any] | None) -> ModelFacts:
-    """The facts of the trial's model for the configuration's image size."""
-    return trial.model_facts.for_images((config or {}).get("image_size"))
+    """The facts of the trial's model for the configuration's image size and stochastic depth."""
+    chosen = config or {}
+    return replace(trial.model_facts.for_images(chosen.get("image_size")), skipped=chosen.get("stochastic_depth"))
 
 
 def _read_published(facts: ModelFacts, path: Path) -> State:

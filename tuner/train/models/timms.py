@@ -10,10 +10,31 @@ from torch import Tensor, nn
 
 from tuner.trial.models import ModelFacts
 
+TIMMS_SCRIPT = """\
+import timm
+
+model = logits = timm.create_model(
+    **facts["network"], num_classes=len(facts["labels"]), in_chans=facts["channels"]
+).eval()
+"""
+
 
 def build_timms(facts: ModelFacts) -> nn.Module:
     """A model of timm with random weights."""
     return _made(facts, num_classes=1)
+
+
+def timms_settings(facts: ModelFacts) -> dict[str, Any]:
+    """Arguments of timm's `create_model`."""
+    name = facts.name.partition(":")[2].partition(".")[0]
+    if facts.default:  # some weights come with other settings of the architecture
+        name = f"{name}.{facts.default}"
+    settings: dict[str, Any] = {"model_name": name}
+    if facts.step is not None:
+        settings["img_size"] = facts.min_size
+    if facts.stochastic_depth and facts.skipped is not None:
+        settings["drop_path_rate"] = facts.skipped
+    return settings
 
 
 def read_timms(facts: ModelFacts, path: Path) -> Mapping[str, Tensor]:
@@ -40,10 +61,5 @@ def timms_layers(module: nn.Module) -> list[list[str]]:
 def _made(facts: ModelFacts, **options: Any) -> nn.Module:
     import timm
 
-    name = facts.name.partition(":")[2].partition(".")[0]
-    if facts.default:  # some weights come with other settings of the architecture
-        name = f"{name}.{facts.default}"
-    if facts.step is not None:
-        options["img_size"] = facts.min_size
-    module: nn.Module = timm.create_model(name, **options)
+    module: nn.Module = timm.create_model(**timms_settings(facts), **options)
     return module
