@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tuner.train.models import head_of
+from tuner.train.models.timms import timms_tokens
 from tuner.trial.models import MEAN, SD
 
 TABLE = Path(__file__).parent.parent / "tuner" / "trial" / "libraries" / "timm.json"
@@ -91,6 +92,8 @@ def model_row(name: str) -> dict[str, Any] | None:
         del row["step"]
     if not any(isinstance(layer, _BatchNorm) for layer in module.modules()):
         row["batch_norm"] = False
+    if (tokens := tokens_of(module, size)) is not None:
+        row["tokens"] = tokens
     for tag, each in weights.items():
         edge = each.get("size", HEADER["each_weights"]["size"])  # type: ignore[index]
         if row.get("fixed_size") and edge != size:
@@ -98,6 +101,22 @@ def model_row(name: str) -> dict[str, Any] | None:
     usual = HEADER["each_model"]
     row = {key: value for key, value in row.items() if usual.get(key) != value}  # type: ignore[attr-defined]
     return row | ({"weights": weights} if weights else {})
+
+
+def tokens_of(module: nn.Module, size: int) -> dict[str, Any] | None:
+    """A row's part about a vision transformer's tokens; None for a model without, or whose blocks timm doesn't give."""
+    if type(module).__name__.startswith("SwinTransformer"):
+        return {"blocks": 1}
+    blocks = len(getattr(module, "blocks", ()))
+    try:
+        with torch.inference_mode():
+            read = timms_tokens(module, torch.zeros(2, 3, size, size, device="meta"), max(1, blocks))
+    except (AttributeError, TypeError, NameError):  # of a model that can't give blocks, or not their prefixes
+        return None
+    given = [part for parts in read for part in parts if part is not None]
+    if not blocks or any(part.shape != (2, module.num_features) for part in given):
+        return None
+    return {"blocks": blocks} | ({"class_token": True} if read[0][0] is not None else {})
 
 
 def _patch(module: nn.Module) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tuner.errors import StudyError, shown
 from tuner.space import Choice, Domain, Float, GridSearch, Integer, Normal, Space
@@ -14,6 +14,7 @@ from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES
 from tuner.trial.model_and_data import DEFAULT_MODEL, ModelAndData
 from tuner.trial.models import families_with_stochastic_depth, find_model
+from tuner.trial.pooling import MEAN, Pooling
 from tuner.trial.sources import function_name
 from tuner.trial.splitting import check_splitting
 
@@ -94,6 +95,24 @@ def _check_value(trial: ModelAndData, row: Hyperparameter, value: object, space:
     if row.name == "image_size" and isinstance(value, int | float):
         for each in _with(trial, row.name, space):
             each.model_facts.check_image_size(int(value))
+    if row.name == "pooling":
+        for each in _with(trial, row.name, space):
+            each.model_facts.with_head_for(Pooling(str(value)))
+    if row.name == "blocks" and value != row.default:
+        _check_blocks(trial, int(cast(float, value)), space)
+
+
+def _check_blocks(trial: ModelAndData, blocks: int, space: Space) -> None:
+    """Raise StudyError for models without as many blocks, or whose head sees what their library's does."""
+    pooled = "pooling" in {*space.constants, *space.dimensions}
+    having = {each.model for each in _with(trial, "pooling", space) if pooled}
+    for each in _with(trial, "blocks", space):
+        if each.model not in having:
+            raise StudyError(
+                f"blocks={blocks} needs pooling, which says what the head sees of them, got none for {each.model}; add "
+                "pooling='token', or leave blocks out"
+            )
+        each.model_facts.with_head_for(Pooling(MEAN, blocks))
 
 
 def _with(trial: ModelAndData, name: str, space: Space) -> list[ModelAndData]:
@@ -140,7 +159,7 @@ def _takes(function: Callable[..., Any], *arguments: object) -> bool:
 
 def _check_numeric(row: Hyperparameter, domain: Float | Integer) -> None:
     """Raise StudyError if the domain gives numbers of another kind than the hyperparameter's."""
-    if row.kind in ("bool", "categorical", "text"):
+    if row.choices or row.kind in ("bool", "text"):
         raise StudyError(f"{row.name} must be {row.rule}, got {domain.describe()}; use choice([...])")
     if row.kind == "int" and isinstance(domain, Float) and not (domain.q and float(domain.q).is_integer()):
         fix = "lograndint" if domain.log else "randint"

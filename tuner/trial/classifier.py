@@ -16,7 +16,7 @@ from tuner.trial.base import Trial
 from tuner.trial.bringing import ReadsFiles
 from tuner.trial.checking import check_functions, check_settings, check_space, notices
 from tuner.trial.hyperparameter import Hyperparameter
-from tuner.trial.hyperparameters import HYPERPARAMETERS
+from tuner.trial.hyperparameters import HYPERPARAMETERS, OF_A_LIBRARYS_MODEL
 from tuner.trial.metrics import (
     METRICS,
     REPRODUCED,
@@ -198,8 +198,10 @@ class ImageClassifier(ReadsFiles, Trial):
             values[name] = value if row is None else row.coerce(value)
         if isinstance(self.model, str):
             values["model"] = values["model"] or self.model
-        elif "model" not in config:
-            del values["model"]
+        else:
+            values = {
+                name: value for name, value in values.items() if name in config or name not in OF_A_LIBRARYS_MODEL
+            }
         values["image_size"] = values["image_size"] or self.of(values).default_image_size
         return values
 

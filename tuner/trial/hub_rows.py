@@ -15,7 +15,13 @@ WEIGHTS = "main"  # the only weights that a repository has
 CONFIG, PROCESSOR = "config.json", "preprocessor_config.json"
 FILES = ("model.safetensors", "pytorch_model.bin")  # either has the weights; the first is fetched if neither is here
 INTERPOLATING = ("vit", "deit", "dinov2", "dinov2_with_registers", "siglip")  # transformers fits their positions
+PREFIXES = {  # tokens before the patches without registers; the class token is the first
+    **dict.fromkeys(("vit", "vit_msn", "dinov2", "dinov2_with_registers", "beit", "data2vec-vision"), 1),
+    **{"deit": 2, "siglip": 0, "ijepa": 0},
+}
+PATCHES_ONLY = ("swin", "swinv2")  # their blocks get wider towards the output
 RGB = range(3)
+USUAL_BLOCKS = 12  # in transformers' configurations that don't say how many
 RESAMPLE = {2: "bilinear", 3: "bicubic"}  # Pillow's numbers
 FROM_SQUASHED = 384  # edge from which ConvNeXt's processor brings both sides to the size
 
@@ -38,10 +44,14 @@ def hub_row(name: str, commits: Mapping[str, str]) -> dict[str, Any]:
     weights["licence"] = f"see https://huggingface.co/{repository}"  # neither file names it
     row: dict[str, Any] = {"weights": {WEIGHTS: weights}}
     vision = config.get("vision_config") or config
-    patch = vision.get("patch_size")
-    if patch is not None and config.get("model_type") != "convnext":
+    patch, kind = vision.get("patch_size"), config.get("model_type")
+    if patch is not None and kind != "convnext":
         row |= {"fixed_size": True, "min_size": weights["size"], "batch_norm": False}
-        row |= {"step": patch} if config.get("model_type") in INTERPOLATING else {}
+        row |= {"step": patch} if kind in INTERPOLATING else {}
+    if kind in PREFIXES:
+        row["tokens"] = {"blocks": vision.get("num_hidden_layers", USUAL_BLOCKS), "class_token": PREFIXES[kind] > 0}
+    elif kind in PATCHES_ONLY:
+        row["tokens"] = {"blocks": 1}
     return row
 
 

@@ -13,7 +13,7 @@ from tuner.trial import hyperparameters
 from tuner.trial.data_source import Source
 from tuner.trial.framing import Framing
 from tuner.trial.hyperparameter import Hyperparameter
-from tuner.trial.hyperparameters import HYPERPARAMETERS
+from tuner.trial.hyperparameters import HYPERPARAMETERS, OF_A_LIBRARYS_MODEL
 from tuner.trial.models import DEFAULTS, ModelFacts, PublishedWeights, find_model, looks_published
 from tuner.trial.sources import find_source, function_name
 from tuner.trial.splitting import Validation
@@ -154,4 +154,4 @@ class ModelAndData:
         if isinstance(self.model, str):
             return hyperparameters.find(name)
         meant = name if name in HYPERPARAMETERS else hyperparameters.means(name)
-        return None if meant in (None, "model") else hyperparameters.find(name)  # `model` belongs to the function
+        return None if meant in (None, *OF_A_LIBRARYS_MODEL) else hyperparameters.find(name)

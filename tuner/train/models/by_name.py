@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import torchvision
 from torch import Tensor, nn
 
-from tuner.train.models.hubs import build_hubs, hubs_layers, read_hubs
-from tuner.train.models.timms import build_timms, read_timms, timms_layers
+from tuner.train.models.heads import Summary, TokenReader
+from tuner.train.models.hubs import build_hubs, hubs_layers, hubs_tokens, hubs_width, read_hubs
+from tuner.train.models.timms import build_timms, read_timms, timms_layers, timms_tokens
 from tuner.trial.models import ModelFacts
 
 
@@ -22,10 +24,12 @@ class Builder:
     Attributes:
         build: makes a module that takes RGB images, for any number of classes, with random weights
         read: gives the tensors of a published file under the module's names; None: the file has them so
+        tokens: reads those of its vision transformers
         layers: gives names of parameters that learn together, from the input on; None: they are found by the modules
     """
 
     build: Callable[[ModelFacts], nn.Module]
+    tokens: TokenReader
     read: Callable[[ModelFacts, Path], Mapping[str, Tensor]] | None = None
     layers: Callable[[nn.Module], list[list[str]]] | None = None
 
@@ -47,8 +51,20 @@ def build_torchvisions(facts: ModelFacts) -> nn.Module:
     return module
 
 
+def torchvisions_tokens(module: Any, images: Tensor, blocks: int) -> list[Summary]:
+    """See `TokenReader.summaries`."""
+    patches, encoder = module._process_input(images), module.encoder
+    token = module.class_token.expand(images.shape[0], -1, -1)  # len() would fix the batch in an export
+    each = [encoder.dropout(torch.cat([token, patches], 1) + encoder.pos_embedding)]
+    for layer in encoder.layers:
+        each.append(layer(each[-1]))
+    return [(tokens[:, 0], tokens[:, 1:].mean(1)) for tokens in map(encoder.ln, each[-blocks:])]
+
+
 BUILDERS: Mapping[str, Builder] = {
-    "torchvision": Builder(build_torchvisions),
-    "hf": Builder(build_hubs, read_hubs, hubs_layers),
-    "timm": Builder(build_timms, read_timms, timms_layers),
+    "torchvision": Builder(build_torchvisions, TokenReader(lambda module: module.hidden_dim, torchvisions_tokens)),
+    "hf": Builder(build_hubs, TokenReader(hubs_width, hubs_tokens), read_hubs, hubs_layers),
+    "timm": Builder(
+        build_timms, TokenReader(lambda module: module.num_features, timms_tokens), read_timms, timms_layers
+    ),
 }  # the names are those of the tables in tuner/trial/libraries/
