@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -53,11 +53,13 @@ def check_settings(trial: ModelAndData) -> None:
         raise StudyError(f"data_memory_gb must be a number >= 0, got {shown(memory)}; raise it or leave it out")
     if not _is_path(trial.data_dir):
         raise StudyError(f"data_dir must be a folder's path, got {shown(trial.data_dir)}; write data_dir='data'")
-    if trial.weights is not None and not _is_path(trial.weights):
-        raise StudyError(
-            f"weights must be 'pretrained', a name such as 'IMAGENET1K_V2', None or the path of a saved state_dict, "
-            f"got {shown(trial.weights)}; choose one"
-        )
+    each = trial.weights.values() if isinstance(trial.weights, dict) else [trial.weights]
+    for weights in each:
+        if weights is not None and not _is_path(weights):
+            raise StudyError(
+                f"weights must be 'pretrained', a name such as 'IMAGENET1K_V2', None, the path of a saved state_dict, "
+                f"or a dict of these by model, got {shown(weights)}; choose one"
+            )
 
 
 def _check_models(trial: ModelAndData, space: Space) -> None:
@@ -65,12 +67,30 @@ def _check_models(trial: ModelAndData, space: Space) -> None:
     names = trial.models_in(space)
     for name in names:
         find_model(name)
-    for each in trial.within(space).each:
-        _ = each.model_facts
-    if len(names) > 1 and trial.weights_file is not None and trial.named_weights is None:
+    each = trial.within(space).each
+    for one in each:
+        _ = one.model_facts
+        if len(each) > 1 and not isinstance(trial.weights, dict) and one.weights_file and one.named_weights is None:
+            raise StudyError(
+                f"weights of a file fit one model, got '{trial.weights}' for {len(each)} models in the space; "
+                f"name those of each: weights={{'{one.model}': '{trial.weights}', '{each[-1].model}': 'pretrained'}}"
+            )
+    if isinstance(trial.weights, dict):
+        _check_keys(trial.weights, [str(one.model) for one in each if isinstance(one.model, str)])
+
+
+def _check_keys(weights: Mapping[Any, object], models: Sequence[str]) -> None:
+    """Raise StudyError if a dict has weights of a model that isn't in the space, or if the model is a function's."""
+    unused = [model for model in weights if model not in models]
+    if not models:
         raise StudyError(
-            f"weights of a file fit one model, got '{trial.weights}' for {len(names)} models in the space; "
-            "use 'imagenet', or leave one model"
+            f"weights by model need a model with a name, got {shown(weights)} for a function's; name one file, or let "
+            "the function load them"
+        )
+    if unused:
+        raise StudyError(
+            f"weights must be of models in the space ({', '.join(models)}), got some for {shown(unused[0])}; correct "
+            "the name, or leave it out"
         )
 
 
@@ -88,7 +108,8 @@ def _check_domain(trial: ModelAndData, row: Hyperparameter, domain: Domain, spac
 
 def _check_value(trial: ModelAndData, row: Hyperparameter, value: object, space: Space) -> None:
     row.check(value)
-    _check_weights_for(trial, row.name, value)
+    for each in _with(trial, row.name, space):
+        _check_weights_for(each, row.name, value)
     if row.name == "stochastic_depth" and isinstance(value, int | float) and value > 0:
         for each in _with(trial, row.name, space):
             _check_has_stochastic_depth(each.model)
@@ -127,14 +148,19 @@ def _check_weights_for(trial: ModelAndData, name: str, value: object) -> None:
         return
     if (name, value) == ("finetune", "lp-ft"):
         raise StudyError(
-            "finetune='lp-ft' needs pretrained weights, whose features its first epochs learn from, got weights=None; "
-            "use weights='imagenet', or finetune='all'"
+            f"finetune='lp-ft' needs pretrained weights, whose features its first epochs learn from, got "
+            f"{_none(trial)}; use weights='imagenet', or finetune='all'"
         )
     if name == "freeze_batch_norm" and value is True:
         raise StudyError(
-            "freeze_batch_norm=True needs pretrained weights, whose statistics it keeps, got weights=None; use "
+            f"freeze_batch_norm=True needs pretrained weights, whose statistics it keeps, got {_none(trial)}; use "
             "weights='imagenet', or leave it out"
         )
+
+
+def _none(trial: ModelAndData) -> str:
+    """In words that the trial's model has no weights."""
+    return f"None for '{trial.model}'" if isinstance(trial.weights, dict) else "weights=None"
 
 
 def _check_has_stochastic_depth(model: object) -> None:
@@ -201,9 +227,10 @@ def _of_the_length(space: Space, max_epochs: int) -> Iterator[str]:
 
 def _of_the_weights(trial: ModelAndData, space: Space) -> Iterator[str]:
     frozen = [value for value in ("head", "gradual") if value in _values(space, "finetune")]
-    if isinstance(trial.model, str) and trial.weights_file is None and frozen:
+    random = [each for each in _with(trial, "finetune", space) if isinstance(each.model, str) and not each.weights_file]
+    if random and frozen:
         yield (
-            f"finetune='{frozen[0]}' with weights=None trains the last layer on features of random weights; use "
+            f"finetune='{frozen[0]}' with {_none(random[0])} trains the last layer on features of random weights; use "
             "weights='imagenet', or finetune='all'"
         )
 
