@@ -16,6 +16,7 @@ from tests.commands import start, tuner
 from tests.searches import wait_for
 from tests.unclean import write_unclean
 from tuner import load_run
+from tuner.storage.regular_files import sha256
 from tuner.trial.models import find_model
 
 OTHER = "f" * 40
@@ -45,7 +46,10 @@ from tuner import Budget, Grid, ImageClassifier, Study, choice, grid_search
 transformers = ["timm:test_vit", "hf:tiny/dinov2"]
 study = Study(
     "pooled",
-    trial=ImageClassifier("folder:photos", weights="pretrained"),
+    trial=ImageClassifier(
+        "folder:photos",
+        weights={"timm:test_vit": "r160_in1k", "hf:tiny/dinov2": "pretrained", "squeezenet1_1": "mine.pth"},
+    ),
     space={
         "model": grid_search([*transformers, "squeezenet1_1"]),
         "pooling": grid_search(["token", "mean", "token+mean"]).when(model=transformers),
@@ -113,7 +117,7 @@ def test_a_search_among_backbones_of_three_libraries_goes_from_check_to_onnx(tmp
 def test_what_heads_see_is_searched_for_by_a_driver_that_is_killed(tmp_path: Path) -> None:
     write_unclean(tmp_path / "photos")
     (tmp_path / "study.py").write_text(POOLED)
-    put_squeezenet()
+    torch.save(torchvision.models.get_model("squeezenet1_1", num_classes=5).state_dict(), tmp_path / "mine.pth")
     put_dinov2(tmp_path, 0, hub_cache.COMMIT, layers=5)
     hub_cache.put_timms(tmp_path / "hf", "test_vit.r160_in1k")
     checked = tuner("check", "study.py", "--json", folder=tmp_path)
@@ -128,6 +132,10 @@ def test_what_heads_see_is_searched_for_by_a_driver_that_is_killed(tmp_path: Pat
     assert done.code == 0, done.err
     assert (done.json["trials"]["total"], done.json["trials"]["failed"]) == (13, 0)
     run = load_run(tmp_path / "runs")
+    assert run.info["weights_fingerprint"] == (
+        f"squeezenet1_1@{sha256(tmp_path / 'mine.pth')[:16]}, timm/test_vit.r160_in1k@{hub_cache.COMMIT}, "
+        f"tiny/dinov2@{hub_cache.COMMIT}"
+    )
     pooled = [trial for trial in run.record.trials.values() if "pooling" in trial.config]
     assert len({(trial.config["model"], trial.config["pooling"], trial.config["blocks"]) for trial in pooled}) == 12
     for trial in (pooled[0], pooled[3], pooled[-1]):

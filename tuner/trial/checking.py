@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from tuner.errors import StudyError, shown
 from tuner.space import Choice, Domain, Float, GridSearch, Integer, Normal, Space
@@ -18,6 +18,9 @@ from tuner.trial.pooling import MEAN, Pooling
 from tuner.trial.sources import function_name
 from tuner.trial.splitting import check_splitting
 
+OF_SOME_MODELS = (  # hyperparameters that not every model can have, or not without weights
+    *("stochastic_depth", "image_size", "pooling", "blocks", "finetune", "freeze_batch_norm"),
+)
 USUAL_SIZE = 224  # edge in pixels of most weights' images
 
 
@@ -108,32 +111,27 @@ def _check_domain(trial: ModelAndData, row: Hyperparameter, domain: Domain, spac
 
 def _check_value(trial: ModelAndData, row: Hyperparameter, value: object, space: Space) -> None:
     row.check(value)
-    for each in _with(trial, row.name, space):
-        _check_weights_for(each, row.name, value)
-    if row.name == "stochastic_depth" and isinstance(value, int | float) and value > 0:
-        for each in _with(trial, row.name, space):
+    number = value if isinstance(value, int | float) else 0
+    for each in _with(trial, row.name, space) if row.name in OF_SOME_MODELS else ():
+        if row.name == "stochastic_depth" and number > 0:
             _check_has_stochastic_depth(each.model)
-    if row.name == "image_size" and isinstance(value, int | float):
-        for each in _with(trial, row.name, space):
-            each.model_facts.check_image_size(int(value))
-    if row.name == "pooling":
-        for each in _with(trial, row.name, space):
+        elif row.name == "image_size" and number:
+            each.model_facts.check_image_size(int(number))
+        elif row.name == "pooling":
             each.model_facts.with_head_for(Pooling(str(value)))
-    if row.name == "blocks" and value != row.default:
-        _check_blocks(trial, int(cast(float, value)), space)
+        elif row.name == "blocks" and number != row.default:
+            _check_blocks(each, int(number), [one.model for one in _with(trial, "pooling", space)], space)
+        _check_weights_for(each, row.name, value)
 
 
-def _check_blocks(trial: ModelAndData, blocks: int, space: Space) -> None:
-    """Raise StudyError for models without as many blocks, or whose head sees what their library's does."""
-    pooled = "pooling" in {*space.constants, *space.dimensions}
-    having = {each.model for each in _with(trial, "pooling", space) if pooled}
-    for each in _with(trial, "blocks", space):
-        if each.model not in having:
-            raise StudyError(
-                f"blocks={blocks} needs pooling, which says what the head sees of them, got none for {each.model}; add "
-                "pooling='token', or leave blocks out"
-            )
-        each.model_facts.with_head_for(Pooling(MEAN, blocks))
+def _check_blocks(trial: ModelAndData, blocks: int, pooled: Sequence[object], space: Space) -> None:
+    """Raise StudyError for a model without as many blocks, or that isn't among those whose head sees them."""
+    if "pooling" not in {*space.constants, *space.dimensions} or trial.model not in pooled:
+        raise StudyError(
+            f"blocks={blocks} needs pooling, which says what the head sees of them, got none for {trial.model}; add "
+            "pooling='token', or leave blocks out"
+        )
+    trial.model_facts.with_head_for(Pooling(MEAN, blocks))
 
 
 def _with(trial: ModelAndData, name: str, space: Space) -> list[ModelAndData]:

@@ -242,7 +242,7 @@ class ImageClassifier(ReadsFiles, Trial):
     def identity(self) -> dict[str, str]:
         """Data, model, weights, and a declared split; a function by its name."""
         data = self.data if isinstance(self.data, str) else f"{function_name(self.data)}()"
-        each = self.weights.items() if isinstance(self.weights, dict) else ()
+        each = sorted(self.weights.items()) if isinstance(self.weights, dict) else ()
         weights = ", ".join(f"{model}: {named}" for model, named in each) or str(self.weights)
         told = {"data": data, "model": ", ".join(self.candidates) or self.model_name, "weights": weights}
         told |= {"preprocessing": "of the weights"} if any(each.published for each in self.each) else {}
