@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tuner.train.models import depth_rates, head_of
+from tuner.train.models.timms import timms_tokens
 from tuner.trial.models import MEAN, SD
 
 TABLE = Path(__file__).parent.parent / "tuner" / "trial" / "libraries" / "timm.json"
@@ -92,6 +93,8 @@ def model_row(name: str) -> dict[str, Any] | None:
     if not any(isinstance(layer, _BatchNorm) for layer in module.modules()):
         row["batch_norm"] = False
     row["stochastic_depth"] = _has_stochastic_depth(name)
+    if (tokens := tokens_of(module, size)) is not None:
+        row["tokens"] = tokens
     for tag, each in weights.items():
         edge = each.get("size", HEADER["each_weights"]["size"])  # type: ignore[index]
         if row.get("fixed_size") and edge != size:
@@ -108,6 +111,22 @@ def _has_stochastic_depth(name: str) -> bool:
     except TypeError:  # the class has no such argument
         return False
     return any(rate > 0 for rate in depth_rates(module).values())
+
+
+def tokens_of(module: nn.Module, size: int) -> dict[str, Any] | None:
+    """A row's part about a vision transformer's tokens; None for a model without, or whose blocks timm doesn't give."""
+    if type(module).__name__.startswith("SwinTransformer"):
+        return {"blocks": 1}
+    blocks = len(getattr(module, "blocks", ()))
+    try:
+        with torch.inference_mode():
+            read = timms_tokens(module, torch.zeros(2, 3, size, size, device="meta"), max(1, blocks))
+    except (AttributeError, TypeError, NameError):  # of a model that can't give blocks, or not their prefixes
+        return None
+    given = [part for parts in read for part in parts if part is not None]
+    if not blocks or any(part.shape != (2, module.num_features) for part in given):
+        return None
+    return {"blocks": blocks} | ({"class_token": True} if read[0][0] is not None else {})
 
 
 def _patch(module: nn.Module) -> int:

@@ -13,6 +13,7 @@ from tuner.train.data import cache
 from tuner.train.features import backbone_key, head_is_last
 from tuner.train.models import random_network
 from tuner.trial import ImageClassifier
+from tuner.trial.models import find_model
 
 SMALL = "shufflenet_v2_x0_5"  # a tenth of a ResNet18
 CONFIG = {"lr": 1e-2, "batch_size": 16, "image_size": 12, "finetune": "head"}
@@ -254,6 +255,20 @@ def test_features_of_both_views_are_an_entry_of_their_own(pretrained: ImageClass
     trainer(pretrained).run_epoch()
     trainer(pretrained, test_time_flip=True).run_epoch()
     assert len(keys(tmp_path)) == 2
+
+
+def test_features_of_each_pooling_are_an_entry_of_their_own(colours: ImageClassifier, tmp_path: Path) -> None:
+    facts = find_model("timm:test_vit").for_images(32)
+    torch.save(random_network(facts, channels=3, classes=7, seed=9).module.state_dict(), tmp_path / "vit.pt")
+    trial = replace(colours, model="timm:test_vit", weights=tmp_path / "vit.pt")
+    wide = {}
+    for pooling, blocks in (("token", 1), ("mean", 1), ("mean", 4), ("token+mean", 4)):
+        running = trainer(trial, image_size=32, pooling=pooling, blocks=blocks)
+        running.run_epoch()
+        wide[pooling, blocks] = running.parts.feed.train.images(torch.arange(2)).shape
+        assert not running.parts.feed.whole
+    assert list(wide.values()) == [(2, 64), (2, 64), (2, 256), (2, 320)]
+    assert len(keys(tmp_path)) == 4
 
 
 def test_a_model_that_goes_on_after_its_head_says_so(colours: ImageClassifier) -> None:

@@ -101,7 +101,7 @@ def test_a_model_that_is_conditional_leaves_the_declared_one_among_them() -> Non
         (
             ImageClassifier(weights="mine.pt"),
             {"model": choice(["resnet50", "resnet18"])},
-            "weights of a file fit one model, got 'mine.pt' for 2 models in the space; use 'imagenet', or leave one",
+            "weights of a file fit one model, got 'mine.pt' for 2 models in the space; name those of each: weights={'resnet50'",
         ),
         (
             ImageClassifier(),

@@ -43,8 +43,8 @@ def test_declaring_a_trial_loads_neither_torch_nor_ray() -> None:
 def every_value_of(row: Hyperparameter) -> Domain | str:
     if row.kind == "text":
         return "resnet18" if row.name == "model" else "layer3.0"
-    if row.kind in ("bool", "categorical"):
-        return choice([True, False]) if row.kind == "bool" else grid_search(list(row.choices))
+    if row.kind == "bool" or row.choices:
+        return grid_search(list(row.choices)) if row.choices else choice([True, False])
     return uniform(row.low, row.high) if row.kind == "float" else randint(int(row.low), int(row.high) + 1)
 
 
@@ -54,10 +54,13 @@ def test_a_space_of_every_hyperparameter_is_accepted() -> None:
         "batch_size": qrandint(16, 128, 16),
         "momentum": uniform(0.8, 0.99).when(optimizer="sgd"),
         "weight_decay": sample_from(lambda config: 0.0),
-        "image_size": quniform(16, 32, 4),
+        "image_size": quniform(16, 32, 4).when(model="efficientnet_b0"),
+        "stochastic_depth": uniform(0, 0.9).when(model="efficientnet_b0"),
+        "pooling": choice(["token", "mean", "token+mean"]).when(model="vit_b_32"),
+        "blocks": choice([1, 4]).when(model="vit_b_32"),
         "label_smoothing": 0.1,
     }
-    ImageClassifier(model="efficientnet_b0").check(Space({**space, "model": "efficientnet_b0"}))
+    ImageClassifier().check(Space({**space, "model": choice(["efficientnet_b0", "vit_b_32"])}))
     for name, row in HYPERPARAMETERS.items():
         if row.kind != "text":
             assert refusal(ImageClassifier(), {name: "a word"}).startswith(f"{name} must be ")

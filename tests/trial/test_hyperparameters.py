@@ -13,6 +13,7 @@ def test_the_table_has_what_the_study_files_of_the_contract_use() -> None:
 
 RANGES = {
     "epochs": (1, 10_000),
+    "blocks": (1, 4),
     "unfreeze_every": (1, 1_000),
     "probe_epochs": (1, 10_000),
     "probe_lr": (1e-8, 10),
@@ -63,6 +64,7 @@ def test_every_default_is_a_value_that_its_own_row_accepts() -> None:
     assert [row.name for row in HYPERPARAMETERS.values() if row.default is None] == [
         "epochs",
         "model",
+        "pooling",
         "probe_epochs",
         "probe_lr",
         "step_epochs",

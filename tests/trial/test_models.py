@@ -62,7 +62,7 @@ def table(library: str) -> dict[str, Any]:
 
 def test_the_table_of_torchvision_says_what_the_installed_one_says() -> None:
     shipped = table("torchvision")
-    layers = {"stochastic_depth", "batch_norm"}
+    layers = {"stochastic_depth", "batch_norm", "tokens"}
     models = {
         name: {key: value for key, value in row.items() if key not in layers} for name, row in shipped["models"].items()
     }
@@ -139,6 +139,23 @@ def test_a_default_image_size_is_never_less_than_the_model_needs() -> None:
     assert [find_model(name).image_size(28) for name in ("resnet18", "vgg11", "vit_b_16")] == [28, 32, 224]
 
 
+def test_transformers_of_torchvision_have_the_tokens_of_their_layers() -> None:
+    import torch
+    from torchvision.models import SwinTransformer, VisionTransformer, get_model
+
+    for name, row in table("torchvision")["models"].items():
+        if not name.startswith(("vit", "swin")):
+            assert "tokens" not in row
+            continue
+        with torch.device("meta"):
+            module = get_model(name)
+        if isinstance(module, VisionTransformer):
+            assert row["tokens"] == {"blocks": len(module.encoder.layers), "class_token": True}
+        else:
+            assert isinstance(module, SwinTransformer)
+            assert row["tokens"] == {"blocks": 1}
+
+
 def test_models_with_stochastic_depth_and_without_batch_norm_are_torchvisions() -> None:
     import torch
     from torch.nn.modules.batchnorm import _BatchNorm
@@ -171,7 +188,7 @@ def test_the_table_of_timm_says_what_the_installed_one_says() -> None:
         edges = {tag: {"min_size": each["min_size"]} for tag, each in weights.items() if "min_size" in each}
         told = {tag: each | edges.get(tag, {}) for tag, each in weights_of(name).items()}
         assert weights == json.loads(json.dumps(told)), name
-    for name in ("test_vit", "test_convnext", "test_resnet"):
+    for name in ("test_vit", "test_vit2", "test_vit3", "test_vit_relpos", "test_convnext", "test_resnet"):
         assert shipped["models"][name] == json.loads(json.dumps(model_row(name)))
 
 

@@ -161,7 +161,7 @@ def write_best(
     for name, content in _contents(config, score, record).items():
         _write(beside / name, content)
     card = ModelCard(
-        *(trial.model_name, trial.source.name, str(trial.weights), score.classes, score.inputs),
+        *(trial.model_name, trial.source.name, str(trial.own_weights), score.classes, score.inputs),
         networks=max(1, trial.folds),
         trained_on=REFIT if isinstance(trial.validation, Joined) else TRAIN,
         test_time_flip=bool(config.get("test_time_flip")),

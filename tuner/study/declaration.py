@@ -270,13 +270,15 @@ class Study:
         if strategy is not None and "strategy" in {*self.search_space.dimensions, *self.search_space.constants}:
             fixed = {"strategy": strategy, **(fixed or {})}  # the space would take precedence
         if fixed:
-            changes |= self._with_fixed(value_of(dict(fixed)))
+            changes |= self._with_fixed(value_of(dict(fixed)), changes.get("trial", self.declared_trial))
         return replace(self, **changes) if changes else self
 
-    def _with_fixed(self, fixed: dict[str, Any]) -> dict[str, Any]:
+    def _with_fixed(self, fixed: dict[str, Any], trial: Trial) -> dict[str, Any]:
         """`--set name=value`: the name becomes a constant, also in starting points."""
         space = self.search_space.fix(fixed, spellings_of(self.declared_trial.known_hyperparameters.values()))
-        return {"space": space, "start_from": tuple(space.project(point) for point in self.starting_points)}
+        changes = {"space": space, "start_from": tuple(space.project(point) for point in self.starting_points)}
+        narrowed = trial.narrowed(space)
+        return changes if narrowed is trial else changes | {"trial": narrowed}
 
     def _check_metric(self) -> None:
         """Refuse metrics that the trial doesn't report or that can't be optimised, and the wrong direction."""

@@ -16,7 +16,9 @@ from tuner.train.optimisation import parameter_groups
 from tuner.trial import ImageClassifier
 
 COPIES = {"adam": 2, "adamw": 2}  # copies of each learning weight in the optimizer's state
-MATTERS = ("model", "optimizer", "ema_decay", "finetune", "stem", "freeze_batch_norm", "probe_epochs")
+MATTERS = (
+    *("model", "pooling", "blocks", "optimizer", "ema_decay", "finetune", "stem", "freeze_batch_norm", "probe_epochs"),
+)
 UNKNOWN_CLASSES = 1000  # ImageNet's; other data mostly has a smaller head
 MOST_MODELS = 24  # that are created: a user's function may take a while for each
 HEADER_BYTES = 110  # of a tensor in a file: its name, type, shape and offsets

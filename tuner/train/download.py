@@ -44,7 +44,7 @@ def download_missing(trial: ImageClassifier) -> None:
     for each in trial.each:
         if each.named_weights is not None:
             fetch_weights(each.model_name, each.named_weights)
-    fetch_stored_weights(trial)
+        fetch_stored_weights(each)
     fetch_data(trial.source, trial.data_folder)
 
 

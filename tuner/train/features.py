@@ -93,7 +93,8 @@ def extract_features(
     notes: tuple[str, ...] = ()
     if keep and images_key is not None:
         settings = network.head, images_key, repr(splits.normalisation), evaluator.precision.name, evaluator.device.type
-        key = cache_key("features", model, backbone_key(network), *settings, *["mirrored"] * mirrored)
+        pooling = [] if network.pooling is None else [repr(network.pooling)]
+        key = cache_key("features", model, backbone_key(network), *settings, *pooling, *["mirrored"] * mirrored)
         try:
             entry = ArrayCache().get(key, builder.build)
             return _as_splits(entry.arrays, splits, entry.notes)

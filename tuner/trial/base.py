@@ -127,6 +127,10 @@ class Trial(ABC):
         """The same trial, which then knows the space from which its configurations come."""
         return self
 
+    def narrowed(self, space: Space) -> Self:
+        """The same trial without settings that only matter for what `--set` has taken out of its space."""
+        return self
+
     def notices(self, space: Space, max_epochs: int) -> list[str]:
         """Sentences about settings that are allowed but probably unintended, for `check` and a search's start."""
         return []

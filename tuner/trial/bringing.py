@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, cast
@@ -13,7 +13,7 @@ from tuner.storage.hub import HubFile
 from tuner.storage.regular_files import sha256
 from tuner.trial.data_source import Folder
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
-from tuner.trial.model_and_data import ModelAndData
+from tuner.trial.model_and_data import ModelAndData, Weights, of_each
 from tuner.trial.models import DEFAULTS, ModelFacts, PublishedWeights, weights_names
 from tuner.trial.stored import (
     StoredFacts,
@@ -22,6 +22,7 @@ from tuner.trial.stored import (
     errors_about_hub,
     facts_of,
     images_at,
+    is_stored,
     weights_at,
 )
 
@@ -43,20 +44,25 @@ class ReadsFiles(ModelAndData):
         source = self.source if isinstance(self.data, str) else None
         return source.uri if isinstance(source, StoredFolder) else None
 
+    @property
+    def all_stored_weights(self) -> tuple[str, ...]:
+        """The URIs of weights in object stores, from which one of the models starts."""
+        return tuple(dict.fromkeys(uri for each in self.each if (uri := each.stored_weights)))
+
     def missing_downloads(self, *, stored: bool = True) -> list[str]:
         """See `Trial.missing_downloads`."""
-        wanted = [(each.model, each.named_weights) for each in self.each]
-        of_weights = self.stored_weights if stored else None
-        path = self.weights_file
         data = self.source.missing(self.data_folder) if stored or self.stored_data is None else []
-        return [
-            *data,
-            *([f"{of_weights} into {path.parent}"] if of_weights and path and not path.is_file() else []),
-        ] + [
-            f"weights of {model} into {weights.path}"
-            for model, weights in wanted
-            if weights and not weights.path.is_file()
-        ]
+        copied: dict[str, None] = {}
+        published = []
+        for each in self.each:
+            path = each.weights_file
+            if path is None or path.is_file():
+                continue
+            if each.stored_weights and stored:
+                copied[f"{each.stored_weights} into {path.parent}"] = None
+            elif each.named_weights:
+                published.append(f"weights of {each.model} into {path}")
+        return [*data, *copied, *published]
 
     def stored(self) -> list[StoredFacts]:
         """See `Trial.stored`."""
@@ -64,8 +70,8 @@ class ReadsFiles(ModelAndData):
 
     def listings(self) -> list[Listing]:
         """What object stores have now, data first; raises DataError or WeightsError."""
-        data, weights = self.stored_data, self.stored_weights
-        return [*([images_at(data)] if data else []), *([weights_at(weights)] if weights else [])]
+        data = self.stored_data
+        return [*([images_at(data)] if data else []), *map(weights_at, self.all_stored_weights)]
 
     def pinned(self, facts: Sequence[StoredFacts]) -> Self:
         """See `Trial.pinned`."""
@@ -87,8 +93,9 @@ class ReadsFiles(ModelAndData):
         try:
             return begun.pinned(self.stored()), None
         except (DataError, WeightsError) as problem:
-            file = next((each for each in (weights or "").split(BETWEEN) if "@" not in each), None)
-            began = [(uri, version) for uri, version in ((self.stored_data, data), (self.stored_weights, file)) if uri]
+            known = dict(begun.copies)
+            of_weights = [(uri, known.get(uri, weights)) for uri in self.all_stored_weights]
+            began = [(uri, version) for uri, version in ((self.stored_data, data), *of_weights) if uri]
             if not all(version and Copy(uri, version).is_whole for uri, version in began):
                 raise
             kept = begun._with_copies([(uri, str(version)) for uri, version in began])
@@ -96,14 +103,16 @@ class ReadsFiles(ModelAndData):
 
     def at_commits(self, weights: str | None) -> Self:
         """See `Trial.at_commits`."""
-        commits = [tuple(each.split("@")) for each in (weights or "").split(BETWEEN) if "@" in each]
-        begun: Self = replace(cast(Any, self), copies=(*self.copies, *commits))
+        stored = {each.model_name: each.stored_weights for each in self.each}
+        named = [each.split("@") for each in (weights or "").split(BETWEEN) if "@" in each]
+        versions = [(stored.get(name) or name, version) for name, version in named]
+        begun: Self = replace(cast(Any, self), copies=(*self.copies, *versions))
         return begun
 
     def check_stored(self) -> None:
         """See `Trial.check_stored`."""
         pinned = dict(self.copies)
-        wanted = [uri for uri in (self.stored_data, self.stored_weights) if uri]
+        wanted = [uri for uri in (self.stored_data, *self.all_stored_weights) if uri]
         if not all(uri in pinned and Copy(uri, pinned[uri]).is_whole for uri in wanted):
             check_stored(self.listings(), self.copies)
 
@@ -140,21 +149,15 @@ class ReadsFiles(ModelAndData):
     def weights_fingerprint(self) -> str | None:
         """A fingerprint of a file's contents or the version in a store, and the commits of repositories on the hub.
 
-        None for random weights of models that aren't on the hub, and for published ones that torch downloads.
+        More than one are joined, each after the model or the repository. None for random weights of models that aren't
+        on the hub, and for published ones that torch downloads.
         """
-        commits = {each.commit for each in self.each if _on_the_hub(each)}
-        if None in commits:
+        found = dict(version for each in self.each for version in _versions(each))
+        if not found or None in found.values():
             return None
-        return BETWEEN.join(filter(None, [self._file_version(), *sorted(map(str, commits))])) or None
-
-    def _file_version(self) -> str | None:
-        """A fingerprint of the contents of the user's file of weights, or its version in a store."""
-        if uri := self.stored_weights:
-            return Copy(uri, dict(self.copies).get(uri)).settled.version
-        path = self.weights_file
-        if path is None or self.named_weights is not None or not path.is_file():
-            return None
-        return sha256(path)[:16]
+        if isinstance(self.weights, dict) or any(map(_on_the_hub, self.each)):
+            return BETWEEN.join(f"{name}@{found[name]}" for name in sorted(found))
+        return next(iter(found.values()))
 
     def resolved(self, folder: Path | None = None) -> Self:
         """The same trial with absolute paths, relative to `folder` or the working directory."""
@@ -162,9 +165,25 @@ class ReadsFiles(ModelAndData):
         changed: Any = replace(cast(Any, self), data_dir=str(base / self.data_folder))
         if isinstance(self.data, str) and self.data.startswith("folder:") and self.stored_data is None:
             changed = replace(changed, data=f"folder:{base / Path(self.data.removeprefix('folder:')).expanduser()}")
-        if self.weights not in (None, "none", *DEFAULTS, *weights_names()) and self.stored_weights is None:
-            changed = replace(changed, weights=str(base / Path(str(self.weights)).expanduser()))
-        return cast(Self, changed)
+        return cast(Self, replace(changed, weights=of_each(self.weights, lambda weights: _absolute(weights, base))))
+
+
+def _absolute(weights: Weights, base: Path) -> Weights:
+    """A file's path from `base` on; what isn't a path is unchanged."""
+    if weights in (None, "none", *DEFAULTS, *weights_names()) or is_stored(weights):
+        return weights
+    return str(base / Path(str(weights)).expanduser())
+
+
+def _versions(trial: Any) -> Iterator[tuple[str, str | None]]:
+    """The repository, or the model, and the version of each thing that one model starts from; None if it has none."""
+    if file := _on_the_hub(trial):
+        yield file.repository, file.known_commit
+    path = trial.weights_file
+    if uri := trial.stored_weights:
+        yield trial.model_name, Copy(uri, dict(trial.copies).get(uri)).settled.version
+    elif path is not None and trial.named_weights is None:
+        yield trial.model_name, sha256(path)[:16] if path.is_file() else None
 
 
 def _on_the_hub(trial: Any) -> HubFile | None:

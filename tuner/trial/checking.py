@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,13 @@ from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES
 from tuner.trial.model_and_data import DEFAULT_MODEL, ModelAndData
 from tuner.trial.models import families_with_stochastic_depth
+from tuner.trial.pooling import MEAN, Pooling
 from tuner.trial.sources import function_name
 from tuner.trial.splitting import check_splitting
 
+OF_SOME_MODELS = (  # hyperparameters that not every model can have, or not without weights
+    *("stochastic_depth", "image_size", "pooling", "blocks", "finetune", "freeze_batch_norm"),
+)
 USUAL_SIZE = 224  # edge in pixels of most weights' images
 
 
@@ -52,22 +56,41 @@ def check_settings(trial: ModelAndData) -> None:
         raise StudyError(f"data_memory_gb must be a number >= 0, got {shown(memory)}; raise it or leave it out")
     if not _is_path(trial.data_dir):
         raise StudyError(f"data_dir must be a folder's path, got {shown(trial.data_dir)}; write data_dir='data'")
-    if trial.weights is not None and not _is_path(trial.weights):
-        raise StudyError(
-            f"weights must be 'pretrained', a name such as 'IMAGENET1K_V2', None or the path of a saved state_dict, "
-            f"got {shown(trial.weights)}; choose one"
-        )
+    each = trial.weights.values() if isinstance(trial.weights, dict) else [trial.weights]
+    for weights in each:
+        if weights is not None and not _is_path(weights):
+            raise StudyError(
+                f"weights must be 'pretrained', a name such as 'IMAGENET1K_V2', None, the path of a saved state_dict, "
+                f"or a dict of these by model, got {shown(weights)}; choose one"
+            )
 
 
 def _check_models(trial: ModelAndData, space: Space) -> None:
     """Raise StudyError for models that no library has, or that can't have the weights."""
-    names = trial.models_in(space)
-    for each in trial.within(space).each:
-        _ = each.model_facts
-    if len(names) > 1 and trial.weights_file is not None and trial.named_weights is None:
+    each = trial.within(space).each
+    for one in each:
+        _ = one.model_facts
+        if len(each) > 1 and not isinstance(trial.weights, dict) and one.weights_file and one.named_weights is None:
+            raise StudyError(
+                f"weights of a file fit one model, got '{trial.weights}' for {len(each)} models in the space; "
+                f"name those of each: weights={{'{one.model}': '{trial.weights}', '{each[-1].model}': 'pretrained'}}"
+            )
+    if isinstance(trial.weights, dict):
+        _check_keys(trial.weights, [str(one.model) for one in each if isinstance(one.model, str)])
+
+
+def _check_keys(weights: Mapping[Any, object], models: Sequence[str]) -> None:
+    """Raise StudyError if a dict has weights of a model that isn't in the space, or if the model is a function's."""
+    unused = [model for model in weights if model not in models]
+    if not models:
         raise StudyError(
-            f"weights of a file fit one model, got '{trial.weights}' for {len(names)} models in the space; "
-            "use 'imagenet', or leave one model"
+            f"weights by model need a model with a name, got {shown(weights)} for a function's; name one file, or let "
+            "the function load them"
+        )
+    if unused:
+        raise StudyError(
+            f"weights must be of models in the space ({', '.join(models)}), got some for {shown(unused[0])}; correct "
+            "the name, or leave it out"
         )
 
 
@@ -85,13 +108,27 @@ def _check_domain(trial: ModelAndData, row: Hyperparameter, domain: Domain, spac
 
 def _check_value(trial: ModelAndData, row: Hyperparameter, value: object, space: Space) -> None:
     row.check(value)
-    _check_weights_for(trial, row.name, value)
-    if row.name == "stochastic_depth" and isinstance(value, int | float) and value > 0:
-        for each in _with(trial, row.name, space):
+    number = value if isinstance(value, int | float) else 0
+    for each in _with(trial, row.name, space) if row.name in OF_SOME_MODELS else ():
+        if row.name == "stochastic_depth" and number > 0:
             _check_has_stochastic_depth(each)
-    if row.name == "image_size" and isinstance(value, int | float):
-        for each in _with(trial, row.name, space):
-            each.model_facts.check_image_size(int(value))
+        elif row.name == "image_size" and number:
+            each.model_facts.check_image_size(int(number))
+        elif row.name == "pooling":
+            each.model_facts.with_head_for(Pooling(str(value)))
+        elif row.name == "blocks" and number != row.default:
+            _check_blocks(each, int(number), [one.model for one in _with(trial, "pooling", space)], space)
+        _check_weights_for(each, row.name, value)
+
+
+def _check_blocks(trial: ModelAndData, blocks: int, pooled: Sequence[object], space: Space) -> None:
+    """Raise StudyError for a model without as many blocks, or that isn't among those whose head sees them."""
+    if "pooling" not in {*space.constants, *space.dimensions} or trial.model not in pooled:
+        raise StudyError(
+            f"blocks={blocks} needs pooling, which says what the head sees of them, got none for {trial.model}; add "
+            "pooling='token', or leave blocks out"
+        )
+    trial.model_facts.with_head_for(Pooling(MEAN, blocks))
 
 
 def _with(trial: ModelAndData, name: str, space: Space) -> list[ModelAndData]:
@@ -106,14 +143,19 @@ def _check_weights_for(trial: ModelAndData, name: str, value: object) -> None:
         return
     if (name, value) == ("finetune", "lp-ft"):
         raise StudyError(
-            "finetune='lp-ft' needs pretrained weights, whose features its first epochs learn from, got weights=None; "
-            "use weights='imagenet', or finetune='all'"
+            f"finetune='lp-ft' needs pretrained weights, whose features its first epochs learn from, got "
+            f"{_none(trial)}; use weights='imagenet', or finetune='all'"
         )
     if name == "freeze_batch_norm" and value is True:
         raise StudyError(
-            "freeze_batch_norm=True needs pretrained weights, whose statistics it keeps, got weights=None; use "
+            f"freeze_batch_norm=True needs pretrained weights, whose statistics it keeps, got {_none(trial)}; use "
             "weights='imagenet', or leave it out"
         )
+
+
+def _none(trial: ModelAndData) -> str:
+    """In words that the trial's model has no weights."""
+    return f"None for '{trial.model}'" if isinstance(trial.weights, dict) else "weights=None"
 
 
 def _check_has_stochastic_depth(trial: ModelAndData) -> None:
@@ -138,7 +180,7 @@ def _takes(function: Callable[..., Any], *arguments: object) -> bool:
 
 def _check_numeric(row: Hyperparameter, domain: Float | Integer) -> None:
     """Raise StudyError if the domain gives numbers of another kind than the hyperparameter's."""
-    if row.kind in ("bool", "categorical", "text"):
+    if row.choices or row.kind in ("bool", "text"):
         raise StudyError(f"{row.name} must be {row.rule}, got {domain.describe()}; use choice([...])")
     if row.kind == "int" and isinstance(domain, Float) and not (domain.q and float(domain.q).is_integer()):
         fix = "lograndint" if domain.log else "randint"
@@ -180,9 +222,10 @@ def _of_the_length(space: Space, max_epochs: int) -> Iterator[str]:
 
 def _of_the_weights(trial: ModelAndData, space: Space) -> Iterator[str]:
     frozen = [value for value in ("head", "gradual") if value in _values(space, "finetune")]
-    if isinstance(trial.model, str) and trial.weights_file is None and frozen:
+    random = [each for each in _with(trial, "finetune", space) if isinstance(each.model, str) and not each.weights_file]
+    if random and frozen:
         yield (
-            f"finetune='{frozen[0]}' with weights=None trains the last layer on features of random weights; use "
+            f"finetune='{frozen[0]}' with {_none(random[0])} trains the last layer on features of random weights; use "
             "weights='imagenet', or finetune='all'"
         )
 

@@ -16,7 +16,7 @@ from tuner.trial.base import Trial
 from tuner.trial.bringing import ReadsFiles
 from tuner.trial.checking import check_functions, check_settings, check_space, notices
 from tuner.trial.hyperparameter import Hyperparameter
-from tuner.trial.hyperparameters import HYPERPARAMETERS
+from tuner.trial.hyperparameters import HYPERPARAMETERS, OF_A_LIBRARYS_MODEL
 from tuner.trial.metrics import (
     METRICS,
     REPRODUCED,
@@ -26,7 +26,7 @@ from tuner.trial.metrics import (
     directions,
     how_to_report,
 )
-from tuner.trial.model_and_data import DEFAULT_MODEL, DataFunction, ModelFunction
+from tuner.trial.model_and_data import DEFAULT_MODEL, DataFunction, ModelFunction, Weights, of_each
 from tuner.trial.models import DEFAULTS, IMAGENET, looks_published
 from tuner.trial.sources import function_name
 from tuner.trial.splitting import Folds, Joined, Validation
@@ -48,8 +48,8 @@ class ImageClassifier(ReadsFiles, Trial):
             `model` in the space has priority.
         weights: "pretrained" or "imagenet" (the default ones of each model, downloaded once), a name of the library's
             such as "IMAGENET1K_V2", the path or s3://… of a saved `state_dict` (.safetensors, .pt, .pth), or None (also
-            "none") for random ones. A function's model comes with the weights that the function gives it unless this is
-            a path.
+            "none") for random ones; or a dict of these by the names of the models. A function's model comes with the
+            weights that the function gives it unless this is a path.
         data_dir: folder that holds the known data sets, or that they are downloaded into.
         data_memory_gb: images that take more memory than this are read from their files again in every epoch; None
             for half of the machine's memory.
@@ -72,7 +72,7 @@ class ImageClassifier(ReadsFiles, Trial):
 
     data: str | DataFunction = "digits"
     model: str | ModelFunction = DEFAULT_MODEL
-    weights: str | Path | None = "imagenet"
+    weights: Weights | dict[str, Weights] = "imagenet"
     data_dir: str | Path = "data"
     data_memory_gb: float | None = None
     validation: Validation = None
@@ -83,10 +83,8 @@ class ImageClassifier(ReadsFiles, Trial):
 
     def __post_init__(self) -> None:
         """Also accept torchvision's enums, and their names with the class in front; look up metrics by name."""
-        weights = self.weights.name if isinstance(self.weights, Enum) else self.weights
-        if isinstance(weights, str) and looks_published(weights):
-            weights = weights.rpartition(".")[2].replace("DEFAULT", IMAGENET)
-        object.__setattr__(self, "weights", weights)
+        given = dict(self.weights) if isinstance(self.weights, Mapping) else self.weights
+        object.__setattr__(self, "weights", of_each(given, _weights_by_name))
         object.__setattr__(self, "metrics", chosen_metrics(self.metrics))
         object.__setattr__(self, "copies", tuple((uri, version) for uri, version in self.copies))  # JSON has lists
 
@@ -165,9 +163,9 @@ class ImageClassifier(ReadsFiles, Trial):
     @property
     def portfolio(self) -> tuple[str, ...]:
         """See `Trial.portfolio`; a function's model may come with any weights."""
-        if self.weights_file or (isinstance(self.model, str) and self.weights not in (None, "none")):
-            return ("weights",)
-        return ("random",) if isinstance(self.model, str) else ("random", "weights")
+        if not isinstance(self.model, str) and not self.weights_file:
+            return ("random", "weights")
+        return tuple(sorted({"weights" if each.weights_file else "random" for each in self.each}))
 
     @property
     def started_from(self) -> str:
@@ -181,7 +179,13 @@ class ImageClassifier(ReadsFiles, Trial):
             return str(self.stored_weights or self.weights_file or "random weights")
         if named.repository:
             return f"weights {named.name} of {named.repository}"
-        return "ImageNet weights" if self.weights in DEFAULTS else f"ImageNet weights {self.weights}"
+        return "ImageNet weights" if self.own_weights in DEFAULTS else f"ImageNet weights {self.own_weights}"
+
+    @property
+    def _usual_model(self) -> Any:
+        """The model of a configuration that leaves it out; if a dict has no weights of it, the dict's first one."""
+        unknown = isinstance(self.weights, dict) and self.model not in self.weights
+        return next(iter(cast(Any, self.weights)), self.model) if unknown else self.model
 
     def hyperparameters(self, config: dict[str, Any]) -> dict[str, Any]:
         """A value for every hyperparameter: the configuration's, of the right type, else the default.
@@ -197,9 +201,11 @@ class ImageClassifier(ReadsFiles, Trial):
             row = self.row(name)
             values[name] = value if row is None else row.coerce(value)
         if isinstance(self.model, str):
-            values["model"] = values["model"] or self.model
-        elif "model" not in config:
-            del values["model"]
+            values["model"] = values["model"] or self._usual_model
+        else:
+            values = {
+                name: value for name, value in values.items() if name in config or name not in OF_A_LIBRARYS_MODEL
+            }
         values["image_size"] = values["image_size"] or self.of(values).default_image_size
         return values
 
@@ -225,18 +231,21 @@ class ImageClassifier(ReadsFiles, Trial):
         if self.metrics and (classes := self.source.class_names()):
             check_classes(self.chosen_metrics, classes)
         splitting.check_files(self.source, self.image_folder, self.validation, self.data_folder)
-        path = self.weights_file
-        if path and not self.named_weights and not self.stored_weights and not path.is_file():
-            raise WeightsError(
-                f"weights must be pretrained, none or the path of a saved state_dict, got '{self.weights}', "
-                f"and there is no file {path.absolute()}; correct it, or use --weights none for random weights"
-            )
+        for each in self.each:
+            path = each.weights_file
+            if path and not each.named_weights and not each.stored_weights and not path.is_file():
+                raise WeightsError(
+                    f"weights must be pretrained, none or the path of a saved state_dict, got '{each.own_weights}', "
+                    f"and there is no file {path.absolute()}; correct it, or use --weights none for random weights"
+                )
 
     def identity(self) -> dict[str, str]:
         """Data, model, weights, and a declared split; a function by its name."""
         data = self.data if isinstance(self.data, str) else f"{function_name(self.data)}()"
-        told = {"data": data, "model": ", ".join(self.candidates) or self.model_name, "weights": str(self.weights)}
-        told |= {"preprocessing": "of the weights"} if self.each[0].published else {}
+        each = sorted(self.weights.items()) if isinstance(self.weights, dict) else ()
+        weights = ", ".join(f"{model}: {named}" for model, named in each) or str(self.weights)
+        told = {"data": data, "model": ", ".join(self.candidates) or self.model_name, "weights": weights}
+        told |= {"preprocessing": "of the weights"} if any(each.published for each in self.each) else {}
         cut = {"validation": self.validation, "group": self.group}
         return told | {name: str(value) for name, value in cut.items() if value is not None}
 
@@ -244,3 +253,10 @@ class ImageClassifier(ReadsFiles, Trial):
         """The same trial with other weights ("none" for random ones) or another folder of data sets."""
         changed = self if data_dir is None else replace(self, data_dir=data_dir)
         return changed if weights is None else replace(changed, weights=None if weights.lower() == "none" else weights)
+
+
+def _weights_by_name(weights: Any) -> Any:
+    """Published weights by the library's name of them, without the class in front; others as they are."""
+    name = weights.name if isinstance(weights, Enum) else weights
+    published = isinstance(name, str) and looks_published(name)
+    return name.rpartition(".")[2].replace("DEFAULT", IMAGENET) if published else name

@@ -24,7 +24,13 @@ OF_IMAGES = ("num_channels", "image_size", "patch_size")
 OF_TIMM = "timm/"  # timm's own repositories, which have no processor
 WITH_BATCH_NORM = ("levit", *(kind for kind in ANY_SIZE if kind not in ("convnext", "convnextv2", "focalnet", "bit")))
 DEPTH = "drop_path_rate"  # how transformers' configurations call stochastic depth
+PREFIXES = {  # tokens before the patches without registers; the class token is the first
+    **dict.fromkeys(("vit", "vit_msn", "dinov2", "dinov2_with_registers", "beit", "data2vec-vision"), 1),
+    **{"deit": 2, "siglip": 0, "ijepa": 0},
+}
+PATCHES_ONLY = ("swin", "swinv2")  # their blocks get wider towards the output
 RGB = range(3)
+USUAL_BLOCKS = 12  # in transformers' configurations that don't say how many
 RESAMPLE = {2: "bilinear", 3: "bicubic"}  # Pillow's numbers
 LARGEST_IMAGE = 2**14  # edge in pixels
 FROM_SQUASHED = 384  # edge from which ConvNeXt's processor brings both sides to the size
@@ -59,6 +65,10 @@ def hub_row(name: str, commits: Mapping[str, str]) -> dict[str, Any]:
         row |= {"fixed_size": True, "min_size": weights["size"]}
         row |= {"step": vision.get("patch_size")} if kind in INTERPOLATING else {}
         _check_size(name, weights["size"], row.get("step"), vision.get("image_size"))
+    if kind in PREFIXES:
+        row["tokens"] = {"blocks": vision.get("num_hidden_layers", USUAL_BLOCKS), "class_token": PREFIXES[kind] > 0}
+    elif kind in PATCHES_ONLY:
+        row["tokens"] = {"blocks": 1}
     return row
 
 

@@ -17,9 +17,9 @@ Kind = Literal["int", "float", "bool", "categorical", "text"]
 class Hyperparameter:
     """One row of the table: the allowed values, the default if the space leaves it out, and the effect.
 
-    `low` and `high` are inclusive and belong to the kinds `int` and `float`; `choices` belongs to `categorical`.
-    `default` is None if the data or the budget decides. `log` says that a log scale suits a search, `costs` that
-    memory, or the time per image, depends on it.
+    `low` and `high` are inclusive and belong to the kinds `int` and `float`; `choices` belongs to `categorical`, and to
+    an `int` that takes only some values. `default` is None if the data, the model or the budget decides. `log` says
+    that a log scale suits a search, `costs` that memory, or the time per image, depends on it.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Hyperparameter:
     meaning: str
     low: float = -math.inf
     high: float = math.inf
-    choices: tuple[str, ...] = ()
+    choices: tuple[str, ...] | tuple[int, ...] = ()
     log: bool = False
     aliases: tuple[str, ...] = ()
     costs: bool = True
@@ -38,8 +38,8 @@ class Hyperparameter:
         """The allowed values, for people: `1 to 10000`, `adam or sgd`."""
         if self.kind == "bool":
             return "True or False"
-        if self.kind == "categorical":
-            return ", ".join(self.choices[:-1]) + f" or {self.choices[-1]}"
+        if self.choices:
+            return ", ".join(map(str, self.choices[:-1])) + f" or {self.choices[-1]}"
         if self.kind == "text":
             return "text"
         return f"{self.low:g} to {self.high:g}"
@@ -49,10 +49,10 @@ class Hyperparameter:
         if self.kind == "bool":
             return isinstance(value, bool)
         if self.kind == "categorical":
-            return is_one_of(value, self.choices)
+            return is_one_of(value, [str(choice) for choice in self.choices])
         if self.kind == "text":
             return isinstance(value, str)
-        if not is_number(value):
+        if not is_number(value) or (self.choices and value not in self.choices):
             return False
         return self.low <= value <= self.high and (self.kind == "float" or float(value).is_integer())
 
@@ -65,14 +65,14 @@ class Hyperparameter:
         """The fix: a list of valid values was meant as a choice; text isn't in a range."""
         if isinstance(value, list | tuple | set | frozenset | range) and all(map(self.accepts, value)):
             return f"write choice({shown(list(value))}) to try each"
-        if self.kind in ("int", "float") and not is_number(value):
+        if self.kind in ("int", "float") and not self.choices and not is_number(value):
             return "write a number in that range"
         return self.fix
 
     @property
     def rule(self) -> str:
         """The first part of a message: `an int from 1 to 10000`."""
-        if self.kind in ("bool", "categorical", "text"):
+        if self.choices or self.kind in ("bool", "text"):
             return self.range
         return f"{'an int' if self.kind == 'int' else 'a float'} from {self.low:g} to {self.high:g}"
 
@@ -81,7 +81,7 @@ class Hyperparameter:
         """The last part of a message: what to write instead."""
         if self.kind == "bool":
             return "write True or False"
-        if self.kind == "categorical":
+        if self.choices:
             return f"choose among {', '.join(map(repr, self.choices))}"
         if self.kind == "text":
             return "write it in quotes"

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from tuner.errors import StudyError
 from tuner.trial.hyperparameter import Hyperparameter, spellings_of
 from tuner.trial.image_hyperparameters import IMAGES
+from tuner.trial.pooling import BLOCKS, POOLINGS
 from tuner.trial.strategies import STRATEGIES
 
 TABLE: tuple[Hyperparameter, ...] = (
@@ -27,6 +28,26 @@ TABLE: tuple[Hyperparameter, ...] = (
         "Name of a classification model, with its weights and their preprocessing, by default the one that "
         "`ImageClassifier` names.",
         aliases=("architecture", "arch", "backbone", "network", "net"),
+    ),
+    Hyperparameter(
+        "pooling",
+        "categorical",
+        None,
+        "What the head of a vision transformer sees: the class `token`, the `mean` of the patches without registers, "
+        "or both (`token+mean`), after the final norm; by default what it sees in its library.",
+        choices=POOLINGS,
+        aliases=("pool", "global_pool", "pooling_type", "head_input"),
+    ),
+    Hyperparameter(
+        "blocks",
+        "int",
+        1,
+        "How many of the last blocks the head sees by `pooling`, joined as in DINOv2's linear evaluation: the class "
+        "tokens, the means, or with `token+mean` the class tokens and the mean of the last block.",
+        low=min(BLOCKS),
+        high=max(BLOCKS),
+        choices=BLOCKS,
+        aliases=("last_blocks", "n_blocks", "num_blocks", "n_last_blocks"),
     ),
     # What learns
     Hyperparameter(
@@ -311,6 +332,8 @@ TABLE: tuple[Hyperparameter, ...] = (
         costs=False,
     ),
 )
+
+OF_A_LIBRARYS_MODEL = ("model", "pooling", "blocks")  # to a function they mean what the function takes them for
 
 HYPERPARAMETERS: dict[str, Hyperparameter] = {row.name: row for row in TABLE}
 

@@ -7,21 +7,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, cast
 
+from tuner.errors import StudyError, shown
 from tuner.space import Choice, GridSearch, Space
 from tuner.storage.copies import Copy
 from tuner.trial import hyperparameters
 from tuner.trial.data_source import Source
 from tuner.trial.framing import Framing
 from tuner.trial.hyperparameter import Hyperparameter
-from tuner.trial.hyperparameters import HYPERPARAMETERS
+from tuner.trial.hyperparameters import HYPERPARAMETERS, OF_A_LIBRARYS_MODEL
 from tuner.trial.models import DEFAULTS, ModelFacts, PublishedWeights, find_model, looks_published
 from tuner.trial.sources import find_source, function_name
 from tuner.trial.splitting import Validation
 from tuner.trial.stored import Copies, is_stored
 
 DEFAULT_MODEL = "resnet18"
+Weights = str | Path | None
 DataFunction = Callable[[], tuple[Any, Any, Any]]
 ModelFunction = Callable[[dict[str, Any]], Any]
+
+
+def of_each(weights: Any, change: Callable[[Any], Any]) -> Any:
+    """The weights, or those of each model in a dict, changed."""
+    return {model: change(each) for model, each in weights.items()} if isinstance(weights, dict) else change(weights)
 
 
 class ModelAndData:
@@ -29,7 +36,7 @@ class ModelAndData:
 
     data: str | DataFunction
     model: str | ModelFunction
-    weights: str | Path | None
+    weights: Weights | dict[str, Weights]
     data_dir: str | Path
     data_memory_gb: float | None
     validation: Validation
@@ -80,6 +87,27 @@ class ModelAndData:
             return ()
         return tuple(dict.fromkeys([*domain.values(), *[self.model] * bool(space.conditions["model"])]))
 
+    def narrowed(self, space: Space) -> Self:
+        """See `Trial.narrowed`: without weights of models that the space had before."""
+        if not isinstance(self.weights, dict):
+            return self
+        gone = {*self.candidates} - {*self.models_in(space)}
+        left = {model: weights for model, weights in self.weights.items() if model not in gone}
+        changed: Self = replace(cast(Any, self), weights=left)
+        return changed
+
+    @property
+    def own_weights(self) -> Weights:
+        """The weights of the trial's model; StudyError if the declaration names some for others only."""
+        if not isinstance(self.weights, dict):
+            return self.weights
+        if self.model_name not in self.weights:
+            raise StudyError(
+                f"weights must name those of each model, got {shown(list(self.weights))} without '{self.model_name}'; "
+                f"add '{self.model_name}': 'pretrained', a file, or None"
+            )
+        return self.weights[self.model_name]
+
     @property
     def model_facts(self) -> ModelFacts:
         """What is known of the model, with its weights, without torch; StudyError for an unknown one."""
@@ -89,7 +117,7 @@ class ModelAndData:
     @property
     def named_weights(self) -> PublishedWeights | None:
         """The library's weights from which training starts, by name; StudyError if the model has none of that name."""
-        facts, name = self._of_library, str(self.weights)
+        facts, name = self._of_library, str(self.own_weights)
         if facts is None or not (name in DEFAULTS or looks_published(name)):
             return None
         found = facts.find_weights(name)
@@ -101,7 +129,8 @@ class ModelAndData:
         facts = self._of_library
         if facts is None or self.named_weights is not None:
             return self.named_weights
-        name = Path(str(self.weights).partition("?")[0] if self.stored_weights else str(self.weights)).name
+        weights = str(self.own_weights)
+        name = Path(weights.partition("?")[0] if self.stored_weights else weights).name
         known = (one for one in facts.published.values() if not one.repository)  # on the hub all files have one name
         return next((one for one in known if one.file == name), None)
 
@@ -112,7 +141,8 @@ class ModelAndData:
     @property
     def stored_weights(self) -> str | None:
         """The URI of weights in an object store; None for others."""
-        return str(self.weights) if is_stored(self.weights) else None
+        weights = self.own_weights
+        return str(weights) if is_stored(weights) else None
 
     @property
     def weights_file(self) -> Path | None:
@@ -121,7 +151,8 @@ class ModelAndData:
             return self.named_weights.path
         if uri := self.stored_weights:
             return Copy(uri, dict(self.copies).get(uri)).file
-        return None if self.weights in (None, "none", *DEFAULTS) else Path(str(self.weights)).expanduser()
+        weights = self.own_weights
+        return None if weights in (None, "none", *DEFAULTS) else Path(str(weights)).expanduser()
 
     @property
     def default_image_size(self) -> int | None:
@@ -154,4 +185,4 @@ class ModelAndData:
         if isinstance(self.model, str):
             return hyperparameters.find(name)
         meant = name if name in HYPERPARAMETERS else hyperparameters.means(name)
-        return None if meant in (None, "model") else hyperparameters.find(name)  # `model` belongs to the function
+        return None if meant in (None, *OF_A_LIBRARYS_MODEL) else hyperparameters.find(name)

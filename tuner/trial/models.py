@@ -20,6 +20,7 @@ from tuner.storage.hub import HubFile, hub_address
 from tuner.trial.framing import Framing, Preprocessing
 from tuner.trial.hub_rows import CONFIG, WEIGHTS, hub_row
 from tuner.trial.hyperparameters import closest
+from tuner.trial.pooling import Pooling, Tokens
 
 IMAGENET, PRETRAINED = "imagenet", "pretrained"  # both are a model's default weights
 DEFAULTS = (IMAGENET, PRETRAINED)
@@ -78,7 +79,8 @@ class ModelFacts:
     `min_size`, like vision transformers with a position embedding; with a `step` the library can also build it for
     multiples of this edge, and interpolates the positions of its weights. `default` names its "imagenet" weights. A
     model with stochastic depth skips residual blocks in training, and `skipped` is the share of images with which it is
-    to be built if its library only then adds this. `library` is the library that has it. A model is
+    to be built if its library only then adds this. `tokens` are those of a vision transformer, of which the head sees
+    what `pooling` says; None: what it sees in its library. `library` is the library that has it. A model is
     `configured` by files of its repository on the hub, whatever its weights, if the library doesn't know it by itself.
     """
 
@@ -92,6 +94,8 @@ class ModelFacts:
     stochastic_depth: bool = False
     skipped: float | None = None
     batch_norm: bool = True
+    tokens: Tokens | None = None
+    pooling: Pooling | None = None
     published: Mapping[str, PublishedWeights] = field(default_factory=dict, compare=False)
 
     def check_image_size(self, pixels: int) -> None:
@@ -159,6 +163,25 @@ class ModelFacts:
     def for_images(self, pixels: int | None) -> ModelFacts:
         """The model as it is built for images of this edge: another one if positions have to be interpolated."""
         return self if self.step is None or pixels is None else replace(self, min_size=pixels)
+
+    def with_head_for(self, pooling: Pooling) -> ModelFacts:
+        """The model with a head that sees this; raises StudyError if the model doesn't have it."""
+        tokens, fix = self.tokens, "leave it out, or write .when(model=[...]) with models that can have it"
+        if tokens is None:
+            raise StudyError(
+                f"pooling and blocks need a vision transformer whose tokens are known, got {self.name}; {fix}"
+            )
+        if pooling.needs_class_token and not tokens.class_token:
+            raise StudyError(
+                f"pooling='{pooling.kind}' needs a model with a class token, got {self.name}, which only has patches; "
+                f"use 'mean', {fix}"
+            )
+        if pooling.blocks > tokens.blocks:
+            raise StudyError(
+                f"blocks={pooling.blocks} needs as many last blocks of one width, got {self.name}, which has "
+                f"{tokens.blocks}; {fix}"
+            )
+        return self if tokens.blocks == 1 else replace(self, pooling=pooling)  # such a model's own head sees the mean
 
     def check_installed(self) -> None:
         """Raise StudyError if the model's library isn't installed; it isn't imported for that."""
@@ -266,7 +289,9 @@ def _facts(name: str, library: str, table: Mapping[str, Any], told: Mapping[str,
         each: _weights(each, table.get("address", ""), {"min_size": row["min_size"], "repository": repository, **facts})
         for each, facts in weights.items()
     }
-    return ModelFacts(name, library, configured=table.get("configured", False), published=published, **row)
+    tokens = Tokens(**row.pop("tokens")) if "tokens" in row else None
+    configured = table.get("configured", False)
+    return ModelFacts(name, library, configured=configured, published=published, tokens=tokens, **row)
 
 
 def _weights(name: str, address: str, told: Mapping[str, Any]) -> PublishedWeights:

@@ -174,17 +174,22 @@ def safetensors_answers(file: Path, loaded: LoadedModel) -> Answers:
 
 
 def safetensors_script(loaded: LoadedModel) -> str | None:
-    """How predict.py makes the network and answers; None if its library's own model doesn't take the weights."""
+    """How predict.py makes the network and answers; None if its library's own model with the weights is another one."""
     if loaded.card.is_function:
         return None
     made = builder(declared_trial(loaded.card).model_facts).script
+    inputs = loaded.card.inputs
+    row = torch.linspace(-1, 1, inputs.image_size)[:, None]  # both views of such an image are the same
+    image = row.expand(1, inputs.channels, inputs.image_size, inputs.image_size)
     try:
         names: dict[str, Any] = {"torch": torch, "facts": facts_of(loaded)}
         exec(made, names)
         names["model"].load_state_dict(loaded.module.state_dict())
+        with torch.inference_mode():
+            same = torch.allclose(names["logits"](image), loaded.module(image), rtol=1e-3, atol=1e-3)
     except (RuntimeError, ValueError, TypeError):  # other channels, or the networks of a cross-validation
         return None
-    return f"{SAFETENSORS_SCRIPT}{made}{SAFETENSORS_ANSWER}"
+    return f"{SAFETENSORS_SCRIPT}{made}{SAFETENSORS_ANSWER}" if same else None  # the head may see other tokens
 
 
 def original_answers(loaded: LoadedModel) -> Answers:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import StudyError, describe_error
-from tuner.trial.hub_rows import CONFIG, DEPTH, WEIGHTS
+from tuner.train.models.heads import Summary
+from tuner.trial.hub_rows import CONFIG, DEPTH, PREFIXES, WEIGHTS
 from tuner.trial.models import ModelFacts
 
 OF_CLASSES = ("id2label", "label2id", "num_labels", "dtype", "transformers_version")
@@ -38,10 +39,14 @@ class HubNetwork(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits [N, classes] of normalised images."""
+        logits: Tensor = self.run(self.model, images).logits
+        return logits
+
+    def run(self, part: Any, images: Tensor, **options: Any) -> Any:
+        """What the model or a part of it gives for normalised images."""
         if torch.compiler.is_exporting():  # torch's own attention of windows, as in Swin, can't be written as ONNX
             self.model.set_attn_implementation("eager")  # type: ignore[operator]
-        logits: Tensor = self.model(pixel_values=images, **self.options).logits
-        return logits
+        return part(pixel_values=images, **self.options, **options)
 
 
 def build_hubs(facts: ModelFacts) -> nn.Module:
@@ -105,6 +110,24 @@ def hubs_layers(module: nn.Module) -> list[list[str]]:
             at = 1 + int(parameter.removeprefix(f"{name}.").partition(".")[0])
         layers[at].append(parameter)
     return layers
+
+
+def hubs_width(module: Any) -> int:
+    """The width of a transformer's tokens."""
+    config = module.model.config
+    width: int = getattr(config, "vision_config", config).hidden_size
+    return width
+
+
+def hubs_tokens(module: Any, images: Tensor, blocks: int) -> list[Summary]:
+    """See `TokenReader.summaries`; a norm that the model applies after pooling is applied to each vector."""
+    model = module.model
+    backbone = getattr(model, "vision_model", model.base_model)
+    norm = getattr(backbone, "post_layernorm", None) or backbone.layernorm
+    after = getattr(getattr(backbone, "pooler", None), "layernorm", None) or nn.Identity()
+    prefix = PREFIXES[model.config.model_type] + getattr(model.config, "num_register_tokens", 0)
+    states = module.run(backbone, images, output_hidden_states=True).hidden_states[-blocks:]
+    return [(after(each[:, 0]) if prefix else None, after(each[:, prefix:].mean(1))) for each in map(norm, states)]
 
 
 def _config(facts: ModelFacts) -> Any:

@@ -19,9 +19,11 @@ from tuner.errors import TrialError, WeightsError
 from tuner.storage.regular_files import regular_file
 from tuner.train.download import fetch_stored_weights, fetch_weights
 from tuner.train.models.by_name import builder
+from tuner.train.models.heads import fit_head
 from tuner.train.randomness import seeded
 from tuner.trial import ImageClassifier
 from tuner.trial.models import ModelFacts, find_model
+from tuner.trial.pooling import Pooling
 from tuner.trial.sources import function_name
 
 AUXILIARY = re.compile(r"^(aux\d|AuxLogits)\.")  # heads that only the original training of Inception and GoogLeNet used
@@ -45,6 +47,7 @@ class Network:
         pretrained: whether the other layers have pretrained weights
         layers: names of parameters that learn together, from the input on, if the library says so
         notes: what the user should know about how the weights were loaded, in sentences
+        pooling: what the head sees; None for what the library's head does, or for a user's model
     """
 
     module: nn.Module
@@ -54,6 +57,7 @@ class Network:
     pretrained: bool = False
     layers: tuple[tuple[str, ...], ...] = ()
     notes: tuple[str, ...] = ()
+    pooling: Pooling | None = None
 
     @property
     def head_layer(self) -> nn.Module:
@@ -171,7 +175,7 @@ def pretrained_network(
     with seeded(seed):
         network = _named_network(facts)
         headless = _adopt_shapes(network, state)
-        load_state(network.module, {**headless, **state}, source=str(path), name=facts.name)
+        load_state(network.module, {**state, **headless}, source=str(path), name=facts.name)
         keep_head = keep_head and not headless
         new = _fit(network, channels=channels, classes=classes, stem=stem, keep_head=keep_head)
     notes = tuple(f"{path.name} has no weights that fit {layer}; it starts from random weights" for layer in new)
@@ -219,9 +223,11 @@ def empty_network(trial: ImageClassifier, *, channels: int, classes: int, config
 
 
 def _facts_for(trial: ImageClassifier, config: Mapping[str, Any] | None) -> ModelFacts:
-    """The facts of the trial's model for the configuration's image size and stochastic depth."""
+    """The facts of the trial's model for the configuration's image size, stochastic depth and head."""
     chosen = config or {}
-    return replace(trial.model_facts.for_images(chosen.get("image_size")), skipped=chosen.get("stochastic_depth"))
+    facts, pooling = trial.model_facts.for_images(chosen.get("image_size")), Pooling.of(chosen)
+    facts = replace(facts, skipped=chosen.get("stochastic_depth"))
+    return facts if pooling is None else facts.with_head_for(pooling)
 
 
 def _read_published(facts: ModelFacts, path: Path) -> State:
@@ -305,7 +311,10 @@ def _named_network(facts: ModelFacts) -> Network:
     how = builder(facts)
     module = how.build(facts)
     layers = () if how.layers is None else tuple(map(tuple, how.layers(module)))
-    return Network(module, _find_stem(module), _find_head(module), new=(), layers=layers)
+    head = _find_head(module)
+    if facts.pooling is not None:
+        fit_head(module, head, how.tokens, facts.pooling)
+    return Network(module, _find_stem(module), head, new=(), layers=layers, pooling=facts.pooling)
 
 
 def _find_stem(module: nn.Module) -> str:
@@ -331,7 +340,7 @@ def _weighted_layers(module: nn.Module) -> list[tuple[str, nn.Linear | nn.Conv2d
 def _adopt_shapes(network: Network, state: State) -> State:
     """Give the stem the file's channels and the head the file's classes, so that the file can be loaded completely.
 
-    Returns the head's tensors, which are random, if the file is a backbone's, without a head.
+    Returns the head's tensors, which are random, if the file is a backbone's, or its head sees something else.
     """
     stem, head = state.get(f"{network.stem}.weight"), state.get(f"{network.head}.weight")
     if stem is not None and stem.ndim == 4:
@@ -339,7 +348,8 @@ def _adopt_shapes(network: Network, state: State) -> State:
     if head is not None and head.ndim >= 2:
         _set_classes(network, head.shape[0])
     own = {f"{network.head}.{name}": value for name, value in network.head_layer.state_dict().items()}
-    return {} if own.keys() & state.keys() else own
+    others = any(name in state and state[name].shape != value.shape for name, value in own.items())
+    return own if others or not own.keys() & state.keys() else {}
 
 
 def _fit(network: Network, *, channels: int, classes: int, stem: Stem, keep_head: bool) -> tuple[str, ...]:

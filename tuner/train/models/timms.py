@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from tuner.train.models.heads import Summary
 from tuner.trial.models import ModelFacts
 
 TIMMS_SCRIPT = """\
@@ -56,6 +57,17 @@ def timms_layers(module: nn.Module) -> list[list[str]]:
         return []
     layers: Mapping[int, list[str]] = group_parameters(module, module.group_matcher(coarse=False))  # type: ignore[operator]
     return [layers[number] for number in sorted(layers)]
+
+
+def timms_tokens(module: Any, images: Tensor, blocks: int) -> list[Summary]:
+    """See `TokenReader.summaries`; a norm that timm applies after pooling is applied to each vector."""
+    after = getattr(module, "fc_norm", None) or nn.Identity()
+    read = module.forward_intermediates(
+        images, indices=blocks, return_prefix_tokens=True, norm=True, output_fmt="NLC", intermediates_only=True
+    )
+    parts = [each if isinstance(each, tuple) else (each, None) for each in read]
+    has_token = getattr(module, "cls_token", None) is not None  # the other prefixes are registers
+    return [(after(prefix[:, 0]) if has_token else None, after(patches.mean(1))) for patches, prefix in parts]
 
 
 def _made(facts: ModelFacts, **options: Any) -> nn.Module:
