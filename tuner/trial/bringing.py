@@ -96,8 +96,7 @@ class ReadsFiles(ModelAndData):
 
     def at_commits(self, weights: str | None) -> Self:
         """See `Trial.at_commits`."""
-        commits = [tuple(each.split("@")) for each in (weights or "").split(BETWEEN) if "@" in each]
-        begun: Self = replace(cast(Any, self), copies=(*self.copies, *commits))
+        begun: Self = replace(cast(Any, self), copies=(*self.copies, *commits_in(weights).items()))
         return begun
 
     def check_stored(self) -> None:
@@ -165,6 +164,11 @@ class ReadsFiles(ModelAndData):
         if self.weights not in (None, "none", *DEFAULTS, *weights_names()) and self.stored_weights is None:
             changed = replace(changed, weights=str(base / Path(str(self.weights)).expanduser()))
         return cast(Self, changed)
+
+
+def commits_in(fingerprint: str | None) -> dict[str, str]:
+    """The commits of repositories on the hub, by their names, in a fingerprint of weights."""
+    return dict(each.split("@") for each in (fingerprint or "").split(BETWEEN) if "@" in each)
 
 
 def _on_the_hub(trial: Any) -> HubFile | None:
