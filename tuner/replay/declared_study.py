@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tuner.errors import RunFolderError
 from tuner.history.records import TrialRecord
+from tuner.results.declaring import as_begun
 from tuner.results.run import RecordedRun
 from tuner.storage.locations import require_own
 from tuner.study.declaration import Study
@@ -73,7 +74,7 @@ def _load(text: str, run: RecordedRun) -> tuple[Study, str | None]:
     with tempfile.TemporaryDirectory() as temporary:
         file = Path(temporary) / STUDY_FILE
         file.write_text(text, encoding="utf-8")
-        found = load_study(file, original=Path(run.info["study_file"]))
+        found = as_begun(run, lambda: load_study(file, original=Path(run.info["study_file"])))
         return found, found.declared_trial.source_fingerprint()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from tuner.errors import RunFolderError, StudyError
@@ -10,10 +12,12 @@ from tuner.history.run_info import STUDY_FILE, STUDY_JSON
 from tuner.results.run import RecordedRun
 from tuner.results.wording import going_on_by
 from tuner.storage.folder import Folder
+from tuner.storage.hub import at_commits
 from tuner.storage.locations import fetched_file, require_own
 from tuner.study.as_json import study_from_json
 from tuner.study.declaration import Study
 from tuner.study.file import load_study
+from tuner.trial.bringing import commits_in
 
 
 def declared_study(run: RecordedRun, *, trust: bool = True) -> Study:
@@ -24,11 +28,20 @@ def declared_study(run: RecordedRun, *, trust: bool = True) -> Study:
             f"a run started from Python is resumed from Python, got {run.path!r}; call {going_on_by(run)}"
         )
     if original == STUDY_JSON:
-        return _from_json(run.folder)
+        return as_begun(run, lambda: _from_json(run.folder))
     if not trust:
         require_own(run.folder, STUDY_FILE)
     with tempfile.TemporaryDirectory() as temporary:
-        return load_study(fetched_file(run.folder, STUDY_FILE, Path(temporary)), original=Path(original))
+        file = fetched_file(run.folder, STUDY_FILE, Path(temporary))
+        return as_begun(run, lambda: load_study(file, original=Path(original)))
+
+
+def as_begun(run: RecordedRun, load: Callable[[], Study]) -> Study:
+    """The study that `load` gives, checked with the hub's models at the commits with which the run began."""
+    weights = run.info["weights_fingerprint"]
+    with at_commits(commits_in(weights)):
+        study = load()
+        return replace(study, trial=study.declared_trial.at_commits(weights)) if commits_in(weights) else study
 
 
 def _from_json(folder: Folder) -> Study:

@@ -7,12 +7,19 @@ HF_HUB_CACHE/models--OWNER--NAME/refs/main           the commit that "main" was 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 MAIN = "main"
 SECONDS = 10.0  # for the hub to answer
+
+
+_commits: ContextVar[Mapping[str, str]] = ContextVar("commits", default=MappingProxyType({}))
 
 
 class HubProblem(Exception):  # noqa: N818 -- it names a thing
@@ -35,6 +42,16 @@ def cached_repositories() -> list[str]:
     """The models' repositories that the cache has anything of, as OWNER/NAME."""
     folders = sorted(hub_cache().glob("models--*--*"))
     return [each.name.removeprefix("models--").replace("--", "/", 1) for each in folders]
+
+
+@contextmanager
+def at_commits(commits: Mapping[str, str]) -> Iterator[None]:
+    """Within the block these commits of repositories are taken for "main": those with which a run began."""
+    token = _commits.set(commits)
+    try:
+        yield
+    finally:
+        _commits.reset(token)
 
 
 @dataclass(frozen=True)
@@ -60,7 +77,8 @@ class HubFile:
     def known_commit(self) -> str | None:
         """The commit, or that of "main" in this machine's cache; None if nothing of it was ever fetched."""
         main = self.folder / "refs" / MAIN
-        return self.commit or (main.read_text(encoding="utf-8").strip() if main.is_file() else None)
+        commit = self.commit or _commits.get().get(self.repository)
+        return commit or (main.read_text(encoding="utf-8").strip() if main.is_file() else None)
 
     @property
     def path(self) -> Path:

@@ -104,8 +104,7 @@ class ReadsFiles(ModelAndData):
     def at_commits(self, weights: str | None) -> Self:
         """See `Trial.at_commits`."""
         stored = {each.model_name: each.stored_weights for each in self.each}
-        named = [each.split("@") for each in (weights or "").split(BETWEEN) if "@" in each]
-        versions = [(stored.get(name) or name, version) for name, version in named]
+        versions = [(stored.get(name) or name, version) for name, version in commits_in(weights).items()]
         begun: Self = replace(cast(Any, self), copies=(*self.copies, *versions))
         return begun
 
@@ -184,6 +183,11 @@ def _versions(trial: Any) -> Iterator[tuple[str, str | None]]:
         yield trial.model_name, Copy(uri, dict(trial.copies).get(uri)).settled.version
     elif path is not None and trial.named_weights is None:
         yield trial.model_name, sha256(path)[:16] if path.is_file() else None
+
+
+def commits_in(fingerprint: str | None) -> dict[str, str]:
+    """The commits of repositories, and the versions of models' files, by their names in a fingerprint of weights."""
+    return dict(each.split("@") for each in (fingerprint or "").split(BETWEEN) if "@" in each)
 
 
 def _on_the_hub(trial: Any) -> HubFile | None:

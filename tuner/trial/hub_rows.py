@@ -86,7 +86,10 @@ def _check_kind(name: str, kind: object, vision: Any, config: Mapping[str, Any])
 
 def _check_size(name: str, pixels: int, step: object, own: object) -> None:
     """Raise StudyError if the processor brings images to a size that the model can't take."""
-    fits = pixels % step == 0 if isinstance(step, int) and step > 0 else own in (None, pixels, [pixels, pixels])
+    if step is None:
+        fits = own in (None, pixels, [pixels, pixels])
+    else:
+        fits = isinstance(step, int) and step > 0 and pixels % step == 0
     if not fits:
         takes = f"the {shown(own)} pixels" if step is None else f"a multiple of the {shown(step)} pixels"
         raise StudyError(

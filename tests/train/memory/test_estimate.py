@@ -3,14 +3,17 @@
 import gc
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
 from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 
+from tests import hub_cache
 from tuner import Folds
 from tuner.errors import StudyError
 from tuner.train import Trainer
@@ -222,3 +225,22 @@ def test_an_estimate_needs_hyperparameters_that_work() -> None:
     trial = ImageClassifier(random_data(16, 3, 8), "resnet18", weights=None)
     with pytest.raises(StudyError, match="'batch' is not a hyperparameter"):
         estimate_memory(trial, {"batch": 8}, Images(3, 16, 16, 2, 8, 8), epochs=1, device="cpu")
+
+
+HUBS = {
+    "vit": transformers.ViTConfig(hidden_size=192, num_hidden_layers=3, num_attention_heads=3, image_size=64),
+    "convnext": transformers.ConvNextConfig(hidden_sizes=[64, 96, 128, 192], depths=[1, 1, 1, 1]),
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "config"),
+    [("vit", {"batch_size": 64}), ("convnext", {"batch_size": 64, "finetune": "head", "flip": 0.5})],
+)
+def test_so_it_is_for_models_of_the_hub(
+    family: str, config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    processor = transformers.ViTImageProcessor(size={"height": 64, "width": 64})
+    hub_cache.put_saved(tmp_path / "hf", f"small/{family}", tmp_path / "saved", HUBS[family], processor)
+    assert 1 - MOST_BELOW < compare(f"hf:small/{family}", 64, 3, config | {"image_size": 64}) < 1.05
