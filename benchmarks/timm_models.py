@@ -35,7 +35,6 @@ WHOLE_PATCH = 8
 UNKNOWN = 0
 _edges: dict[tuple[object, ...], int | None] = {}  # smallest ones and steps; tried with the first model of a kind
 HEADER = {
-    "address": "https://huggingface.co/",
     "repository": "timm/MODEL.WEIGHTS",
     "extra": "timm",
     "examples": ["timm:vit_small_patch14_dinov2", "timm:convnext_tiny", "timm:resnet50"],

@@ -88,7 +88,7 @@ MAY_IMPORT = {
         },
         {"ray"},
     ),
-    "first_study": ({"errors", "machine", "space", "trial", "study", "driver"}, set()),
+    "first_study": ({"errors", "machine", "space", "storage", "trial", "study", "driver"}, set()),
     "console": (
         {
             *("errors", "text", "space", "trial", "study", "doctor", "history", "results"),

@@ -27,6 +27,13 @@ def test_different_images_are_not_alike(tmp_path: Path) -> None:
     assert (seen.splits, seen.count("train"), seen.shorter, seen.grey) == (("train",), 120, 72, 0.0)
 
 
+def test_a_class_without_images_in_a_split_counts_as_none_of_them(tmp_path: Path) -> None:
+    two_classes(tmp_path / "train")
+    write_scenes(tmp_path / "val" / "cat", 3, 200)
+    seen = look(tmp_path)
+    assert [seen.count(part) for part in ("train", "validation", "test")] == [24, 3, 0]
+
+
 def test_the_same_pixels_in_other_files_are_the_same_image(tmp_path: Path) -> None:
     two_classes(tmp_path)
     scene(500).save(tmp_path / "cat" / "a.png")

@@ -80,7 +80,7 @@ def test_many_images_train_all_layers_where_the_time_is_enough(tmp_path: Path) -
 def test_a_machine_too_slow_for_the_weights_own_size_gets_smaller_images(tmp_path: Path) -> None:
     root = folder(tmp_path / "slow", {"a": 100, "b": 100}, size=(32, 24))
     assert "image_size" not in settings(planned(root, Wishes(minutes=3)))
-    assert settings(planned(root, Wishes(minutes=3), rate=1.0))["image_size"] == 96
+    assert settings(planned(root, Wishes(minutes=3), rate=1.0))["image_size"] == 128
 
 
 def test_uneven_classes_count_alike(tmp_path: Path) -> None:
@@ -137,6 +137,31 @@ def test_models_that_share_their_weights_name_are_tried_together(tmp_path: Path)
     given = settings(planned(root, models=models))
     assert given["model"] == 'choice(["resnet50", "efficientnet_b0", "resnet18"])'
     assert given["weights"] == "imagenet"
+
+
+DINOV2 = Candidate("timm:vit_small_patch14_dinov2", "imagenet", 81.1, pixels=224)
+
+
+def test_a_model_whose_weights_have_large_images_gets_the_usual_ones(tmp_path: Path) -> None:
+    root = folder(tmp_path / "dino", {"a": 20, "b": 20})
+    found = planned(root, models=(DINOV2, MODELS[1]))
+    assert settings(found)["image_size"] == 'choice([224]).when(model="timm:vit_small_patch14_dinov2")'
+    found.text()  # is a study
+    (tmp_path / "study.py").write_text(found.text(), encoding="utf-8")
+    load_study(tmp_path / "study.py")
+    (why,) = [each.reason for each in found.settings if each.name == "weights"]
+    assert why == "timm's and torchvision's, on this machine already; licence: apache-2.0"
+    assert settings(planned(root, models=(DINOV2,)))["image_size"] == 224
+
+
+@pytest.mark.parametrize(
+    ("model", "pixels"),
+    [("timm:vit_small_patch14_dinov2", 126), ("timm:vit_base_patch16_siglip_224", 128), ("vit_b_16", None)],
+)
+def test_smaller_images_are_those_that_the_model_takes(tmp_path: Path, model: str, pixels: int | None) -> None:
+    root = folder(tmp_path / "slow", {"a": 100, "b": 100}, size=(32, 24))
+    found = planned(root, Wishes(minutes=3), rate=1.0, models=(Candidate(model, "imagenet", 80.0),))
+    assert settings(found).get("image_size") == pixels
 
 
 def test_each_line_has_its_reason_and_the_file_passes_check(

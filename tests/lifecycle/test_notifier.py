@@ -29,6 +29,11 @@ def searched(folder: Path, told: Notifier, values: list[float], **info: Any) -> 
     drive(loop, lambda config, epoch: values[epoch - 1])
     loop.end(info.get("interrupted_by"))
     loop.close()
+    return ended(folder, told, **info)
+
+
+def ended(folder: Path, told: Notifier, **info: Any) -> str | None:
+    """What `end` returns for the run in the folder."""
     base = {"format": FORMAT, "study": "x", "metric": "loss", "mode": "min", "status": "finished", "started": "2026"}
     write_info(LocalFolder(folder), {**base, "end_reason": "trials", **info})
     return told.end(load_run(folder))
@@ -101,6 +106,7 @@ def test_failure_gives_one_notice_and_the_search_goes_on(tmp_path: Path) -> None
     assert loop.record.notices == [
         "a message could not be delivered: the command 'exit …' ended with exit code 7; the next ones are still tried"
     ]
+    assert ended(tmp_path, told) is None  # as the notice has said it
 
 
 def test_a_failure_of_the_last_message_is_returned(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from PIL import Image
 
 from tuner import Budget, ImageClassifier, Random, Study, uniform
 from tuner.errors import RunFolderError
-from tuner.lifecycle.study_changes import check_comparable, comparable
+from tuner.lifecycle.study_changes import StudyText, check_comparable, comparable
 
 
 def train(config: dict[str, Any]) -> None:
@@ -84,6 +84,11 @@ def test_a_weights_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
         check_comparable(study, info, "study.py")
     file.unlink()
     check_comparable(study, info, "study.py")  # that it is missing is said by what looks for the trial's files
+
+
+def test_a_study_file_is_changed_if_its_text_is_another_one() -> None:
+    changed = [StudyText("now", before).changed for before in ("before", "now", None)]
+    assert changed == [True, False, False]
 
 
 def test_other_data_is_refused() -> None:

@@ -32,6 +32,13 @@ def test_a_file_by_hand_needs_a_verb_and_arguments_alone() -> None:
     assert parsed("a.json", b'\xef\xbb\xbf{"verb": "pause"}', 5.0).verb == "pause"  # as some editors begin a file
 
 
+def test_one_configuration_can_be_confirmed_with_one_more_seed() -> None:
+    assert checked("confirm", {"top": 1, "seeds": 1}) == ("confirm", {"top": 1, "seeds": 1})
+    for name in ("top", "seeds"):
+        with pytest.raises(StudyError, match=f"{name} needs a whole number from 1 to"):
+            checked("confirm", {name: 0})
+
+
 def test_a_file_that_is_written_again_under_its_name_is_another_order() -> None:
     content = b'{"verb": "pause"}'
     assert parsed("a.json", content, 5.0).id != parsed("a.json", content, 6.0).id

@@ -29,6 +29,8 @@ def print_look(look: FirstLook) -> None:
 
 def print_models(draft: Draft) -> None:
     """A row for each model, with its measured speed on this machine; below, the models that were left out."""
+    from tuner.first_study.candidates import described
+
     console, chosen = new_console(), {each.value for each in draft.plan.settings if each.name == "model"}
     table = new_table("model", "weights", "on ImageNet", "images a second", "chosen")
     for each in draft.means.candidates:
@@ -42,7 +44,7 @@ def print_models(draft: Draft) -> None:
     for model, why in draft.left_out:
         reasons.setdefault(why, []).append(model)
     for why, models in reasons.items():
-        console.print(printable(f"left out: {', '.join(models)}: {why}"))
+        console.print(printable(f"left out: {', '.join(map(described, models))}: {why}"))
 
 
 def print_cost(cost: SearchCost) -> None:

@@ -8,14 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from tuner.errors import WeightsError
-from tuner.machine.installation import is_installed
+from tuner.errors import StudyError, WeightsError
+from tuner.storage.hub import cached_repositories
 from tuner.trial.models import IMAGENET, ModelFacts, PublishedWeights, find_model, model_facts
 
 SECONDS = 4.0  # for the server to answer
 
-# Accuracy in percent on ImageNet, from torchvision's table of weights:
-# https://docs.pytorch.org/vision/stable/models.html
+# Accuracy in percent on ImageNet: torchvision's table of weights, https://docs.pytorch.org/vision/stable/models.html;
+# the cards of timm's weights, at 224 pixels; for DINOv2, whose backbone is frozen there, M. Oquab et al., "DINOv2:
+# Learning Robust Visual Features without Supervision", arXiv 2304.07193, table 4
 ACCURACY = {
     "mobilenet_v3_small": {"IMAGENET1K_V1": 67.7},
     "resnet18": {"IMAGENET1K_V1": 69.8},
@@ -24,7 +25,27 @@ ACCURACY = {
     "efficientnet_b0": {"IMAGENET1K_V1": 77.7},
     "resnet50": {"IMAGENET1K_V2": 80.9, "IMAGENET1K_V1": 76.1},
     "convnext_tiny": {"IMAGENET1K_V1": 82.5},
+    "timm:convnext_tiny": {"in12k_ft_in1k": 84.2},
+    "timm:vit_small_patch14_dinov2": {"lvd142m": 81.1},
+    "timm:vit_base_patch14_dinov2": {"lvd142m": 84.5},
+    "timm:vit_large_patch14_dinov2": {"lvd142m": 86.3},
+    "hf:facebook/dinov2-small": {"main": 81.1},
+    "hf:facebook/dinov2-base": {"main": 84.5},
+    "hf:facebook/dinov2-large": {"main": 86.3},
 }
+MEGABYTES = {  # of the default weights of each model that is offered to everybody
+    "mobilenet_v3_small": 10,
+    "resnet18": 45,
+    "mobilenet_v2": 14,
+    "mobilenet_v3_large": 21,
+    "efficientnet_b0": 20,
+    "resnet50": 98,
+    "convnext_tiny": 109,
+    "timm:convnext_tiny": 114,
+    "timm:vit_small_patch14_dinov2": 88,
+}
+USUAL_PIXELS = 224  # edge of images with which these accuracies were measured, also where weights have larger images
+ANY_USE = ("", "unknown", "apache-2.0", "mit", "bsd-3-clause", "cc-by-4.0")  # licences; torchvision names none
 
 
 @dataclass(frozen=True)
@@ -36,12 +57,14 @@ class Candidate:
         weights: as `ImageClassifier.weights` has them; None for random ones
         accuracy: on ImageNet, in percent; None if it isn't known here
         cached: whether the weights are on this machine
+        pixels: edge of images that suits the model better than that of its weights; None for that
     """
 
     model: str
     weights: str | None
     accuracy: float | None = None
     cached: bool = True
+    pixels: int | None = None
 
 
 @dataclass(frozen=True)
@@ -70,13 +93,16 @@ def offer(asked: Sequence[str] = (), *, random: bool = False) -> Offer:
     """
     if random:
         return Offer(tuple(Candidate(name, None) for name in asked or ("resnet18",)))
-    names = asked or [*ACCURACY, *(name for name, facts in model_facts().items() if _is_offered(name, facts))]
+    out: dict[str, str] = {}
+    names = list(asked)
+    if not names:
+        names, out = _allowed([*MEGABYTES, *_further()])
     found = [candidate for name in names if (candidate := _cached(name)) is not None]
-    missing = [name for name in asked or ACCURACY if name not in {each.model for each in found}]
+    missing = [name for name in names if name not in {each.model for each in found}]
     default = {name: find_model(name).find_weights(IMAGENET) for name in missing}
     problems = {server: unreachable(server) for server in sorted({weights.server for weights in default.values()})}
     had = [name for name in missing if problems[default[name].server] is None]
-    found += [Candidate(name, IMAGENET, _accuracy(name, IMAGENET), cached=False) for name in had]
+    found += [_candidate(name, IMAGENET, cached=False) for name in had]
     missing = [name for name in missing if name not in had]
     if not found:
         first = default[missing[0]]
@@ -85,12 +111,52 @@ def offer(asked: Sequence[str] = (), *, random: bool = False) -> Offer:
             f"to {_host(first.server)} ({problems[first.server]}); copy a file of {find_model(missing[0]).library}'s "
             "there, or add --weights none for random weights, which reach far less"
         )
-    return Offer(tuple(_in_order(found)), tuple((name, _why(default[name], problems)) for name in missing))
+    left_out = {name: _why(default[name], problems) for name in missing} | out
+    return Offer(tuple(_in_order(found)), tuple(left_out.items()))
 
 
-def _is_offered(name: str, facts: ModelFacts) -> bool:
-    """Whether a model that nobody asked for is offered if its weights are here."""
-    return name not in ACCURACY and is_installed(facts.library)
+def described(model: str) -> str:
+    """A model that isn't here, with what its download would bring: "resnet18 (69.8 % on ImageNet, 45 MB)"."""
+    if model not in MEGABYTES:
+        return model
+    return f"{model} ({_accuracy(model, IMAGENET)} % on ImageNet, {MEGABYTES[model]} MB)"
+
+
+def _further() -> list[str]:
+    """Models whose weights are on this machine, though they aren't offered to everybody."""
+    of_the_hub = (f"hf:{repository}" for repository in cached_repositories())
+    return [
+        *(name for name in model_facts() if name not in MEGABYTES and _cached(name) is not None),
+        *(name for name in of_the_hub if _is_known(name)),
+    ]
+
+
+def _is_known(name: str) -> bool:
+    """Whether a cached repository of the hub is an image model that a trial can have, with its weights."""
+    try:
+        return _cached(name) is not None
+    except (StudyError, WeightsError):
+        return False
+
+
+def _allowed(names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
+    """The models of installed libraries whose licence allows any use, as far as it is known; why not the others."""
+    allowed: list[str] = []
+    out: dict[str, str] = {}
+    for name in names:
+        facts = find_model(name)
+        licence = facts.find_weights(_weights_here(facts) or IMAGENET).licence
+        try:
+            facts.check_installed()
+        except StudyError as error:
+            if name in MEGABYTES:
+                out[name] = str(error).partition("; ")[2]
+            continue
+        if licence in ANY_USE or licence.startswith("see "):
+            allowed.append(name)
+        else:
+            out[name] = f"the licence of its weights, {licence}, may not allow what you want; see it, and use --models"
+    return allowed, out
 
 
 def _why(weights: PublishedWeights, problems: Mapping[str, str | None]) -> str:
@@ -115,11 +181,20 @@ def unreachable(server: str) -> str | None:
 
 def _cached(name: str) -> Candidate | None:
     """The model with its default weights if they are cached, else with other cached weights of it."""
-    facts = find_model(name)
+    weights = _weights_here(find_model(name))
+    return None if weights is None else _candidate(name, weights)
+
+
+def _weights_here(facts: ModelFacts) -> str | None:
     here = [each.name for each in facts.published.values() if each.path.is_file()]
-    if facts.default in here:
-        return Candidate(name, IMAGENET, _accuracy(name, IMAGENET))
-    return Candidate(name, here[0], _accuracy(name, here[0])) if here else None
+    return IMAGENET if facts.default in here else here[0] if here else None
+
+
+def _candidate(name: str, weights: str, *, cached: bool = True) -> Candidate:
+    facts = find_model(name)
+    own = facts.find_weights(weights).preprocessing.framing.pixels
+    smaller = facts.step is not None and own > USUAL_PIXELS and not USUAL_PIXELS % facts.step
+    return Candidate(name, weights, _accuracy(name, weights), cached, USUAL_PIXELS if smaller else None)
 
 
 def _accuracy(name: str, weights: str) -> float | None:

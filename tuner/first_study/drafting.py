@@ -21,7 +21,7 @@ from tuner.driver.search_cost import (
     speeds_kind,
 )
 from tuner.errors import StudyError
-from tuner.first_study.candidates import Offer
+from tuner.first_study.candidates import USUAL_PIXELS, Offer
 from tuner.first_study.folder_look import FirstLook
 from tuner.first_study.plan import Plan, Setting
 from tuner.first_study.planning import LENGTHS, MOST_TOTAL, Means, Wishes, budget_text, least_epochs, plan
@@ -105,10 +105,11 @@ def _measured(
             None if wishes.random else IMAGENET,
             validation=look.validation,
         ),
-        space={"model": choice(names), "lr": loguniform(1e-4, 1e-2), **learning},
+        space={"model": choice(names), **_image_sizes(offered), "lr": loguniform(1e-4, 1e-2), **learning},
     )
     workers = trials_at_once(probe)
-    configs = [{"model": name, **learning} for name in names]
+    sizes = {each.model: {"image_size": each.pixels} for each in offered.candidates if each.pixels}
+    configs = [{"model": name, **sizes.get(name, {}), **learning} for name in names]
     found = measurers.of(probe, configs, workers, seconds=PROBE_SECONDS, tell=lambda kind: tell(kind.split()[0][6:]))
     speeds: dict[str, Speed] = {
         name: speed for name, speed in zip(names, found.speeds, strict=True) if speed is not None
@@ -123,6 +124,12 @@ def _measured(
     return Means(kept, speeds, kinds, found.ready_seconds, workers, around), [
         (name, "it couldn't be measured: " + (found.problems or [""])[0]) for name in names if name not in speeds
     ]
+
+
+def _image_sizes(offered: Offer) -> dict[str, Any]:
+    """The image size of models that shall have another than their weights have."""
+    models = [each.model for each in offered.candidates if each.pixels]
+    return {"image_size": choice([USUAL_PIXELS]).when(model=models)} if models else {}
 
 
 def _speeds(

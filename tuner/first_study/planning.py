@@ -17,7 +17,7 @@ from tuner.trial.speed import Speed
 FINE_TUNED = 600  # from so many training images on all layers may learn; with fewer, training the head was as good
 FINE_EPOCHS = 45  # of all trials together that fine-tuning needs: about six trials of 7
 BACKWARD = 3.5  # time per image for training all layers, as a multiple of the forward pass
-SHARE_FOR_FEATURES = 0.4  # of the time, for frozen backbones
+SHARE_FOR_FEATURES = 0.6  # of the time, for frozen backbones; heads on features take a fraction of the rest
 MOST_MODELS = 3
 MOST_TOTAL = 4_000  # epochs of all trials
 LENGTHS = {"head": 20, "gradual": 8, "all": 12}  # of a trial
@@ -143,7 +143,8 @@ def _choose(look: FirstLook, wishes: Wishes, means: Means) -> _Choice:
     quickest = min(best_first, key=lambda each: features[each.model])
     own = means.speeds[quickest.model].once_for.rpartition(" ")[2]
     allowed = SHARE_FOR_FEATURES * seconds / features[quickest.model]
-    pixels = next((size for size in SIZES if (size / int(own)) ** 2 <= allowed), SIZES[-1])
+    sizes = find_model(quickest.model).sizes_like(SIZES)
+    pixels = next((size for size in sizes if (size / int(own)) ** 2 <= allowed), sizes[-1] if sizes else None)
     return _Choice((quickest,), "head", pixels, why)
 
 
@@ -213,9 +214,12 @@ def _weights_reason(models: Sequence[Candidate]) -> str:
     if models[0].weights is None:
         return "random, as was asked for; published weights would reach far more"
     owners = " and ".join(f"{library}'s" for library in dict.fromkeys(find_model(one.model).library for one in models))
-    if all(each.cached for each in models):
-        return f"{owners}, on this machine already"
-    return f"{owners}, downloaded once when the search begins"
+    here = (
+        "on this machine already" if all(each.cached for each in models) else "downloaded once when the search begins"
+    )
+    licences = dict.fromkeys(find_model(one.model).find_weights(str(one.weights)).licence for one in models)
+    told = " and ".join(filter(None, licences))
+    return f"{owners}, {here}" + (f"; licence: {told}" if told else "")
 
 
 def _validation_reason(look: FirstLook) -> str:
@@ -237,8 +241,7 @@ def _space(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
         names = ", ".join(f'"{each.model}"' for each in chosen.models)
         reason = "which one suits these images is seen by trying: the features of each are computed once"
         found.append(Setting("model", f"choice([{names}])", reason))
-    if chosen.pixels is not None:
-        found.append(Setting("image_size", str(chosen.pixels), _size_reason(look, chosen)))
+    found += _image_size(look, chosen)
     kind = {"head": _head, "gradual": _gradual, "all": _all_layers}[chosen.finetune]
     found += kind(look, wishes, chosen)
     if _evenly(look, wishes):
@@ -247,10 +250,20 @@ def _space(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
     return found
 
 
-def _size_reason(look: FirstLook, chosen: _Choice) -> str:
-    if chosen.models[0].weights is None:
-        return f"pixels; the images have {look.shorter} on their shorter side"
-    return "pixels: less than the weights were trained with, and less accurate, as that would take too long"
+def _image_size(look: FirstLook, chosen: _Choice) -> list[Setting]:
+    if chosen.pixels is not None:
+        reason = "pixels: less than the weights were trained with, and less accurate, as that would take too long"
+        if chosen.models[0].weights is None:
+            reason = f"pixels; the images have {look.shorter} on their shorter side"
+        return [Setting("image_size", str(chosen.pixels), reason)]
+    smaller = [each for each in chosen.models if each.pixels is not None]
+    if not smaller:
+        return []
+    reason = "pixels, with which the accuracy on ImageNet was measured; the weights' own are larger, and take longer"
+    if len(smaller) == len(chosen.models):
+        return [Setting("image_size", str(smaller[0].pixels), reason)]
+    of = f"model={quoted(smaller[0].model)}" if len(smaller) == 1 else f"model={[each.model for each in smaller]}"
+    return [Setting("image_size", f"choice([{smaller[0].pixels}]).when({of})", reason)]
 
 
 def _head(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:

@@ -26,6 +26,17 @@ def hub_cache() -> Path:
     return Path(os.path.expandvars(named or f"{home}/hub")).expanduser()
 
 
+def hub_address() -> str:
+    """The hub's address with a slash at its end: the one that its library asks."""
+    return f"{(os.environ.get('HF_ENDPOINT') or 'https://huggingface.co').rstrip('/')}/"
+
+
+def cached_repositories() -> list[str]:
+    """The models' repositories that the cache has anything of, as OWNER/NAME."""
+    folders = sorted(hub_cache().glob("models--*--*"))
+    return [each.name.removeprefix("models--").replace("--", "/", 1) for each in folders]
+
+
 @dataclass(frozen=True)
 class HubFile:
     """A file of a model's repository, in one commit.

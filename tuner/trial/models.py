@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
@@ -16,7 +16,7 @@ from typing import Any
 from tuner.errors import StudyError, shown
 from tuner.machine.installation import is_installed
 from tuner.space.values import is_one_of
-from tuner.storage.hub import HubFile
+from tuner.storage.hub import HubFile, hub_address
 from tuner.trial.framing import Framing, Preprocessing
 from tuner.trial.hub_rows import hub_row
 from tuner.trial.hyperparameters import closest
@@ -120,6 +120,12 @@ class ModelFacts:
     def smallest_size(self, own: int) -> int:
         """The smallest edge in pixels that the model takes and that loses nothing of images of the edge `own`."""
         return max(own, self.min_size) if self.step is None else max(1, -(-own // self.step)) * self.step
+
+    def sizes_like(self, edges: Sequence[int]) -> list[int]:
+        """The edges in pixels, each as near below as the model takes it; empty for a model that takes only one."""
+        if self.step is not None:
+            return [max(1, edge // self.step) * self.step for edge in edges]
+        return [] if self.fixed_size else [max(edge, self.min_size) for edge in edges]
 
     def find_weights(self, name: str) -> PublishedWeights:
         """The published weights called `name`: "pretrained", "imagenet", or a name of the library's.
@@ -269,7 +275,7 @@ def _facts(name: str, library: str, table: Mapping[str, Any], told: Mapping[str,
     weights = {each: {**table.get("each_weights", {}), **facts} for each, facts in row.pop("weights", {}).items()}
     repository = table.get("repository", "").replace("MODEL", name.rpartition(":")[2])
     published = {
-        each: _weights(each, table["address"], {"min_size": row["min_size"], "repository": repository, **facts})
+        each: _weights(each, table.get("address", ""), {"min_size": row["min_size"], "repository": repository, **facts})
         for each, facts in weights.items()
     }
     tokens = Tokens(**row.pop("tokens")) if "tokens" in row else None
@@ -284,7 +290,7 @@ def _weights(name: str, address: str, told: Mapping[str, Any]) -> PublishedWeigh
     )
     preprocessing = Preprocessing(framing, tuple(told.get("mean", MEAN)), tuple(told.get("sd", SD)))
     repository = told["repository"].replace("WEIGHTS", name)
-    folder = f"{address}{repository}/resolve/main/" if repository else address
+    folder = f"{hub_address()}{repository}/resolve/main/" if repository else address
     return PublishedWeights(
         *(name, folder + told["file"], preprocessing, told["min_size"], told.get("licence", "")),
         repository=repository,

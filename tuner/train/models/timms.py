@@ -26,9 +26,14 @@ def read_timms(facts: ModelFacts, path: Path) -> Mapping[str, Tensor]:
 
 
 def timms_layers(module: nn.Module) -> list[list[str]]:
-    """Names of parameters that learn together, from the input on, as timm groups them for layer-wise rates."""
+    """Names of parameters that learn together, from the input on, as timm groups them for layer-wise rates.
+
+    Empty for the few models that timm doesn't group.
+    """
     from timm.models import group_parameters
 
+    if not hasattr(module, "group_matcher"):
+        return []
     layers: Mapping[int, list[str]] = group_parameters(module, module.group_matcher(coarse=False))  # type: ignore[operator]
     return [layers[number] for number in sorted(layers)]
 
