@@ -126,8 +126,9 @@ def hubs_tokens(module: Any, images: Tensor, blocks: int) -> list[Summary]:
     norm = getattr(backbone, "post_layernorm", None) or backbone.layernorm
     after = getattr(getattr(backbone, "pooler", None), "layernorm", None) or nn.Identity()
     prefix = PREFIXES[model.config.model_type] + getattr(model.config, "num_register_tokens", 0)
-    states = module.run(backbone, images, output_hidden_states=True).hidden_states[-blocks:]
-    return [(after(each[:, 0]) if prefix else None, after(each[:, prefix:].mean(1))) for each in map(norm, states)]
+    told = module.run(backbone, images, output_hidden_states=blocks > 1)  # by hooks, which break a compiled graph
+    states = [*map(norm, (told.hidden_states or ())[-blocks:-1]), told.last_hidden_state]
+    return [(after(each[:, 0]) if prefix else None, after(each[:, prefix:].mean(1))) for each in states]
 
 
 def _config(facts: ModelFacts) -> Any:
