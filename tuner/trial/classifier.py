@@ -32,6 +32,7 @@ from tuner.trial.sources import function_name
 from tuner.trial.splitting import Folds, Joined, Validation
 from tuner.trial.stored import Copies
 from tuner.trial.strategies import STRATEGIES
+from tuner.trial.table import Table
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,10 @@ class ImageClassifier(ReadsFiles, Trial):
 
     Attributes:
         data: a data set by name, such as "digits" (scikit-learn's), or "folder:PATH" with a class per subfolder, also
-            as "folder:s3://bucket/photos", which each node copies into its cache once; or a function without
-            arguments that returns training, validation and test, each as a pair of tensors (images [N, C, H, W] uint8
-            or float, labels [N] int), or as a torch `Dataset` of (image, label).
+            as "folder:s3://bucket/photos", which each node copies into its cache once; or a `Table`, also as
+            "table:labels.csv", with a row for each image; or a function without arguments that returns training,
+            validation and test, each as a pair of tensors (images [N, C, H, W] uint8 or float, labels [N] int), or as a
+            torch `Dataset` of (image, label).
         model: name of a classification model, such as any of torchvision's, "timm:NAME" or "hf:OWNER/NAME"; or a
             function that makes an `nn.Module` from the trial's hyperparameters; the space may then have further names.
             `model` in the space has priority.
@@ -70,7 +72,7 @@ class ImageClassifier(ReadsFiles, Trial):
     implementation: ClassVar[str] = "tuner.worker.classification:Classification"
     uses_gpu: ClassVar[bool] = True
 
-    data: str | DataFunction = "digits"
+    data: str | Table | DataFunction = "digits"
     model: str | ModelFunction = DEFAULT_MODEL
     weights: str | Path | None = "imagenet"
     data_dir: str | Path = "data"
@@ -82,7 +84,9 @@ class ImageClassifier(ReadsFiles, Trial):
     copies: Copies = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Also accept torchvision's enums, and their names with the class in front; look up metrics by name."""
+        """Also accept tables, torchvision's enums, and their names with the class in front; look up metrics by name."""
+        if isinstance(self.data, Table):
+            object.__setattr__(self, "data", str(self.data))
         weights = self.weights.name if isinstance(self.weights, Enum) else self.weights
         if isinstance(weights, str) and looks_published(weights):
             weights = weights.rpartition(".")[2].replace("DEFAULT", IMAGENET)
@@ -128,7 +132,7 @@ class ImageClassifier(ReadsFiles, Trial):
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
         """The parts of the declaration that are the user's code."""
-        return tuple(part for part in (self.data, self.model) if not isinstance(part, str))
+        return tuple(part for part in (self.data, self.model) if callable(part))
 
     @property
     def reports(self) -> tuple[str, ...]:
@@ -224,7 +228,7 @@ class ImageClassifier(ReadsFiles, Trial):
         self.source.check(self.data_folder)
         if self.metrics and (classes := self.source.class_names()):
             check_classes(self.chosen_metrics, classes)
-        splitting.check_files(self.source, self.image_folder, self.validation, self.data_folder)
+        splitting.check_files(self.source, self.image_files, self.validation, self.group, self.data_folder)
         path = self.weights_file
         if path and not self.named_weights and not self.stored_weights and not path.is_file():
             raise WeightsError(
@@ -234,7 +238,7 @@ class ImageClassifier(ReadsFiles, Trial):
 
     def identity(self) -> dict[str, str]:
         """Data, model, weights, and a declared split; a function by its name."""
-        data = self.data if isinstance(self.data, str) else f"{function_name(self.data)}()"
+        data = f"{function_name(self.data)}()" if callable(self.data) else str(self.data)
         told = {"data": data, "model": ", ".join(self.candidates) or self.model_name, "weights": str(self.weights)}
         told |= {"preprocessing": "of the weights"} if self.each[0].published else {}
         cut = {"validation": self.validation, "group": self.group}

@@ -18,6 +18,7 @@ from tuner.trial.models import DEFAULTS, ModelFacts, PublishedWeights, find_mode
 from tuner.trial.sources import find_source, function_name
 from tuner.trial.splitting import Validation
 from tuner.trial.stored import Copies, is_stored
+from tuner.trial.table import Table
 
 DEFAULT_MODEL = "resnet18"
 DataFunction = Callable[[], tuple[Any, Any, Any]]
@@ -27,7 +28,7 @@ ModelFunction = Callable[[dict[str, Any]], Any]
 class ModelAndData:
     """The part of `ImageClassifier` that is about its model, weights and data; see there for the fields."""
 
-    data: str | DataFunction
+    data: str | Table | DataFunction
     model: str | ModelFunction
     weights: str | Path | None
     data_dir: str | Path
