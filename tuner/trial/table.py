@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isfinite
 from operator import itemgetter
@@ -27,7 +27,7 @@ from tuner.trial.data_source import (
     listed,
     problem_of,
 )
-from tuner.trial.table_cells import Header, cells_of
+from tuner.trial.table_cells import Cells, Header, cells_of
 
 PREFIX = "table:"
 COLUMNS = dict.fromkeys(("image", "label", "split", "group", "weight"))  # in this order
@@ -217,28 +217,28 @@ def _rows(source: TableOfImages, mtime_ns: int, size: int) -> Rows:
     return Rows(items, tuple(sorted({file.rpartition("/")[0] or "/" for file in items})), tuple(repeated))
 
 
-def _item(cells: Sequence[str | None], base: str, number: int, place: str) -> Item:
+def _item(cells: Cells, base: str, number: int, place: str) -> Item:
     """What a row says; raises DataError for a value that can't be one."""
-    image, label, word, group, weight = (cell and cell.strip() for cell in cells)
-    image, label = (image or "").replace("\\", "/"), label or ""
+    image, label, word, group, weight = cells
+    image, label = image.strip().replace("\\", "/"), label.strip()
     if not image or "\0" in image or "://" in image:
         raise DataError(
             f"every row needs the path of an image, got {shown(image)} in row {number} of {place}; write a path that "
             "is absolute or relative to the table, or remove the row"
         )
-    if label.casefold() in NO_LABEL or "\0" in label:
+    if (len(label) < 5 and label.casefold() in NO_LABEL) or "\0" in label:
         raise DataError(
             f"every row needs a label, got {shown(label)} for '{image}' in row {number} of {place}; add it, or remove "
             "the row"
         )
-    if (split := SPLITS.get(word.casefold()) if word else "train") is None:
+    if (split := SPLITS.get(word.strip().casefold()) if word else "train") is None:
         raise DataError(
             f"split needs to be {', '.join(SPLITS)}, got {shown(word)} for '{image}' in row {number} of {place}; "
             "correct it"
         )
     loss_weight = 1.0 if weight is None else _weight(weight, image, number, place)
     file = os.path.normpath(f"{base}/{image}" if image[0] != "/" else image)
-    return Item(file, label, split, group or None, loss_weight)
+    return Item(file, label, split, (group and group.strip()) or None, loss_weight)
 
 
 def _weight(text: str, image: str, number: int, place: str) -> float:
@@ -266,21 +266,23 @@ def _check_splits(without: Sequence[str], rows: int, source: TableOfImages) -> N
     """Raise DataError if some of the rows have no split, but others have one; `without` has the files of those."""
     if 0 < len(without) < rows:
         raise DataError(
-            f"either all rows need a split or none, got none for {len(without):,} of {rows:,} in {source.place}, such as "
-            f"'{source.relative(without[0])}'; add them, or empty the column"
+            f"either all rows need a split or none, got none for {len(without):,} of {rows:,} in {source.place}, such "
+            f"as '{source.relative(without[0])}'; add them, or empty the column"
         )
 
 
 def _check_groups(items: Iterable[Item], source: TableOfImages) -> None:
     """Raise DataError for groups that are in two splits, or one that holds all images."""
-    found = {(item.group, item.split) for item in items}
-    splits = Counter(group for group, _ in found if group is not None)
-    if two := sorted(group for group, count in splits.items() if count > 1):
+    splits: dict[str | None, str] = {}
+    two = sorted(
+        {str(one.group) for one in items if splits.setdefault(one.group, one.split) != one.split and one.group}
+    )
+    if two:
         raise DataError(
             f"the images of a group need the same split, got {listed(map(repr, two))} in two of {source.place}; "
             "correct split or group"
         )
-    if len(splits) == len(found) == 1:
+    if len(splits) == 1 and None not in splits:
         raise DataError(
             f"group needs to tell images apart, got '{next(iter(splits))}' for all of {source.place}; empty the column"
         )
@@ -293,11 +295,12 @@ def _look(source: TableOfImages, state: State) -> Found:
     present, unnamed = _present(rows, str(source.path))
     absent = [file for file in rows.items if file not in present]
     _check_present(source, rows, absent)
-    items = [rows.items[file] for file, problem in present.items() if problem is None]
+    items = [item for item in rows.items.values() if present.get(item.file, "") is None]
     for column in (itemgetter(0), itemgetter(1), itemgetter(2)):  # file, label, split: quicker than by all at once
         items.sort(key=column)
+    found = Found(tuple(items), ())
     check_classes(
-        items,
+        found,
         few=f"a table needs at least 2 labels in the column {source.table.label!r}",
         where=f"{source.place}; name the column that has the classes, as in Table({source.place!r}, label=...)",
         fix="give some of its rows the split train",
@@ -307,8 +310,8 @@ def _look(source: TableOfImages, state: State) -> Found:
         *(LeftOut(source.relative(file), "has a row, but there is no such file") for file in absent),
         *(LeftOut(source.relative(file), "has no row in the table") for file in unnamed),
     ]
-    notices = _notices(source, items, absent=absent, unnamed=unnamed, repeated=rows.repeated)
-    return Found(tuple(items), tuple(by_path(left_out)), tuple(notices))
+    notices = _notices(source, found, absent=absent, unnamed=unnamed, repeated=rows.repeated)
+    return replace(found, left_out=tuple(by_path(left_out)), notices=tuple(notices))
 
 
 def _present(rows: Rows, base: str) -> tuple[dict[str, str | None], list[str]]:
@@ -364,9 +367,11 @@ def _check_present(source: TableOfImages, rows: Rows, absent: list[str]) -> None
 
 
 def _notices(
-    source: TableOfImages, items: list[Item], *, absent: list[str], unnamed: list[str], repeated: Iterable[str]
+    source: TableOfImages, found: Found, *, absent: list[str], unnamed: list[str], repeated: Iterable[str]
 ) -> Iterator[str]:
-    counts = Counter(item.label for item in items)
+    counts: Counter[str] = Counter()
+    for (label, _), count in found.counts.items():
+        counts[label] += count
     by_case: dict[str, list[str]] = defaultdict(list)
     for label in counts:
         by_case[label.casefold()].append(label)

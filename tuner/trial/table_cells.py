@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tuner.errors import DataError, did_you_mean, one_line
 from tuner.trial.data_source import listed
 
 SEPARATORS = ",;\t|"
-Cells = tuple[int, tuple[str | None, ...]]  # a row's number, as in a spreadsheet, and its wanted cells
+Cells = tuple[str, str, str | None, str | None, str | None]  # the wanted ones; None for a column that isn't there
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Header:
         return max(SEPARATORS, key=columns)
 
 
-def cells_of(file: Path, header: Header) -> Iterator[Cells]:
-    """The wanted cells of each row; rows without any are skipped.
+def cells_of(file: Path, header: Header) -> Iterator[tuple[int, Cells]]:
+    """Each row's number, as in a spreadsheet, and its wanted cells; empty rows are skipped.
 
     Raises:
         DataError: the file can't be read, or lacks columns.
@@ -70,7 +70,7 @@ def cells_of(file: Path, header: Header) -> Iterator[Cells]:
     return (_of_parquet if file.suffix.lower() in (".parquet", ".pq") else _of_csv)(file, header)
 
 
-def _of_csv(file: Path, header: Header) -> Iterator[Cells]:
+def _of_csv(file: Path, header: Header) -> Iterator[tuple[int, Cells]]:
     number = 1
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
@@ -102,7 +102,7 @@ def _of_csv(file: Path, header: Header) -> Iterator[Cells]:
         raise DataError(f"a table must be readable, got {file}: {error.strerror}; change that") from error
 
 
-def _of_parquet(file: Path, header: Header) -> Iterator[Cells]:
+def _of_parquet(file: Path, header: Header) -> Iterator[tuple[int, Cells]]:
     first = 1
     try:
         import pyarrow as pa
@@ -126,7 +126,7 @@ def _of_parquet(file: Path, header: Header) -> Iterator[Cells]:
         ) from error
 
 
-def _of_batch(batch: Any, columns: list[str | None], header: Header, pa: Any) -> Iterator[tuple[str | None, ...]]:
+def _of_batch(batch: Any, columns: list[str | None], header: Header, pa: Any) -> Iterator[Cells]:
     """The wanted cells of some rows of a Parquet file."""
     texts: list[list[str | None]] = []
     for column in columns:
@@ -141,4 +141,4 @@ def _of_batch(batch: Any, columns: list[str | None], header: Header, pa: Any) ->
                 f"a table's columns need texts or numbers, got {values.type} for {column!r} in {header.place}; "
                 "write it as text"
             ) from error
-    yield from zip(*texts, strict=True)
+    yield from cast(Iterator[Cells], zip(*texts, strict=True))

@@ -23,7 +23,7 @@ from tuner.train.data.pool import IMAGES, KEYS, LABELS, PART, PARTS, Pool, from_
 from tuner.train.data.splits import HeldSplit, Split, Splits, StreamedSplit, Weights, Whole
 from tuner.train.download import fetch_data
 from tuner.trial import ImageClassifier
-from tuner.trial.data_source import Source
+from tuner.trial.data_source import ImageFiles, Source
 from tuner.trial.framing import Framing
 from tuner.trial.splitting import Folds, Joined
 
@@ -106,8 +106,8 @@ def memory_for_images(trial: ImageClassifier) -> float:
 class _Loaded:
     """The images of a data set, and the splits made so far."""
 
-    def __init__(self, pool: Pool, name: str, framing: Framing) -> None:
-        self._pool, self._name, self._framing = pool, name, framing
+    def __init__(self, pool: Pool, name: str, framing: Framing, images: ImageFiles | None) -> None:
+        self._pool, self._name, self._framing, self._images = pool, name, framing, images
         self._cut: dict[Cut, Splits] = {}
 
     def splits(self, scheme: Cut) -> Splits:
@@ -134,13 +134,16 @@ class _Loaded:
             framing=framing,
             scale=pool.scale,
             whole=whole,
+            test_files=tuple(self._images.relative(pool.files[row]) for row in rows["test"].tolist())
+            if self._images
+            else (),
             before=before,
         )
 
 
 @lru_cache(maxsize=3)
 def _load(source: Source, folder: Path, signature: object, framing: Framing, memory_bytes: float) -> _Loaded:
-    return _Loaded(read_pool(source, folder, framing, memory_bytes), source.name, framing)
+    return _Loaded(read_pool(source, folder, framing, memory_bytes), source.name, framing, source.image_files(folder))
 
 
 def _whole(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, framing: Framing) -> Whole:

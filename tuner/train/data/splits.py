@@ -314,6 +314,7 @@ class Splits:
         framing: how the images were brought to their size; None if that is their own size
         scale: of the deep images among the files
         whole: in a cross-validation, all images of it; None otherwise
+        test_files: the files of the test images, as messages name them; none if images aren't files
         before: if validation images are trained on, after those for training: the splits before that
     """
 
@@ -327,6 +328,7 @@ class Splits:
     framing: Framing | None = None
     scale: DeepScale = NO_DEEP
     whole: Whole | None = None
+    test_files: tuple[str, ...] = ()
     before: Splits | None = None
 
     @cached_property
