@@ -154,3 +154,24 @@ def test_torch_spreads_smoothed_labels_of_weighted_images_by_their_weights() -> 
     told = Objective(0.3, of_classes, weighted=True).total(logits, targets)
     each = F.cross_entropy(logits, labels, of_classes, label_smoothing=0.3, reduction="none")
     assert float(told) == pytest.approx(float((each * weights).sum()), rel=1e-5)
+
+
+def test_flowers_as_a_table_are_learnt_from_as_flowers_in_folders(real_data, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    source = real_data("photos") / "photos" / "flowers"
+    rows = ["image,label"]
+    for kind in sorted(path.name for path in source.iterdir()):
+        (tmp_path / "folders" / kind).mkdir(parents=True)
+        for file in sorted((source / kind).iterdir())[:12]:
+            (tmp_path / "folders" / kind / file.name).symlink_to(file)
+            (tmp_path / f"{kind} {file.name}").symlink_to(file)
+            rows.append(f"{kind} {file.name},{kind}")
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    config = {"image_size": 64, "batch_size": 16, "lr": 0.01}
+    told = []
+    for data in (Table(tmp_path / "labels.csv"), f"folder:{tmp_path / 'folders'}"):
+        trainer = Trainer(ImageClassifier(data, "resnet18", None), config, epochs=2, seed=4)
+        results = [trainer.run_epoch() for _ in range(2)]
+        told.append([(result.train_loss, result.validation.loss) for result in results if result.validation])
+    for one, other in zip(*told, strict=True):
+        assert one == pytest.approx(other, abs=1e-4)
+    assert len(told[0]) == 2

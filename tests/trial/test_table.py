@@ -55,6 +55,7 @@ PLAIN = [(name, label, "train", None, 1.0) for name, label in zip(FILES, ("ant",
         HEAD + ROWS.replace("a1.png", "./a1.png").replace("b1.png", "x/../b1.png"),
         HEAD + ROWS.replace("a1.png", ".\\a1.png"),
         "image,label,split,group,weight\n" + ROWS.replace("\n", ",,,1\n"),
+        "image,label,split,group,weight\n" + ROWS.replace("\n", ", , , 1 \n"),
     ],
 )
 def test_one_table_in_many_spellings(tmp_path: Path, content: str) -> None:
@@ -349,6 +350,7 @@ def test_what_is_no_table_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: 
     ("given", "expected"),
     [
         ({"path": ""}, "Table needs the path of a CSV or Parquet file, got ''; correct it"),
+        ({"path": "s3://bucket/a.csv"}, "Table needs a file on this machine, got 's3://bucket/a.csv'; copy it and its"),
         ({"path": 3}, "Table needs the path of a CSV or Parquet file, got 3; correct it"),
         (
             {"path": "a.csv", "label": None},

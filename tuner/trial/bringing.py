@@ -157,7 +157,7 @@ class ReadsFiles(ModelAndData):
         changed: Any = replace(cast(Any, self), data_dir=str(base / self.data_folder))
         if isinstance(self.data, str) and self.data.startswith("folder:") and self.stored_data is None:
             changed = replace(changed, data=f"folder:{base / Path(self.data.removeprefix('folder:')).expanduser()}")
-        if isinstance(self.data, str) and self.data.startswith(PREFIX) and self.stored_data is None:
+        if isinstance(self.data, str) and self.data.startswith(PREFIX):
             table = Table.of(self.data)
             changed = replace(changed, data=str(replace(table, path=base / Path(table.path).expanduser())))
         if self.weights not in (None, "none", *DEFAULTS, *weights_names()) and self.stored_weights is None:

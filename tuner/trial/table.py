@@ -27,6 +27,7 @@ from tuner.trial.data_source import (
     listed,
     problem_of,
 )
+from tuner.trial.stored import is_stored
 from tuner.trial.table_cells import Cells, Header, cells_of
 
 PREFIX = "table:"
@@ -41,7 +42,7 @@ class Table:
     """A CSV or Parquet file with a row for each image.
 
     Attributes:
-        path: of the file, or its URI in an object store; paths of images are relative to its folder
+        path: of the file; paths of images are relative to its folder
         image: the column of the images' paths
         label: the column of the classes' names
         split: the column that says train, val or test; None for "split", if there is such a column
@@ -61,6 +62,11 @@ class Table:
         path = str(self.path).strip() if isinstance(self.path, str | Path) else ""
         if not path or "\0" in path:
             raise StudyError(f"Table needs the path of a CSV or Parquet file, got {shown(self.path)}; correct it")
+        if is_stored(path):
+            raise StudyError(
+                f"Table needs a file on this machine, got {shown(self.path)}; copy it and its images here, or store "
+                "the images with a prefix per class, as data='folder:s3://…'"
+            )
         for name, column in self.columns.items():
             if not isinstance(column, str) or not column.strip():
                 raise StudyError(
@@ -86,7 +92,7 @@ class Table:
         path, _, query = text.removeprefix(PREFIX).partition("?")
         pairs = [part.partition("=") for part in query.split("&") if part]
         columns = {name: unquote(column) for name, _, column in pairs if name in COLUMNS}
-        others = "&".join("".join(pair) for pair in pairs if pair[0] not in columns)
+        others = "&".join("".join(pair) for pair in pairs if pair[0] not in columns)  # of a name with a question mark
         return cls(f"{path}?{others}" if others else path, **columns)
 
 
@@ -165,7 +171,7 @@ class TableOfImages(ImageFiles):
                 f"{'a folder' if self.file.is_dir() else 'no file'}; correct the path"
             )
         state = self.file.stat()
-        return _rows(self, state.st_mtime_ns, state.st_size)
+        return _rows(self, (str(self.file), state.st_mtime_ns, state.st_size))
 
     def _state(self) -> State:
         named = [str(self.file), *self.rows.folders]
@@ -195,15 +201,15 @@ def _changed(path: str) -> int:
 
 
 @lru_cache(maxsize=1)
-def _rows(source: TableOfImages, mtime_ns: int, size: int) -> Rows:
-    """The rows of a table in this state."""
+def _rows(source: TableOfImages, state: tuple[str, int, int]) -> Rows:
+    """The rows of a table, whose file is in this state."""
     base = str(source.path)
     items: dict[str, Item] = {}
     repeated: list[str] = []
     without: list[str] = []
     for number, cells in cells_of(source.file, source._header):
         item = _item(cells, base, number, source.place)
-        if not cells[2]:
+        if not (cells[2] and cells[2].strip()):
             without.append(item.file)
         before = items.setdefault(item.file, item)
         if before is not item:
@@ -231,7 +237,7 @@ def _item(cells: Cells, base: str, number: int, place: str) -> Item:
             f"every row needs a label, got {shown(label)} for '{image}' in row {number} of {place}; add it, or remove "
             "the row"
         )
-    if (split := SPLITS.get(word.strip().casefold()) if word else "train") is None:
+    if (split := SPLITS.get(word.strip().casefold() or "train") if word else "train") is None:
         raise DataError(
             f"split needs to be {', '.join(SPLITS)}, got {shown(word)} for '{image}' in row {number} of {place}; "
             "correct it"
