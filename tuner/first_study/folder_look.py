@@ -11,11 +11,10 @@ from typing import Any
 from tuner.errors import DataError
 from tuner.first_study.likeness import Likeness, likeness
 from tuner.first_study.pictures import Picture, see
-from tuner.trial.data_source import Found, ImageFiles, Item, LeftOut
+from tuner.trial.data_source import Found, ImageFiles, Item, LeftOut, listed
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
 
 TOLD = {"train": "training", "validation": "validation", "test": "test"}
-NAMED = 3  # examples in a sentence
 GROUP_PATTERNS = (r"^([^_]+)_", r"^(.+)_[^_]+$", r"^([^-]+)-", r"^(.+)-[^-]+$", r"^(.+?)[ (]+\d+\)?\.[^.]+$")
 EXPLAINED = 0.9  # of the groups of similar images that a pattern has to keep together
 LARGEST_GROUP = 0.1  # of the images
@@ -229,12 +228,10 @@ def _count(groups: Sequence[object], one: str, many: str) -> str:
 
 
 def _pairs(look: FirstLook, groups: Sequence[Sequence[int]], sign: str) -> str:
-    told = [
-        f" {sign} ".join(look.images.relative(look.places[index].file) for index in _different(look, group))
-        for group in groups[:NAMED]
-    ]
-    more = len(groups) - len(told)
-    return ", ".join([*told, *([f"and {more:,} more"] if more else [])])
+    def files(group: Sequence[int]) -> list[str]:
+        return [look.images.relative(look.places[index].file) for index in _different(look, group)]
+
+    return listed(f" {sign} ".join(files(group)) for group in groups)
 
 
 def _different(look: FirstLook, group: Sequence[int]) -> list[int]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isfinite
@@ -138,7 +140,8 @@ class TableOfImages(ImageFiles):
             DataError: the table can't be read, or rows contradict each other; fewer than two classes have images, or
                 one has none in the training split; or more than half of a class's images don't exist.
         """
-        return _look(self, self._state())
+        with _uncollected():
+            return _look(self, self._state())
 
     def signature(self, data_dir: Path) -> State:
         """The times of the table and of the folders that hold its images."""
@@ -171,7 +174,8 @@ class TableOfImages(ImageFiles):
                 f"{'a folder' if self.file.is_dir() else 'no file'}; correct the path"
             )
         state = self.file.stat()
-        return _rows(self, (str(self.file), state.st_mtime_ns, state.st_size))
+        with _uncollected():
+            return _rows(self, (str(self.file), state.st_mtime_ns, state.st_size))
 
     def _state(self) -> State:
         named = [str(self.file), *self.rows.folders]
@@ -191,6 +195,18 @@ class Rows:
     items: Mapping[str, Item]
     folders: tuple[str, ...]
     repeated: tuple[str, ...]
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Within it Python's garbage collector is off: it would look through a million rows again and again."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 def _changed(path: str) -> int:
@@ -243,7 +259,9 @@ def _item(cells: Cells, base: str, number: int, place: str) -> Item:
             "correct it"
         )
     loss_weight = 1.0 if weight is None else _weight(weight, image, number, place)
-    file = os.path.normpath(f"{base}/{image}" if image[0] != "/" else image)
+    file = f"{base}/{image}" if image[0] != "/" else image
+    if "/." in file or "//" in file or file[-1] == "/":
+        file = os.path.normpath(file)
     return Item(file, label, split, (group and group.strip()) or None, loss_weight)
 
 

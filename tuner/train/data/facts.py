@@ -13,14 +13,13 @@ import numpy as np
 from tuner.errors import one_line
 from tuner.train.data.cutting import Cut, Rows
 from tuner.train.data.pool import LEFT_OUT, PARTS, SCALE, Pool
-from tuner.trial.data_source import ImageFiles, LeftOut, listed
+from tuner.trial.data_source import NAMED, ImageFiles, LeftOut, listed
 from tuner.trial.folder_headers import named, without_images, without_split
 from tuner.trial.pixels import DeepScale
 from tuner.trial.splitting import OWN
 
 MOST_LISTED = 10_000  # files that are left out
 FEW = 50  # with fewer images a split's figures are coarse
-NAMED = 3  # examples in a sentence
 TOLD = {"train": "training", "validation": "validation", "test": "test"}
 
 
@@ -150,9 +149,7 @@ def _sharing(keys: np.ndarray) -> list[np.ndarray]:
 
 
 def _examples(groups: list[np.ndarray], pool: Pool, images: ImageFiles) -> str:
-    told = [" = ".join(images.relative(pool.files[row]) for row in group[:2].tolist()) for group in groups[:NAMED]]
-    more = len(groups) - len(told)
-    return ", ".join([*told, *([f"and {more:,} more"] if more else [])])
+    return listed(" = ".join(images.relative(pool.files[row]) for row in group[:2].tolist()) for group in groups)
 
 
 def _small_classes(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
