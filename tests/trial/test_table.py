@@ -375,8 +375,13 @@ def test_changes_of_table_and_images_change_what_is_known_of_the_data(tmp_path: 
     assert trial.data_changed_since(10.0) == [tmp_path / name for name in ("labels.csv", *FILES[1:])]
     (tmp_path / "labels.csv").write_text("\n".join([text.splitlines()[0], *reversed(text.splitlines()[1:])]))
     assert (source.fingerprint(tmp_path), source.content_key()) == (before, key)  # the order of rows says nothing
-    for old, new in (("a1.png,ant", "a1.png,bee"), ("bee,h", "bee,i"), ("ant,g,1", "ant,g,2")):
-        (tmp_path / "labels.csv").write_text(text.replace(old, new, 1))
+    for old, new in (
+        ("a1.png,ant", "a1.png,bee"),
+        (",ant", ",aunt"),
+        ("bee,h", "bee,i"),
+        ("a1.png,ant,g,1", "a1.png,ant,g,2"),
+    ):
+        (tmp_path / "labels.csv").write_text(text.replace(old, new))
         assert source.fingerprint(tmp_path) != before
         assert source.content_key() != key
     (tmp_path / "labels.csv").write_text(text)
