@@ -96,13 +96,13 @@ def test_a_folder_that_is_missing_is_told_before_a_study_file_that_is_there(
     Path("study.py").write_text("")
     code, _, err = run_main(capsys, "init", "nowhere")
     assert code == 2
-    assert "init needs a folder of images, got 'nowhere'" in err
+    assert "init needs a folder of images or a table, got 'nowhere'" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nowhere",), "init needs a folder of images, got 'nowhere', which isn't one; correct the path"),
+        (("nowhere",), "init needs a folder of images or a table, got 'nowhere', which is neither; correct the path"),
         (("photos", "-o", "study"), "-o names a study file, which ends in .py, got 'study'; add it"),
         (("photos", "--minutes", "0"), "argument --minutes: needs a number above 0, got '0'"),
         (("photos/cat",), "a folder of images needs at least 2 classes, a subfolder each, got [] in"),
@@ -195,6 +195,90 @@ def test_from_a_folder_to_an_exported_model_in_three_commands(real_data, tmp_pat
     exported = tuner("export", "runs", "--to", "onnx", "model", folder=tmp_path, TORCH_HOME=home, timeout=600)
     assert exported.code == 0, exported.err
     assert (tmp_path / "model" / "model.onnx").stat().st_size > 10**6
+
+
+def as_table(root: Path, name: str, columns: str = "image,label") -> Path:
+    """A table of `photos`, which lie in folders that say nothing."""
+    photos(root / "scans")
+    files = sorted((root / "scans").glob("*/*"))
+    rows = [f"scans/{file.parent.name}/{file.name},{file.parent.name}" for file in files]
+    (root / name).write_text("\n".join([columns, *rows]))
+    return root / name
+
+
+@pytest.mark.parametrize(
+    ("given", "columns", "data"),
+    [
+        ("my photos", "image,label", "table:my photos/labels.csv"),
+        ("my photos/labels.csv", "image,label", "table:my photos/labels.csv"),
+        (
+            "table:my photos/labels.csv?image=file&label=kind",
+            "file,kind",
+            "table:my photos/labels.csv?image=file&label=kind",
+        ),
+    ],
+)
+def test_a_table_becomes_a_study(
+    given: str,
+    columns: str,
+    data: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    as_table(tmp_path / "my photos", "labels.csv", columns)
+    monkeypatch.setattr(drafting, "PROBE_SECONDS", 0.2)
+    arguments = ("init", given, "--minutes", "1", "--weights", "none", "--models", "shufflenet_v2_x0_5")
+    code, out, err = run_main(capsys, *arguments)
+    assert code == 0, err
+    assert err.startswith("looking at the images in my photos/labels.csv\n")
+    assert "data: 24 image files of 2 classes; all of 40 x 30 pixels; 24 RGB" in out
+    assert load_study("study.py").name == "my-photos"
+    assert f'data="{data}"' in Path("study.py").read_text()
+    assert run_main(capsys, "check", "study.py")[0] == 0
+
+
+def test_a_folder_whose_table_has_other_columns_is_refused_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    as_table(tmp_path / "my photos", "labels.csv", "file,kind")
+    code, _, err = run_main(capsys, "init", "my photos")
+    assert code == 2
+    assert err.splitlines()[-1] == (
+        "tuner: a folder of images needs at least 2 classes, a subfolder each, got [] in my photos, and scans/ without "
+        "images (.bmp, .gif, .jpeg, .jpg, .pgm, .png, .ppm, .tif, .tiff, .webp); name the folder that holds the classes, "
+        "or, if it has a row for each image, write data='table:my photos/labels.csv'"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_from_a_table_to_an_exported_model_in_three_commands(real_data, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Photos of flowers, in one folder with a table."""
+    pytest.importorskip("onnxruntime")
+    source = real_data("photos") / "photos" / "flowers"
+    (tmp_path / "flowers").mkdir()
+    rows = ["image,label"]
+    for file in (file for kind in sorted(source.iterdir()) for file in sorted(kind.iterdir())[:40]):
+        shutil.copy(file, tmp_path / "flowers" / f"{file.parent.name} {file.name}")
+        rows.append(f"{file.parent.name} {file.name},{file.parent.name}")
+    (tmp_path / "flowers" / "labels.csv").write_text("\n".join(rows))
+    model = ("--weights", "none", "--models", "shufflenet_v2_x0_5")
+    begun = tuner("init", "flowers", "--minutes", "1", *model, folder=tmp_path, timeout=600)
+    assert begun.code == 0, begun.err
+    ran = tuner("run", "study.py", "--json", "--wandb", "off", folder=tmp_path, timeout=600)
+    assert ran.code == 0, ran.err
+    (best,) = (tmp_path / "runs").glob("*/*/best")
+    for one in json.loads((best / "mistakes.json").read_text()):
+        assert one["file"].startswith(f"{one['label']} ")
+    exported = tuner("export", "runs", "--to", "onnx", "model", folder=tmp_path, timeout=600)
+    assert exported.code == 0, exported.err
+    assert (tmp_path / "model" / "model.onnx").stat().st_size > 10**6
+    photo = f"flowers/{rows[1].partition(',')[0]}"
+    told = tuner("predict", "runs", photo, "--json", folder=tmp_path, timeout=600)
+    assert [one["path"] for one in told.json] == [photo]
 
 
 def test_near_duplicates_are_shown_by_init_alone(

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tuner.study.failures import Failures
     from tuner.study.file import load_study
     from tuner.study.resources import Resources
-    from tuner.trial import External, Folds, ImageClassifier, RecallAtPrecision
+    from tuner.trial import External, Folds, ImageClassifier, RecallAtPrecision, Table
     from tuner.trial.session import checkpoint, report
 
 __all__ = [
@@ -78,6 +78,7 @@ __all__ = [
     "SearchFailed",
     "Study",
     "StudyError",
+    "Table",
     "TrialError",
     "TunerError",
     "checkpoint",
@@ -132,7 +133,7 @@ _ROOMS = {
     "tuner.study.declaration": "Study",
     "tuner.study.file": "load_study",
     "tuner.study.as_json": "study_from_json study_to_json",
-    "tuner.trial": "External Folds ImageClassifier RecallAtPrecision",
+    "tuner.trial": "External Folds ImageClassifier RecallAtPrecision Table",
 }  # each is loaded when one of its names is used: the command's help needs none of them
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}
 

@@ -9,10 +9,11 @@ from tests.first_study.scenes import scene, write_scenes
 from tuner.errors import DataError
 from tuner.first_study.folder_look import FirstLook, look
 from tuner.first_study.likeness import groups_of, hashes_of
+from tuner.trial.data_source import Folder
 
 
 def names(seen: FirstLook, groups: list[list[int]]) -> list[list[str]]:
-    return [[seen.folder.relative(seen.places[index][2]) for index in group] for group in groups]
+    return [[seen.images.relative(seen.places[index].file) for index in group] for group in groups]
 
 
 def two_classes(root: Path, count: int = 12) -> Path:
@@ -22,7 +23,7 @@ def two_classes(root: Path, count: int = 12) -> Path:
 
 
 def test_different_images_are_not_alike(tmp_path: Path) -> None:
-    seen = look(two_classes(tmp_path, 60))
+    seen = look(Folder(two_classes(tmp_path, 60)))
     assert (seen.alike.same, seen.alike.near, seen.alike.whole) == ([], [], True)
     assert (seen.splits, seen.count("train"), seen.shorter, seen.grey) == (("train",), 120, 72, 0.0)
 
@@ -39,7 +40,7 @@ def test_the_same_pixels_in_other_files_are_the_same_image(tmp_path: Path) -> No
     scene(500).save(tmp_path / "cat" / "a.png")
     scene(500).save(tmp_path / "dog" / "b.bmp")
     shutil.copy(tmp_path / "cat" / "0.jpg", tmp_path / "cat" / "copy of 0.jpg")
-    seen = look(tmp_path)
+    seen = look(Folder(tmp_path))
     assert names(seen, seen.alike.same) == [["cat/0.jpg", "cat/copy of 0.jpg"], ["cat/a.png", "dog/b.bmp"]]
     assert seen.notices[-2:] == [
         "1 image is there more than once in a class: cat/0.jpg = cat/copy of 0.jpg",
@@ -51,7 +52,7 @@ def test_the_same_large_image_is_compared_whole(tmp_path: Path, monkeypatch: pyt
     folder = write_scenes(tmp_path / "cat", 2, 0)
     shutil.copytree(folder, tmp_path / "dog")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1_000)  # Pillow's own, which ours goes before
-    assert len(look(tmp_path).alike.same) == 2
+    assert len(look(Folder(tmp_path)).alike.same) == 2
 
 
 @pytest.mark.parametrize("change", ["smaller", "compressed", "brighter", "cropped a little"])
@@ -67,7 +68,7 @@ def test_near_duplicates_are_found(tmp_path: Path, change: str) -> None:
         "cropped a little": image.crop((1, 1, 95, 71)),
     }[change]
     changed.save(tmp_path / "val" / "dog" / "like.jpg", quality=40)
-    seen = look(tmp_path)
+    seen = look(Folder(tmp_path))
     assert seen.alike.same == []
     assert names(seen, seen.alike.near) == [["train/cat/3.jpg", "val/dog/like.jpg"]]
     pair = "train/cat/3.jpg ~ val/dog/like.jpg"
@@ -88,7 +89,7 @@ def test_images_without_contrast_are_not_taken_for_each_other(tmp_path: Path) ->
             pixels = (level + shade).astype(np.uint8)
             pixels[index, index] += 1
             Image.fromarray(pixels).save(tmp_path / name / f"{index}.png")
-    assert look(tmp_path).alike.near == []
+    assert look(Folder(tmp_path)).alike.near == []
 
 
 def test_names_of_near_duplicates_become_a_group(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_names_of_near_duplicates_become_a_group(tmp_path: Path) -> None:
         for seed in range(first, first + 12):
             for shot in (1, 2):
                 scene(seed).save(tmp_path / kind / f"{kind}{seed}_{shot}.jpg", quality=95 - 20 * shot)
-    seen = look(tmp_path)
+    seen = look(Folder(tmp_path))
     assert len(seen.alike.near) == 24
     assert seen.group == r"^([^_]+)_"
     assert seen.notices[-1].endswith("group=r'^([^_]+)_' keeps them on one side of a cut by their names")
@@ -109,7 +110,7 @@ def test_a_name_that_all_share_is_no_group(tmp_path: Path) -> None:
         for seed in range(first, first + 30):
             scene(seed).save(tmp_path / kind / f"{kind}_{seed}.jpg")
     scene(3).save(tmp_path / "cat" / "cat_3b.jpg", quality=50)
-    seen = look(tmp_path)
+    seen = look(Folder(tmp_path))
     assert len(seen.alike.near) == 1
     assert seen.group is None
 
@@ -120,7 +121,7 @@ def test_too_few_groups_to_be_cut_are_none(tmp_path: Path) -> None:
         for seed in range(first, first + 4):
             for shot in (1, 2):
                 scene(seed).save(tmp_path / kind / f"{kind}{seed}_{shot}.jpg", quality=95 - 20 * shot)
-    seen = look(tmp_path)
+    seen = look(Folder(tmp_path))
     assert len(seen.alike.near) == 8
     assert seen.group is None
 
@@ -140,4 +141,4 @@ def test_a_class_whose_images_are_mostly_unreadable_is_refused(tmp_path: Path) -
     with pytest.raises(
         DataError, match="at least half of a class's images must be readable, got 4 of 9 in training of 'dog'"
     ):
-        look(tmp_path)
+        look(Folder(tmp_path))

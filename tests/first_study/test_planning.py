@@ -13,6 +13,7 @@ from tuner.first_study.folder_look import look
 from tuner.first_study.plan import Plan, Setting
 from tuner.first_study.planning import Means, Wishes, plan
 from tuner.study.file import load_study
+from tuner.trial.data_source import Folder
 from tuner.trial.speed import Speed
 
 MODELS = (Candidate("mobilenet_v2", "IMAGENET1K_V1", 71.9), Candidate("efficientnet_b0", "imagenet", 77.7))
@@ -39,7 +40,7 @@ def means(rate: float = 20.0, models: tuple[Candidate, ...] = MODELS) -> Means:
 
 
 def planned(root: Path, wishes: Wishes | None = None, **given: Any) -> Plan:
-    return plan(look(root), wishes or Wishes(), means(**given), root.name)
+    return plan(look(Folder(root)), wishes or Wishes(), means(**given), f"folder:{root.name}")
 
 
 def settings(found: Plan) -> dict[str, Any]:
@@ -170,7 +171,9 @@ def test_each_line_has_its_reason_and_the_file_passes_check(
     monkeypatch.chdir(tmp_path)
     root = folder(tmp_path / 'my "best" photos', {"a": 12, "b": 12})
     models = (Candidate("resnet18", None),)
-    found = plan(look(root), Wishes(random=True, group=r"^(\d+)\."), means(models=models), root.name)
+    found = plan(
+        look(Folder(root)), Wishes(random=True, group=r"^(\d+)\."), means(models=models), f"folder:{root.name}"
+    )
     found = found.with_setting(Setting("budget", "Budget(total_epochs=40, max_epochs=8, minutes=5)", "fits"))
     assert [each.name for each in found.settings if not each.reason] == []
     path = tmp_path / "study.py"

@@ -71,7 +71,7 @@ REFUSALS: list[tuple[Callable[[], object], str]] = [
     # The data and the model
     (
         lambda: build(trial=ImageClassifier("fashion_mnist")),
-        "data must be digits, fashion-mnist, cifar10, folder:PATH or a function, got 'fashion_mnist'; did you mean 'fashion-mnist'?",
+        "data must be digits, fashion-mnist, cifar10, folder:PATH, table:PATH or a function, got 'fashion_mnist'; did you mean 'fashion-mnist'?",
     ),
     (
         lambda: build(trial=ImageClassifier("digits", model="resnet19", weights=None)),
@@ -79,7 +79,7 @@ REFUSALS: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: build(trial=ImageClassifier("nothing-like-it")),
-        "data must be digits, fashion-mnist, cifar10, folder:PATH or a function, got 'nothing-like-it'; "
+        "data must be digits, fashion-mnist, cifar10, folder:PATH, table:PATH or a function, got 'nothing-like-it'; "
         "images of your own are 'folder:PATH'",
     ),
     (

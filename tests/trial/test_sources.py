@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import DataError, StudyError
-from tuner.trial.data_source import Folder, LeftOut
+from tuner.trial.data_source import Folder, Item, LeftOut
 from tuner.trial.sources import KNOWN_SOURCES, find_source, idx_is_whole
 
 
@@ -42,7 +42,7 @@ def test_an_unknown_data_set_gets_the_nearest_one(data: str, hint: str) -> None:
     with pytest.raises(StudyError) as caught:
         find_source(data)
     known = ", ".join(KNOWN_SOURCES)
-    assert str(caught.value) == f"data must be {known}, folder:PATH or a function, got {data!r}; {hint}"
+    assert str(caught.value) == f"data must be {known}, folder:PATH, table:PATH or a function, got {data!r}; {hint}"
 
 
 def test_digits_are_always_there(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_the_signature_of_a_folder_notices_a_new_image(tmp_path: Path) -> None:
 
 def test_a_folder_of_classes_is_all_training_data(tmp_path: Path) -> None:
     root = write_images(tmp_path, "cat/1.PNG", "cat/._1.png", "cat/notes.txt", "dog/1.jpeg", ".hidden/1.png")
-    assert Folder(root).scan() == {"train": {"cat": [root / "cat/1.PNG"], "dog": [root / "dog/1.jpeg"]}}
+    assert Folder(root).look().items == (Item(f"{root}/cat/1.PNG", "cat"), Item(f"{root}/dog/1.jpeg", "dog"))
 
 
 def test_what_lies_among_the_images_and_is_none_is_told_with_its_reason(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_what_lies_among_the_images_and_is_none_is_told_with_its_reason(tmp_path
     )
     (root / "dog" / "gone.png").symlink_to(root / "nowhere.png")
     found = Folder(root).look()
-    assert found.images == {"train": {"cat": [root / "cat/1.png"], "dog": [root / "dog/\u732b 1.png"]}}
+    assert found.items == (Item(f"{root}/cat/1.png", "cat"), Item(f"{root}/dog/\u732b 1.png", "dog"))
     assert found.left_out == (
         LeftOut("bird/", "is a class without images"),
         LeftOut("bird/song.mp3", "ends in '.mp3', not as images that are read"),
@@ -159,17 +159,14 @@ def test_names_in_no_known_encoding_are_taken_as_they_are(tmp_path: Path) -> Non
 
 def test_a_folder_may_have_splits_of_its_own(tmp_path: Path) -> None:
     root = write_images(tmp_path, "train/cat/1.png", "train/dog/1.png", "val/cat/2.png", "test/dog/3.png")
-    found = Folder(root).scan()
-    assert {split: list(classes) for split, classes in found.items()} == {
-        "test": ["dog"],
-        "train": ["cat", "dog"],
-        "validation": ["cat"],
-    }
+    found = Folder(root).look()
+    assert found.counts == {("dog", "test"): 1, ("cat", "train"): 1, ("dog", "train"): 1, ("cat", "validation"): 1}
+    assert (found.splits, found.classes) == (("test", "train", "validation"), ("cat", "dog"))
 
 
 def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     root = write_images(tmp_path, "plane/1.png", "train/1.png")
-    assert list(Folder(root).scan()["train"]) == ["plane", "train"]
+    assert Folder(root).look().classes == ("plane", "train")
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def pinned(trial: ImageClassifier) -> ImageClassifier:
 def test_what_a_store_has_is_known_before_anything_is_copied(proxy: Proxy, tmp_path: Path) -> None:
     put(proxy, photos(3, "known") | {"known/cat/notes.txt": b"x", "known/.DS_Store": b"x"})
     trial = ImageClassifier(data="folder:s3://bucket/known", weights=None)
-    assert (trial.image_folder, trial.look(), trial.reads(), trial.fingerprint()) == (None,) * 4
+    assert (trial.image_files, trial.look(), trial.reads(), trial.fingerprint()) == (None,) * 4
     trial.check_files()
     assert trial.resolved().data == "folder:s3://bucket/known"
     assert trial.missing_downloads() == [f"s3://bucket/known into {trial.source.copy.base}"]  # type: ignore[attr-defined]

@@ -1,10 +1,11 @@
-"""`tuner init`: a first study file for a folder of images."""
+"""`tuner init`: a first study file for a folder of images, or a table of them."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from tuner.cli.parsing import check_new, positive, write_new
 from tuner.errors import DataError, StudyError
 from tuner.machine.installation import check_trains
 from tuner.text import printable
+from tuner.trial.data_source import TABLE_SUFFIXES, Folder, ImageFiles, tables_in
+from tuner.trial.table import PREFIX, Table, TableOfImages
 
 if TYPE_CHECKING:
     from tuner.first_study.drafting import Draft
@@ -26,7 +29,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data",
         metavar="DATA",
-        help="a folder of images with a subfolder per class, or with train/, val/ and test/ that have these",
+        help="a folder of images with a subfolder per class, or with train/, val/ and test/ that have these; or a CSV "
+        "or Parquet file with a row for each image, also as table:labels.csv?image=COLUMN&label=COLUMN",
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE.py", default="study.py", help="the study file to write (default: study.py)"
@@ -55,7 +59,7 @@ def perform(options: argparse.Namespace) -> int:
     path = Path(options.output)
     if path.suffix != ".py":
         raise StudyError(f"-o names a study file, which ends in .py, got {options.output!r}; add it")
-    folder = _folder(options.data)
+    images = _images(options.data)
     check_new(path, "-o", force=options.force)
     from tuner.console.first_study import print_look
     from tuner.first_study.candidates import offer
@@ -67,8 +71,8 @@ def perform(options: argparse.Namespace) -> int:
 
     for name in options.models:
         find_model(name)  # raises for unknown names, before the images are examined for minutes
-    _say(f"looking at the images in {options.data}")
-    seen = look(folder, _progress)
+    _say(f"looking at the images in {images.place}")
+    seen = look(images, _progress)
     if not options.json:
         print_look(seen)
     random = options.weights == "none"
@@ -76,7 +80,7 @@ def perform(options: argparse.Namespace) -> int:
     wishes = Wishes(minutes=options.minutes, models=options.models, random=random)
     if options.ask:
         wishes, offered = asked(wishes, seen, offered, _ask)
-    found = draft(seen, wishes, offered, _as_named(folder, path), lambda what: _say(f"measuring {what}"))
+    found = draft(seen, wishes, offered, _as_named(images, path), lambda what: _say(f"measuring {what}"))
     write_new(path, found.plan.text(), "-o", force=options.force)
     _tell(path, seen, found, as_json=options.json)
     return SUCCESS
@@ -90,18 +94,23 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _folder(given: str) -> Path:
-    """The folder of images; DataError if it isn't a folder."""
+def _images(given: str) -> ImageFiles:
+    """The images of a table or a folder, which may hold a table; DataError if it is neither."""
     path = Path(given.removeprefix("folder:")).expanduser()
+    if given.startswith(PREFIX) or path.suffix.lower() in TABLE_SUFFIXES:
+        return TableOfImages(Table.of(given))
     if not path.is_dir():
-        raise DataError(f"init needs a folder of images, got {given!r}, which isn't one; correct the path")
-    return path
+        raise DataError(f"init needs a folder of images or a table, got {given!r}, which is neither; correct the path")
+    tables = [table for file in tables_in(path) if (table := TableOfImages(Table(file))).has_columns]
+    return tables[0] if len(tables) == 1 else Folder(path)
 
 
-def _as_named(folder: Path, output: Path) -> str:
-    """The folder as the study file names it: as the user typed it, if the file will be run from here."""
-    here = output.resolve().parent == Path.cwd()
-    return str(folder) if here and not str(folder).startswith("~") else str(folder.resolve())
+def _as_named(images: ImageFiles, output: Path) -> str:
+    """The data as the study file names it: as the user typed it, if the file will be run from here."""
+    here = output.resolve().parent == Path.cwd() and not images.place.startswith("~")
+    if isinstance(images, TableOfImages):
+        return str(images.table if here else replace(images.table, path=images.file.resolve()))
+    return f"folder:{images.path if here else images.path.resolve()}"
 
 
 def _tell(path: Path, look: FirstLook, draft: Draft, *, as_json: bool) -> None:

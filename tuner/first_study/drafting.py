@@ -67,7 +67,7 @@ def draft(look: FirstLook, wishes: Wishes, offered: Offer, data: str, tell: Tell
         look: at the data
         wishes: of the user
         offered: available models
-        data: the folder's name in the file
+        data: what the file names, such as "folder:photos"
         tell: is called with what is measured
 
     Raises:
@@ -100,7 +100,7 @@ def _measured(
     probe = Study(
         "init",
         trial=ImageClassifier(
-            f"folder:{look.folder.path}",
+            look.images.name,
             names[0],
             None if wishes.random else IMAGENET,
             validation=look.validation,

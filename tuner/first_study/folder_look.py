@@ -1,22 +1,20 @@
-"""A first look at a folder of images: its content, files that can't be read, and images that are alike."""
+"""A first look at the images of a data set: its content, files that can't be read, and images that are alike."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from tuner.errors import DataError
 from tuner.first_study.likeness import Likeness, likeness
 from tuner.first_study.pictures import Picture, see
-from tuner.trial.data_source import Folder, LeftOut
+from tuner.trial.data_source import Found, ImageFiles, Item, LeftOut, listed
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
 
 TOLD = {"train": "training", "validation": "validation", "test": "test"}
-NAMED = 3  # examples in a sentence
 GROUP_PATTERNS = (r"^([^_]+)_", r"^(.+)_[^_]+$", r"^([^-]+)-", r"^(.+)-[^-]+$", r"^(.+?)[ (]+\d+\)?\.[^.]+$")
 EXPLAINED = 0.9  # of the groups of similar images that a pattern has to keep together
 LARGEST_GROUP = 0.1  # of the images
@@ -24,28 +22,26 @@ FEWEST_GROUPS = 20
 FEW_IMAGES = 1_000  # of training images; with fewer a fifth is held out for validation
 GREY = 0.9  # of the images, for a data set to be grey
 
-Place = tuple[str, str, Path]  # split, class, file
-
 
 @dataclass(frozen=True)
 class FirstLook:
     """What was seen.
 
     Attributes:
-        folder: that was looked at
+        images: that were looked at
         headers: counts, sizes, modes; its counts and left-out files are from decoding all images
         shorter: pixels of the median image's shorter side
         grey: share of the images without colours
-        places: split, class and file of each image that can be read
+        places: the images that can be read
         alike: similar images among these
         group: pattern of file names that keeps similar images together; None for none
     """
 
-    folder: Folder
+    images: ImageFiles
     headers: FolderHeaders
     shorter: int
     grey: float
-    places: tuple[Place, ...]
+    places: tuple[Item, ...]
     alike: Likeness
     group: str | None
 
@@ -70,6 +66,11 @@ class FirstLook:
         return max(counts) / max(1, min(counts))
 
     @property
+    def has_groups(self) -> bool:
+        """Whether the data says which images belong together."""
+        return any(item.group is not None for item in self.places)
+
+    @property
     def is_grey(self) -> bool:
         """Whether nearly all images are grey."""
         return self.grey >= GREY
@@ -82,7 +83,7 @@ class FirstLook:
     def record(self) -> dict[str, Any]:
         """The look as plain data."""
         told = {
-            name: [[self.folder.relative(self.places[index][2]) for index in group] for group in groups]
+            name: [[self.images.relative(self.places[index].file) for index in group] for group in groups]
             for name, groups in (("same", self.alike.same), ("alike", self.alike.near))
         }
         return {
@@ -95,44 +96,41 @@ class FirstLook:
         }
 
 
-def look(path: Path, tell: Callable[[int, int], None] = lambda done, total: None) -> FirstLook:
-    """Look at all images of a folder.
+def look(images: ImageFiles, tell: Callable[[int, int], None] = lambda done, total: None) -> FirstLook:
+    """Look at all images of a data set.
 
     Args:
-        path: a folder with a class per subfolder, or with train/, val/ and test/ that have these
+        images: a folder or a table
         tell: is called with how many images are decoded, of how many
 
     Raises:
-        DataError: it isn't laid out like this, or most of a class's images can't be read, which a search refuses.
+        DataError: as `ImageFiles.look`; or most of a class's images can't be read, which a search refuses.
     """
-    folder = Folder(path)
-    found = folder.look().images
-    train = sum(map(len, found["train"].values()))
-    headers = folder_headers(folder, validation=held_out(tuple(found), train), identical=False)
-    places = [
-        (part, name, file) for part, classes in found.items() for name, files in classes.items() for file in files
-    ]
-    seen, scale = see([file for _, _, file in places], tell)
+    found = images.look()
+    train = sum(item.split == "train" for item in found.items)
+    headers = folder_headers(images, validation=held_out(found.splits, train), identical=False)
+    seen, scale = see([item.path for item in found.items], tell)
     left_out = {each.path: each for each in headers.left_out}
     left_out |= {
-        (name := folder.relative(file)): LeftOut(name, picture)
-        for (_, _, file), picture in zip(places, seen, strict=True)
+        (name := images.relative(item.file)): LeftOut(name, picture)
+        for item, picture in zip(found.items, seen, strict=True)
         if isinstance(picture, str)
     }
-    read = [(place, picture) for place, picture in zip(places, seen, strict=True) if isinstance(picture, Picture)]
-    kept = tuple(place for place, _ in read)
+    read = [(item, picture) for item, picture in zip(found.items, seen, strict=True) if isinstance(picture, Picture)]
+    kept = tuple(item for item, _ in read)
     pictures = [picture for _, picture in read]
     counts = _counts(headers, kept)
-    _check_readable(folder, found, counts)
-    alike = likeness([file for *_, file in kept], pictures, scale)
+    _check_readable(images, found, counts)
+    files = [item.path for item in kept]
+    alike = likeness(files, pictures, scale)
     return FirstLook(
-        folder=folder,
+        images=images,
         headers=replace(headers, counts=counts, left_out=tuple(left_out[each] for each in sorted(left_out))),
         shorter=round(median(min(picture.size) for picture in pictures)) if pictures else 0,
         grey=sum(picture.grey for picture in pictures) / max(1, len(pictures)),
         places=kept,
         alike=alike,
-        group=_pattern([file.name for *_, file in kept], alike.near),
+        group=None if any(item.group for item in kept) else _pattern([file.name for file in files], alike.near),
     )
 
 
@@ -143,21 +141,20 @@ def held_out(splits: Sequence[str], train: int) -> float | str:
     return 0.2 if train < FEW_IMAGES else 0.1
 
 
-def _check_readable(folder: Folder, found: dict[str, dict[str, list[Path]]], read: dict[str, dict[str, int]]) -> None:
-    for part, classes in found.items():
-        for name, files in classes.items():
-            if read[name][part] < len(files) / 2:
-                raise DataError(
-                    f"at least half of a class's images must be readable, got {read[name][part]} of {len(files)} in "
-                    f"{TOLD[part]} of '{name}' in {folder.path}; repair or remove the others"
-                )
+def _check_readable(images: ImageFiles, found: Found, read: dict[str, dict[str, int]]) -> None:
+    for (name, part), count in found.counts.items():
+        if read[name][part] < count / 2:
+            raise DataError(
+                f"at least half of a class's images must be readable, got {read[name][part]} of {count} in "
+                f"{TOLD[part]} of '{name}' in {images.place}; repair or remove the others"
+            )
 
 
-def _counts(headers: FolderHeaders, places: Iterable[Place]) -> dict[str, dict[str, int]]:
-    """Counts of readable images, in the order of the folder."""
+def _counts(headers: FolderHeaders, places: Iterable[Item]) -> dict[str, dict[str, int]]:
+    """Counts of readable images, in the classes' order."""
     counts = {name: dict.fromkeys(each, 0) for name, each in headers.counts.items()}
-    for part, name, _ in places:
-        counts[name][part] += 1
+    for item in places:
+        counts[item.label][item.split] += 1
     return counts
 
 
@@ -197,8 +194,8 @@ ALIKE = _Words("~", "has a near duplicate", "have near duplicates", "look whethe
 
 def _told(look: FirstLook, groups: Sequence[Sequence[int]], words: _Words) -> Iterator[str]:
     """Sentences about similar images in one class, in two classes, in two splits."""
-    across = [group for group in groups if len({look.places[index][1] for index in group}) > 1]
-    leaks = [group for group in groups if len({look.places[index][0] for index in group}) > 1]
+    across = [group for group in groups if len({look.places[index].label for index in group}) > 1]
+    leaks = [group for group in groups if len({look.places[index].split for index in group}) > 1]
     within = [group for group in groups if group not in across and group not in leaks]
     if within and words is SAME:
         yield f"{_count(within, 'image is', 'images are')} there more than once in a class: {_pairs(look, within, '=')}"
@@ -218,7 +215,9 @@ def _near(look: FirstLook) -> Iterator[str]:
         return
     yield from _told(look, near, ALIKE)
     held = "group= in ImageClassifier keeps files on one side of a cut by their names, else metrics may be too good"
-    if look.group:
+    if look.has_groups:
+        held = "the table's groups keep images on one side of a cut, if they say so"
+    elif look.group:
         held = f"group=r'{look.group}' keeps them on one side of a cut by their names"
     groups = _count(near, "group", "groups")
     yield f"{sum(map(len, near)):,} images in {groups} are near duplicates: {_pairs(look, near, '~')}; {held}"
@@ -229,15 +228,13 @@ def _count(groups: Sequence[object], one: str, many: str) -> str:
 
 
 def _pairs(look: FirstLook, groups: Sequence[Sequence[int]], sign: str) -> str:
-    told = [
-        f" {sign} ".join(look.folder.relative(look.places[index][2]) for index in _different(look, group))
-        for group in groups[:NAMED]
-    ]
-    more = len(groups) - len(told)
-    return ", ".join([*told, *([f"and {more:,} more"] if more else [])])
+    def files(group: Sequence[int]) -> list[str]:
+        return [look.images.relative(look.places[index].file) for index in _different(look, group)]
+
+    return listed(f" {sign} ".join(files(group)) for group in groups)
 
 
 def _different(look: FirstLook, group: Sequence[int]) -> list[int]:
     """Two images of a group, if possible of different classes or splits."""
-    first = look.places[group[0]][:2]
-    return [group[0], next((index for index in group[1:] if look.places[index][:2] != first), group[1])]
+    first = look.places[group[0]][1:3]  # class and split
+    return [group[0], next((index for index in group[1:] if look.places[index][1:3] != first), group[1])]

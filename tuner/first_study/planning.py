@@ -90,13 +90,13 @@ def plan(look: FirstLook, wishes: Wishes, means: Means, data: str) -> Plan:
         look: at the data
         wishes: of the user
         means: candidates and their speeds
-        data: the folder's path in the file
+        data: what the file names, such as "folder:photos"
     """
     chosen = _choose(look, wishes, means)
     classes = len(look.headers.counts)
     images = sum(map(look.count, look.splits))
     return Plan(
-        name=re.sub(r"[^\w.-]+", "-", look.folder.path.resolve().name).strip("-._")[:60] or "photos",
+        name=re.sub(r"[^\w.-]+", "-", look.images.path.resolve().name).strip("-._")[:60] or "photos",
         opening=(
             f"{images:,} images of {classes} classes, for {_minutes(wishes)} of search on this machine. "
             "Written by `tuner init`, with the reason of each line above it: change what you like."
@@ -173,7 +173,7 @@ def _validation_images(look: FirstLook) -> int:
 
 def _trial(look: FirstLook, wishes: Wishes, means: Means, chosen: _Choice, data: str) -> list[Setting]:
     found = [
-        Setting("data", quoted(f"folder:{data}"), _data_reason(look)),
+        Setting("data", quoted(data), _data_reason(look)),
         Setting("model", quoted(chosen.models[0].model), _model_reason(means, chosen)),
         Setting("weights", quoted(chosen.models[0].weights), _weights_reason(chosen.models)),
         Setting("validation", quoted(look.validation), _validation_reason(look)),
@@ -223,12 +223,12 @@ def _weights_reason(models: Sequence[Candidate]) -> str:
 
 
 def _validation_reason(look: FirstLook) -> str:
-    share = look.validation
-    test = "test/ is used once, for the winner"
+    share, own = look.validation, look.images.names_of_splits
+    test = f"{own['test']} is used once, for the winner"
     if "test" not in look.splits:
         test = f"a tenth of {look.count('train'):,} training images is held out as test split, for the winner alone"
     if share == "folder":
-        return f"val/ is the user's own; {test}"
+        return f"{own['validation']} is the user's own; {test}"
     held = _validation_images(look)
     coarse = f", of which {held} still can't tell good trials apart: more images would help most" if held < FEW else ""
     few = f"there are fewer than {FEW_IMAGES:,} images" if share == 0.2 else "there are many images"

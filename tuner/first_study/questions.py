@@ -36,7 +36,7 @@ def asked(wishes: Wishes, look: FirstLook, offered: Offer, ask: Ask) -> tuple[Wi
         if look.uneven >= UNEVEN:
             question = f"The largest class has {look.uneven:.0f} times the images of the smallest. Do all matter alike?"
             wishes = replace(wishes, evenly=_yes(ask, question, default=True))
-        if look.alike.near:
+        if look.alike.near and not look.has_groups:
             wishes = replace(wishes, group=_group(ask, look))
     except EOFError as error:
         raise StudyError("--ask needs somebody who answers, got the end of the input; leave --ask out") from error
@@ -89,9 +89,9 @@ def _group(ask: Ask, look: FirstLook) -> str | None:
 def _tells_apart(pattern: str, look: FirstLook) -> bool:
     """Whether it is a pattern that fits names of the files and makes more than one group."""
     try:
-        check_splitting(look.folder, None, pattern)
+        check_splitting(look.images, None, pattern)
     except StudyError:
         return False
-    matches = [re.search(pattern, path.name) for *_, path in look.places]
+    matches = [re.search(pattern, item.path.name) for item in look.places]
     groups = {match[1] if match.re.groups and match[1] is not None else match[0] for match in matches if match}
     return bool(groups) and (len(groups) > 1 or None in matches)

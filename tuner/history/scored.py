@@ -89,7 +89,7 @@ def _is_mistake(one: dict[str, Any]) -> bool:
     return (
         set(MISTAKE) <= set(one)
         and is_count(one["index"])
-        and all(isinstance(one[name], str) for name in ("label", "predicted", "image"))
+        and all(isinstance(one[name], str) for name in ("label", "predicted", "image", "file") if name in one)
         and all(_is_image(one[name]) for name in ("image", "saliency") if name in one)
         and finite(one["confidence"])
     )

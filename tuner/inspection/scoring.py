@@ -72,6 +72,7 @@ class Mistake:
         confidence: the model's probability for that, 0 to 1
         image: PNG in base64, at the model's size
         saliency: the image with the positions that led to the prediction; None if the model doesn't have such maps
+        file: the image's, as messages name it; None if it isn't a file
     """
 
     index: int
@@ -80,6 +81,7 @@ class Mistake:
     confidence: float
     image: str
     saliency: str | None = None
+    file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,7 @@ class ShownImages:
         confidence, answers = self.logits[chosen].softmax(1).max(1)
         images, classes = self.splits.test.images(chosen), self.splits.classes
         maps = self.look(images, answers)
-        labels = self.splits.test.labels[chosen].tolist()
+        labels, files = self.splits.test.labels[chosen].tolist(), self.splits.test_files
         return tuple(
             Mistake(
                 index=index,
@@ -238,6 +240,7 @@ class ShownImages:
                 confidence=float(confidence[place]),
                 image=png_base64(images[place]),
                 saliency=None if maps is None else png_base64(overlay(images[place], maps[place])),
+                file=files[index] if files else None,
             )
             for place, index in enumerate(chosen.tolist())
         )

@@ -65,7 +65,7 @@ def scored(run: RecordedRun) -> bool:
 
 
 def shown_mistakes(run: RecordedRun) -> list[dict[str, Any]]:
-    """The most confident mistakes: index, label, predicted, confidence, the image as PNG in base64, maybe saliency."""
+    """The most confident mistakes: index, label, predicted, confidence, the image as PNG in base64, and what may be."""
     return list((run.scored(MISTAKES) or [])[:SHOWN_MISTAKES])
 
 
@@ -103,7 +103,7 @@ def _images(name: str, title: str, found: list[dict[str, Any]]) -> Plot | None:
 
     if not found:
         return None
-    columns = [field for field in MISTAKE if field != "image"]
+    columns = [field for field in (*MISTAKE, "file") if field != "image" and field in found[0]]
     table = pd.DataFrame([{field: one[field] for field in columns} for one in found], columns=columns)
     figure = new_figure(title)
     looked = any(one.get("saliency") for one in found)

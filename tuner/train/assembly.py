@@ -176,7 +176,7 @@ def _objective(splits: Splits, chosen: dict[str, Any], device: torch.device) -> 
     weights = None
     if chosen["class_weights"] == "balanced":
         weights = balanced_weights(splits.train.labels, len(splits.classes)).to(device)
-    return Objective(chosen["label_smoothing"], weights)
+    return Objective(chosen["label_smoothing"], weights, weighted=splits.train.weights is not None)
 
 
 def _remembered(

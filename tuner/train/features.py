@@ -147,9 +147,8 @@ def _joined(before: Features, splits: Splits) -> Features:
     """Features of training images, then of validation images, as `cut` joins them, and none for validation."""
     parts = [before.train] if splits.before is not None and splits.before.whole else [before.train, before.validation]
     values = torch.cat([part.images() for part in parts])
-    return Features(
-        HeldSplit(values, splits.train.labels), HeldSplit(values[:0], splits.train.labels[:0]), before.notes
-    )
+    none = HeldSplit(values[:0], splits.train.labels[:0])
+    return Features(splits.train.of_features(values), none, before.notes)
 
 
 def _as_splits(arrays: dict[str, np.ndarray], splits: Splits, notes: tuple[str, ...]) -> Features:
@@ -158,9 +157,9 @@ def _as_splits(arrays: dict[str, np.ndarray], splits: Splits, notes: tuple[str, 
 
 
 def _as_split(arrays: dict[str, np.ndarray], splits: Splits, part: str) -> HeldSplit:
-    labels = getattr(splits, part).labels
+    split: Split = getattr(splits, part)
     if splits.whole is None:
         none = arrays["train"][:0]  # no image is for validation
-        return HeldSplit(torch.from_numpy(arrays.get(part, none)), labels)
+        return split.of_features(torch.from_numpy(arrays.get(part, none)))
     name = WHOLE_MIRRORED if part in MIRRORED and WHOLE_MIRRORED in arrays else WHOLE
-    return HeldSplit(torch.from_numpy(arrays[name]), labels, splits.whole.places[part])
+    return split.of_features(torch.from_numpy(arrays[name]), splits.whole.places[part])

@@ -27,7 +27,7 @@ from tuner.train.memory.estimate import Images, estimate_memory
 from tuner.train.models import random_network
 from tuner.train.trainer import Trainer
 from tuner.trial import ImageClassifier
-from tuner.trial.data_source import Folder, ImageFiles
+from tuner.trial.data_source import Found, ImageFiles
 from tuner.trial.earlier_pixels import scale_together
 from tuner.trial.framing import Framing
 from tuner.trial.speed import Speed
@@ -105,9 +105,9 @@ def measure_trial(
 
 
 def _sample(trial: ImageClassifier, config: dict[str, Any], split_seed: int) -> _Sample:
-    folder, framing = trial.image_folder, trial.framing(trial.asked_size(config))
-    if folder is not None and framing is not None:
-        return _of_a_folder(trial, folder, framing)
+    files, framing = trial.image_files, trial.framing(trial.asked_size(config))
+    if files is not None and framing is not None:
+        return _of_files(trial, files, framing)
     one = trial.fold(0) if trial.folds else trial
     splits = load_splits(one, seed=split_seed, image_size=trial.asked_size(config))
     first = torch.arange(min(STANDING, len(splits.train)))
@@ -115,10 +115,9 @@ def _sample(trial: ImageClassifier, config: dict[str, Any], split_seed: int) -> 
     return _Sample(splits.train.images(first), sizes, len(splits.classes))
 
 
-def _of_a_folder(trial: ImageClassifier, folder: Folder, framing: Framing) -> _Sample:
-    found = folder.look().images
-    files = [path for classes in found.values() for paths in classes.values() for path in paths]
-    chosen = files[:: max(1, len(files) // READ)]
+def _of_files(trial: ImageClassifier, files: ImageFiles, framing: Framing) -> _Sample:
+    found = files.look()
+    chosen = [item.path for item in found.items[:: max(1, len(found.items) // READ)]]
     scale = scale_together(chosen)
     images: list[Tensor] = []
     start, begun = time.perf_counter(), 0
@@ -131,17 +130,16 @@ def _of_a_folder(trial: ImageClassifier, folder: Folder, framing: Framing) -> _S
         except UnreadableImage:
             continue
     if not images:
-        raise DataError(f"a folder of images needs some that can be read, got none of {begun} in {folder.path}")
+        raise DataError(f"a folder of images needs some that can be read, got none of {begun} in {files.place}")
     each = (time.perf_counter() - start) / begun
-    classes = list(found["train"])
-    return _Sample(torch.stack(images), _sizes(found, classes, trial), len(classes), each)
+    return _Sample(torch.stack(images), _sizes(found, trial), len(found.classes), each)
 
 
-def _sizes(found: ImageFiles, classes: list[str], trial: ImageClassifier) -> tuple[int, int, int]:
+def _sizes(found: Found, trial: ImageClassifier) -> tuple[int, int, int]:
     """Numbers of images for training, validation and test of one network, as `cut` gives them if none are identical."""
-    counts = {part: {name: len(found.get(part, {}).get(name, ())) for name in classes} for part in PARTS}
-    labels = np.repeat(np.arange(len(classes)), list(counts["train"].values()))
-    given = {part: sum(counts[part].values()) for part in PARTS}
+    counts, classes = found.counts, found.classes
+    labels = np.repeat(np.arange(len(classes)), [counts[name, "train"] for name in classes])
+    given = {part: sum(counts[name, part] for name in classes) for part in PARTS}
     cut = {"test": sum(quotas(labels, 3).values())}
     if trial.folds:
         cut["validation"] = -(-(given["train"] - (0 if given["test"] else cut["test"])) // trial.folds)

@@ -10,6 +10,7 @@ from tuner.trial.hyperparameters import HYPERPARAMETERS
 from tuner.trial.metrics import RecallAtPrecision
 from tuner.trial.splitting import Folds
 from tuner.trial.strategies import STRATEGIES
+from tuner.trial.table import Table
 
 __all__ = [
     "HYPERPARAMETERS",
@@ -21,6 +22,7 @@ __all__ = [
     "ImageClassifier",
     "MemoryEstimate",
     "RecallAtPrecision",
+    "Table",
     "Trial",
     "as_trial",
 ]

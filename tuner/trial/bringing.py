@@ -11,7 +11,7 @@ from tuner.errors import DataError, WeightsError
 from tuner.storage.copies import Copy, Listing
 from tuner.storage.hub import HubFile
 from tuner.storage.regular_files import sha256
-from tuner.trial.data_source import Folder
+from tuner.trial.data_source import ImageFiles
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
 from tuner.trial.model_and_data import ModelAndData, Weights, of_each
 from tuner.trial.models import DEFAULTS, ModelFacts, PublishedWeights, weights_names
@@ -25,6 +25,7 @@ from tuner.trial.stored import (
     is_stored,
     weights_at,
 )
+from tuner.trial.table import PREFIX, Table
 
 BETWEEN = ", "  # commits of several repositories, each as OWNER/NAME@COMMIT
 
@@ -33,9 +34,9 @@ class ReadsFiles(ModelAndData):
     """The part of `ImageClassifier` that is about its files; see there for the fields."""
 
     @property
-    def image_folder(self) -> Folder | None:
-        """The folder on this machine in which each image is a file."""
-        found = self.source.image_folder(self.data_folder)
+    def image_files(self) -> ImageFiles | None:
+        """The data set if each of its images is a file on this machine."""
+        found = self.source.image_files(self.data_folder)
         return None if isinstance(found, StoredFolder) and not found.copy.is_present else found
 
     @property
@@ -117,13 +118,13 @@ class ReadsFiles(ModelAndData):
 
     def look(self) -> FolderHeaders | None:
         """See `Trial.look`."""
-        folder = self.image_folder
-        return None if folder is None else folder_headers(folder, validation=self.validation)
+        images = self.image_files
+        return None if images is None else folder_headers(images, validation=self.validation)
 
     def reads(self) -> str | None:
         """See `Trial.reads`: images that are separate files."""
-        folder = self.image_folder
-        return None if folder is None else f"{len(folder.files(self.data_folder)):,} images of {self.source.name}"
+        images = self.image_files
+        return None if images is None else f"{len(images.look().items):,} images of {self.source.name}"
 
     def fingerprint(self) -> str | None:
         """A fingerprint of the data set's files; None for a function's data."""
@@ -164,6 +165,9 @@ class ReadsFiles(ModelAndData):
         changed: Any = replace(cast(Any, self), data_dir=str(base / self.data_folder))
         if isinstance(self.data, str) and self.data.startswith("folder:") and self.stored_data is None:
             changed = replace(changed, data=f"folder:{base / Path(self.data.removeprefix('folder:')).expanduser()}")
+        if isinstance(self.data, str) and self.data.startswith(PREFIX):
+            table = Table.of(self.data)
+            changed = replace(changed, data=str(replace(table, path=base / Path(table.path).expanduser())))
         return cast(Self, replace(changed, weights=of_each(self.weights, lambda weights: _absolute(weights, base))))
 
 

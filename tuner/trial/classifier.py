@@ -32,6 +32,7 @@ from tuner.trial.sources import function_name
 from tuner.trial.splitting import Folds, Joined, Validation
 from tuner.trial.stored import Copies
 from tuner.trial.strategies import STRATEGIES
+from tuner.trial.table import Table
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,10 @@ class ImageClassifier(ReadsFiles, Trial):
 
     Attributes:
         data: a data set by name, such as "digits" (scikit-learn's), or "folder:PATH" with a class per subfolder, also
-            as "folder:s3://bucket/photos", which each node copies into its cache once; or a function without
-            arguments that returns training, validation and test, each as a pair of tensors (images [N, C, H, W] uint8
-            or float, labels [N] int), or as a torch `Dataset` of (image, label).
+            as "folder:s3://bucket/photos", which each node copies into its cache once; or a `Table`, also as
+            "table:labels.csv", with a row for each image; or a function without arguments that returns training,
+            validation and test, each as a pair of tensors (images [N, C, H, W] uint8 or float, labels [N] int), or as a
+            torch `Dataset` of (image, label).
         model: name of a classification model, such as any of torchvision's, "timm:NAME" or "hf:OWNER/NAME"; or a
             function that makes an `nn.Module` from the trial's hyperparameters; the space may then have further names.
             `model` in the space has priority.
@@ -70,7 +72,7 @@ class ImageClassifier(ReadsFiles, Trial):
     implementation: ClassVar[str] = "tuner.worker.classification:Classification"
     uses_gpu: ClassVar[bool] = True
 
-    data: str | DataFunction = "digits"
+    data: str | Table | DataFunction = "digits"
     model: str | ModelFunction = DEFAULT_MODEL
     weights: Weights | dict[str, Weights] = "imagenet"
     data_dir: str | Path = "data"
@@ -82,7 +84,9 @@ class ImageClassifier(ReadsFiles, Trial):
     copies: Copies = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Also accept torchvision's enums, and their names with the class in front; look up metrics by name."""
+        """Also accept tables, torchvision's enums, and their names with the class in front; look up metrics by name."""
+        if isinstance(self.data, Table):
+            object.__setattr__(self, "data", str(self.data))
         given = dict(self.weights) if isinstance(self.weights, Mapping) else self.weights
         object.__setattr__(self, "weights", of_each(given, _weights_by_name))
         object.__setattr__(self, "metrics", chosen_metrics(self.metrics))
@@ -126,7 +130,7 @@ class ImageClassifier(ReadsFiles, Trial):
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
         """The parts of the declaration that are the user's code."""
-        return tuple(part for part in (self.data, self.model) if not isinstance(part, str))
+        return tuple(part for part in (self.data, self.model) if callable(part))
 
     @property
     def reports(self) -> tuple[str, ...]:
@@ -230,7 +234,7 @@ class ImageClassifier(ReadsFiles, Trial):
         self.source.check(self.data_folder)
         if self.metrics and (classes := self.source.class_names()):
             check_classes(self.chosen_metrics, classes)
-        splitting.check_files(self.source, self.image_folder, self.validation, self.data_folder)
+        splitting.check_files(self.source, self.image_files, self.validation, self.group, self.data_folder)
         for each in self.each:
             path = each.weights_file
             if path and not each.named_weights and not each.stored_weights and not path.is_file():
@@ -241,7 +245,7 @@ class ImageClassifier(ReadsFiles, Trial):
 
     def identity(self) -> dict[str, str]:
         """Data, model, weights, and a declared split; a function by its name."""
-        data = self.data if isinstance(self.data, str) else f"{function_name(self.data)}()"
+        data = f"{function_name(self.data)}()" if callable(self.data) else str(self.data)
         each = sorted(self.weights.items()) if isinstance(self.weights, dict) else ()
         weights = ", ".join(f"{model}: {named}" for model, named in each) or str(self.weights)
         told = {"data": data, "model": ", ".join(self.candidates) or self.model_name, "weights": weights}

@@ -1,22 +1,32 @@
-"""Data sets: their files, and what can be known about them without torch; among them images in folders."""
+"""Data sets: their files, and what can be known about them without torch; among them images that are files."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from tuner.errors import DataError
 from tuner.storage.regular_files import sha256
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+_ENDINGS = tuple(IMAGE_SUFFIXES)
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".pq")
+NAMED = 3  # examples in a sentence
 OF_FILE_MANAGERS = frozenset({"thumbs.db", "desktop.ini", "icon\r"})  # silently skipped, like hidden files
-
-ImageFiles = dict[str, dict[str, list[Path]]]  # split ("train" | "validation" | "test") -> class -> files, all sorted
+SPLITS = {
+    "train": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "test": "test",
+}  # what users call them
 
 
 class Source(ABC):
@@ -44,7 +54,7 @@ class Source(ABC):
     def check(self, data_dir: Path) -> None:
         """Raise DataError if the data set is damaged, or doesn't exist here and can't be downloaded."""
 
-    def image_folder(self, data_dir: Path) -> Folder | None:
+    def image_files(self, data_dir: Path) -> ImageFiles | None:
         """The image files that the data set is read from; None if it has files of another kind."""
         return None
 
@@ -86,34 +96,132 @@ class LeftOut:
         return f"{self.path} (it {self.reason})"
 
 
-@dataclass(frozen=True)
-class Found:
-    """What is in a folder of images.
+class Item(NamedTuple):
+    """An image file of a data set.
 
     Attributes:
-        images: by split and class; a class or split without any is left out
-        left_out: files among them that aren't image files that can be opened, sorted
+        file: its path
+        label: the name of its class
+        split: "train", "validation" or "test"
+        group: what images that belong together share; None for an image by itself
+        weight: of the image in the training loss, >= 0
     """
 
-    images: ImageFiles
-    left_out: tuple[LeftOut, ...]
+    file: str
+    label: str
+    split: str = "train"
+    group: str | None = None
+    weight: float = 1.0
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return Path(self.file)
 
 
 @dataclass(frozen=True)
-class Folder(Source):
+class Found:
+    """What is in a data set of image files.
+
+    Attributes:
+        items: its images, those of a split and of a class together, in the classes' order
+        left_out: files among them that aren't image files that can be opened, sorted
+        notices: what the user should know, in sentences
+    """
+
+    items: tuple[Item, ...]
+    left_out: tuple[LeftOut, ...]
+    notices: tuple[str, ...] = ()
+
+    @cached_property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that have images."""
+        return tuple(dict.fromkeys(split for _, split in self.counts))
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes that have training images, sorted."""
+        return tuple(label for label, split in self.counts if split == "train")
+
+    @cached_property
+    def counts(self) -> Counter[tuple[str, str]]:
+        """How many images a class has in a split, by both."""
+        return Counter((item.label, item.split) for item in self.items)
+
+
+class ImageFiles(Source):
+    """Image files, each with its class.
+
+    Attributes:
+        path: of the folder to which messages name files
+        names_of_splits: what a user adds to have a split, for messages
+    """
+
+    path: Path
+    channels = 3
+    default_size: int | None = 64
+    names_of_splits: ClassVar[Mapping[str, str]]
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where the images are, for messages."""
+
+    @abstractmethod
+    def look(self) -> Found:
+        """The images and what is left out; raises DataError for files that can't be the images of a classifier."""
+
+    def image_files(self, data_dir: Path) -> ImageFiles:
+        """The data set itself."""
+        return self
+
+    def relative(self, path: str | Path) -> str:
+        """A path for messages: relative to the folder if it is inside, with / between its parts."""
+        return str(path).removeprefix(f"{self.path}/")
+
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names of the classes that have training images."""
+        return self.look().classes
+
+    def count_classes(self) -> int | None:
+        """The number of classes that have training images."""
+        return None if (names := self.class_names()) is None else len(names)
+
+    def files(self, data_dir: Path) -> list[Path]:
+        """All image files."""
+        return [item.path for item in self.look().items]
+
+    def check(self, data_dir: Path) -> None:
+        """Raise DataError if `look` does."""
+        self.look()
+
+    def fingerprint(self, data_dir: Path) -> str | None:
+        """A fingerprint of the images' relative names and sizes, and of `details`; contents aren't read."""
+        return digest(
+            (self.relative(item.file), str(os.stat(item.file).st_size), *self.details(item))  # noqa: PTH116 -- of many
+            for item in self.look().items
+        )
+
+    def content_key(self) -> str:
+        """16 hexadecimal digits that change with names, sizes, times and `details`; contents aren't read."""
+        stats = ((item, item.path.absolute(), item.path.stat()) for item in self.look().items)
+        return digest(
+            (str(path), str(stat.st_size), str(stat.st_mtime_ns), *self.details(item)) for item, path, stat in stats
+        )
+
+    def details(self, item: Item) -> tuple[str, ...]:
+        """What is known of an image beside its file, for fingerprints; nothing if the path says all."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Folder(ImageFiles):
     """Image files, a class per subfolder: `PATH/<class>/*` or `PATH/train/<class>/*` with `test` and maybe `val`."""
 
     path: Path
     default_size: int | None = 64
-    channels: int = 3
 
-    SPLITS: ClassVar[dict[str, str]] = {
-        "train": "train",
-        "val": "validation",
-        "valid": "validation",
-        "validation": "validation",
-        "test": "test",
-    }
+    names_of_splits = {"train": "train/", "validation": "val/", "test": "test/"}  # noqa: RUF012 -- of the class
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -142,29 +250,13 @@ class Folder(Source):
         if not self.has_splits:
             return {"train": self.path}
         for folder in _subfolders(self.path):
-            if folder.name not in self.SPLITS:
+            if folder.name not in SPLITS:
                 raise DataError(
-                    f"next to train/ there may only be {', '.join(list(self.SPLITS)[1:])}, got "
+                    f"next to train/ there may only be {', '.join(list(SPLITS)[1:])}, got "
                     f"{self.place}/{folder.name}; "
                     "move or rename it"
                 )
-        return {self.SPLITS[folder.name]: folder for folder in _subfolders(self.path)}
-
-    def image_folder(self, data_dir: Path) -> Folder:
-        """The folder itself."""
-        return self
-
-    def class_names(self) -> tuple[str, ...]:
-        """The names of the classes that have training images."""
-        return tuple(self.scan()["train"])
-
-    def count_classes(self) -> int | None:
-        """The number of classes that have training images."""
-        return len(self.scan()["train"])
-
-    def scan(self) -> ImageFiles:
-        """The image files of every split and class; see `look`."""
-        return self.look().images
+        return {SPLITS[folder.name]: folder for folder in _subfolders(self.path)}
 
     def look(self) -> Found:
         """The image files of every split and class, and what is left out.
@@ -172,54 +264,31 @@ class Folder(Source):
         Raises:
             DataError: fewer than two classes have images, or a class has none in the training split.
         """
-        images: ImageFiles = {}
+        items: list[Item] = []
         left_out: list[LeftOut] = []
         for split, folder in self.split_folders().items():
-            images[split] = {}
-            loose = (path for path in folder.iterdir() if _is_named_as_image(path) and path.is_file())
+            loose = (path for path in folder.iterdir() if is_named_as_image(path.name) and path.is_file())
             left_out += [LeftOut(self.relative(path), "lies outside of any class") for path in loose]
             for child in _subfolders(folder):
-                found, others = _files(child)
+                images, others = _files(child)
                 left_out += [LeftOut(self.relative(path), reason) for path, reason in others]
-                if found:
-                    images[split][child.name] = found
-                else:
+                items += [Item(path, child.name, split) for path in images]
+                if not images:
                     left_out.append(LeftOut(f"{self.relative(child)}/", "is a class without images"))
-        self._check_classes(images, left_out)
-        return Found({split: classes for split, classes in images.items() if classes}, tuple(_sorted(left_out)))
+        empty = [each.path for each in left_out if each.path.endswith("/")]
+        found = Found(tuple(items), tuple(by_path(left_out)))
+        check_classes(
+            found,
+            few="a folder of images needs at least 2 classes, a subfolder each",
+            where=f"{self.place}{_without_images(empty)}; name the folder that holds the classes{self._or_table()}",
+            fix="add it to train/",
+        )
+        return found
 
-    def relative(self, path: Path) -> str:
-        """A path for messages: relative to the folder, with / between its parts."""
-        return path.relative_to(self.path).as_posix()
-
-    def _check_classes(self, images: ImageFiles, left_out: list[LeftOut]) -> None:
-        if len(images["train"]) < 2:
-            empty = [found.path for found in left_out if found.path.endswith("/")]
-            raise DataError(
-                f"a folder of images needs at least 2 classes, a subfolder each, got {sorted(images['train'])} in "
-                f"{self.place}{_without_images(empty)}; name the folder that holds the classes"
-            )
-        for split, classes in images.items():
-            for name in classes.keys() - images["train"].keys():
-                raise DataError(f"every class needs training images, got '{name}' in {split} only; add it to train/")
-
-    def files(self, data_dir: Path) -> list[Path]:
-        """All image files."""
-        return [path for classes in self.scan().values() for images in classes.values() for path in images]
-
-    def check(self, data_dir: Path) -> None:
-        """Raise DataError if the folder doesn't exist or isn't laid out as a class per subfolder."""
-        self.scan()
-
-    def fingerprint(self, data_dir: Path) -> str:
-        """A fingerprint of the images' relative names and sizes; contents aren't read."""
-        sizes = ((self.relative(path), str(path.stat().st_size)) for path in self.files(data_dir))
-        return digest(sizes)
-
-    def content_key(self) -> str:
-        """16 hexadecimal digits that change with the images' names, sizes and times; contents aren't read."""
-        stats = ((path, path.stat()) for path in self.files(self.path))
-        return digest((str(path.absolute()), str(stat.st_size), str(stat.st_mtime_ns)) for path, stat in stats)
+    def _or_table(self) -> str:
+        """The fix for a folder without classes that has tables."""
+        told = [f"'table:{self.place}/{file.name}'" for file in tables_in(self.path)]
+        return f", or, if it has a row for each image, write data={' or data='.join(told[:NAMED])}" if told else ""
 
     def signature(self, data_dir: Path) -> tuple[tuple[str, int], ...]:
         """The times of the classes' folders, which change when files are added or removed."""
@@ -235,24 +304,39 @@ def _subfolders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith((".", "__")))
 
 
-def _is_named_as_image(path: Path) -> bool:
-    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
+def tables_in(folder: Path) -> list[Path]:
+    """The files directly in a folder that are tables by their endings, sorted."""
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in TABLE_SUFFIXES and path.is_file())
 
 
-def _files(folder: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
+def is_named_as_image(name: str) -> bool:
+    """Whether a file has the ending of an image, and isn't hidden."""
+    return name.lower().endswith(_ENDINGS) and not name.startswith(".")
+
+
+def check_classes(found: Found, *, few: str, where: str, fix: str) -> None:
+    """Raise DataError for fewer than two classes, or one without training images; the texts are for the sentences."""
+    if len(found.classes) < 2:
+        raise DataError(f"{few}, got {sorted(found.classes)} in {where}")
+    for name, split in found.counts:
+        if not found.counts[name, "train"]:
+            raise DataError(f"every class needs training images, got '{name}' in {split} only; {fix}")
+
+
+def _files(folder: Path) -> tuple[list[str], list[tuple[str, str]]]:
     """A class's image files, sorted, and the other entries with what is wrong with them."""
-    found: list[Path] = []
-    others: list[tuple[Path, str]] = []
-    for entry in _visible(folder):
-        path = folder / entry.name
-        if (problem := _problem(entry)) is None:
-            found.append(path)
+    found: list[str] = []
+    others: list[tuple[str, str]] = []
+    for entry in visible(folder):
+        if (problem := problem_of(entry)) is None:
+            found.append(entry.path)
         else:
-            others.append((path, problem))
+            others.append((entry.path, problem))
     return sorted(found), others
 
 
-def _visible(folder: Path) -> Iterator[os.DirEntry[str]]:
+def visible(folder: Path | str) -> Iterator[os.DirEntry[str]]:
+    """What is in a folder, except for hidden files and those of file managers; DataError if it can't be read."""
     try:
         with os.scandir(folder) as entries:
             yield from (
@@ -261,22 +345,30 @@ def _visible(folder: Path) -> Iterator[os.DirEntry[str]]:
                 if not entry.name.startswith((".", "__")) and entry.name.lower() not in OF_FILE_MANAGERS
             )
     except PermissionError as error:
-        raise DataError(f"a class's folder must be readable, got {folder}: {error.strerror}; change that") from error
+        raise DataError(f"a folder of images must be readable, got {folder}: {error.strerror}; change that") from error
 
 
-def _problem(entry: os.DirEntry[str]) -> str | None:
-    """Why an entry of a class's folder can't be an image, judged by name and permissions; None if it may be one."""
-    suffix = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122 -- of many thousands
+def problem_of(entry: os.DirEntry[str]) -> str | None:
+    """Why an entry of a folder can't be an image, judged by name and permissions; None if it may be one."""
     if entry.is_dir():
         return "is a folder inside a class, whose images must lie directly in it"
-    if suffix not in IMAGE_SUFFIXES:
+    if not entry.name.lower().endswith(_ENDINGS):  # of many thousands: the quickest test
+        suffix = Path(entry.name).suffix.lower()
         return f"ends in {suffix!r}, not as images that are read" if suffix else "has no ending of an image"
     if not entry.is_file():
         return "is a link to nothing" if entry.is_symlink() else "is no regular file"
     return None if os.access(entry.path, os.R_OK) else "may not be read by this user"
 
 
-def _sorted(left_out: list[LeftOut]) -> list[LeftOut]:
+def listed(names: Iterable[object]) -> str:
+    """The first few names, and how many more there are."""
+    told = list(names)
+    more = [f"and {len(told) - NAMED:,} more"] if len(told) > NAMED else []
+    return ", ".join([*map(str, told[:NAMED]), *more])
+
+
+def by_path(left_out: Iterable[LeftOut]) -> list[LeftOut]:
+    """Sorted by their paths."""
     return sorted(left_out, key=lambda found: found.path)
 
 

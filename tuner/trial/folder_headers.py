@@ -1,33 +1,30 @@
-"""Facts about a folder of images, found in seconds from headers and file sizes, without torch, for `tuner check`."""
+"""Facts about image files, found in seconds from headers and file sizes, without torch, for `tuner check`."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tuner.space.values import is_number
 from tuner.storage.regular_files import sha256
-from tuner.trial.data_source import Folder, Found, LeftOut
+from tuner.trial.data_source import Found, ImageFiles, Item, LeftOut, by_path, listed
 from tuner.trial.image_limits import most_pixels_alone, too_large
 from tuner.trial.splitting import Folds, Validation
 
 MOST_OPENED = 5_000  # images whose headers are read, spread over all of them
 MOST_HASHED_BYTES = 2 * 10**9  # of files that have the same size as another file
-NAMED = 3  # examples in a sentence
+OPENING_BYTES = 50_000  # that could be hashed while a file is opened
 SPLITS = ("train", "validation", "test")
-FOLDERS = {"train": "train/", "validation": "val/", "test": "test/"}
 FEW = 50  # with fewer images a split's figures are coarse
 UNEVEN = 10  # the largest class has this many times the images of the smallest
-
-Place = tuple[str, str, Path]  # split, class, file
 
 
 @dataclass(frozen=True)
 class FolderHeaders:
-    """What the names, sizes and headers of files say about a folder of images.
+    """What the names, sizes and headers of files say about images.
 
     Attributes:
         counts: images by class and split, except for those whose headers say that they can't be read
@@ -63,22 +60,16 @@ class FolderHeaders:
         }
 
 
-def folder_headers(folder: Folder, *, validation: Validation = None, identical: bool = True) -> FolderHeaders:
-    """Look at a folder of images; raises DataError if it isn't laid out as a class per subfolder.
+def folder_headers(images: ImageFiles, *, validation: Validation = None, identical: bool = True) -> FolderHeaders:
+    """Look at image files; raises DataError as `ImageFiles.look` does.
 
     `validation` is the study's; `identical=False` leaves out the search for identical files, for callers that decode
     all files.
     """
-    found = folder.look()
-    places = [
-        (part, name, path)
-        for part, classes in found.images.items()
-        for name, paths in classes.items()
-        for path in paths
-    ]
-    sizes, modes, unreadable = _opened(folder, places)
-    left_out = tuple(sorted((*found.left_out, *unreadable), key=lambda each: each.path))
-    counts = _counts(folder, found, {each.path for each in unreadable})
+    found = images.look()
+    sizes, modes, unreadable = _opened(images, found.items)
+    left_out = tuple(by_path((*found.left_out, *unreadable)))
+    counts = _counts(images, found, {each.path for each in unreadable})
     return FolderHeaders(
         counts,
         sum(modes.values()) + len(unreadable),
@@ -86,26 +77,24 @@ def folder_headers(folder: Folder, *, validation: Validation = None, identical: 
         dict(modes.most_common()),
         left_out,
         (
+            *found.notices,
             *_uneven(counts),
             *_single(counts),
             *without_images(counts),
-            *_cut(counts, validation),
-            *(_duplicates(folder, places) if identical else ()),
+            *_cut(images, counts, validation),
+            *(_duplicates(images, found.items) if identical else ()),
         ),
     )
 
 
-def _counts(folder: Folder, found: Found, unreadable: set[str]) -> dict[str, dict[str, int]]:
-    def readable(files: Sequence[Path]) -> int:
-        return len(files) - (sum(folder.relative(file) in unreadable for file in files) if unreadable else 0)
-
-    return {
-        name: {part: readable(classes.get(name, ())) for part, classes in found.images.items()}
-        for name in found.images["train"]
-    }
+def _counts(images: ImageFiles, found: Found, unreadable: set[str]) -> dict[str, dict[str, int]]:
+    each = found.counts
+    if unreadable:
+        each -= Counter((item.label, item.split) for item in found.items if images.relative(item.file) in unreadable)
+    return {name: {part: each[name, part] for part in found.splits} for name in found.classes}
 
 
-def _opened(folder: Folder, places: list[Place]) -> tuple[list[tuple[int, int]], Counter[str], list[LeftOut]]:
+def _opened(images: ImageFiles, items: Sequence[Item]) -> tuple[list[tuple[int, int]], Counter[str], list[LeftOut]]:
     """Sizes in pixels, the smallest first, modes, and what isn't an image; nothing if Pillow isn't installed."""
     try:
         from PIL import Image
@@ -116,18 +105,18 @@ def _opened(folder: Folder, places: list[Place]) -> tuple[list[tuple[int, int]],
     sizes: list[tuple[int, int]] = []
     modes: Counter[str] = Counter()
     unreadable: list[LeftOut] = []
-    step = -(-len(places) // MOST_OPENED)
+    step = -(-len(items) // MOST_OPENED)
     with most_pixels_alone() as limit:  # nothing is decoded here
-        for _, _, path in places[:: max(1, step)]:
+        for item in items[:: max(1, step)]:
             try:
-                with Image.open(path, formats=FORMATS) as image:
+                with Image.open(item.file, formats=FORMATS) as image:
                     size, mode = image.size, image.mode
             except Exception:  # decoders may raise anything for a damaged file
-                reason = "is no image, or a damaged one" if path.stat().st_size else "is empty"
-                unreadable.append(LeftOut(folder.relative(path), reason))
+                reason = "is no image, or a damaged one" if item.path.stat().st_size else "is empty"
+                unreadable.append(LeftOut(images.relative(item.file), reason))
                 continue
             if size[0] * size[1] > limit:
-                unreadable.append(LeftOut(folder.relative(path), too_large(size[0] * size[1], limit)))
+                unreadable.append(LeftOut(images.relative(item.file), too_large(size[0] * size[1], limit)))
             else:
                 sizes.append(size)
                 modes[mode] += 1
@@ -161,16 +150,13 @@ def without_images(counts: Mapping[str, Mapping[str, int]], told: Collection[str
             yield f"{part} has no image of {named(without)}, so its metrics don't cover it; add images"
 
 
-def _cut(counts: dict[str, dict[str, int]], validation: Validation) -> Iterator[str]:
-    """What a split will take of the training images, if a folder only has some of the splits or few images."""
+def _cut(images: ImageFiles, counts: dict[str, dict[str, int]], validation: Validation) -> Iterator[str]:
+    """What a split will take of the training images, if there are only some of the splits or few images."""
     whole = {part: sum(each.get(part, 0) for each in counts.values()) for part in SPLITS}
     folded = isinstance(validation, Folds)
     missing = [part for part in ("validation", "test") if not whole[part]]
     if len(missing) == 1 and not (folded and missing == ["validation"]):
-        yield (
-            f"there is no {FOLDERS[missing[0]]} beside train/, so a share of its {whole['train']:,} training images "
-            f"is held out for {missing[0]}; add {FOLDERS[missing[0]]} to keep them"
-        )
+        yield without_split(images, missing[0], f"a share of its {whole['train']:,} training images is")
     held = {"validation": validation if is_number(validation) else 0.1, "test": 0.1}
     few = {part: round(held[part] * whole["train"]) if part in missing else whole[part] for part in held}
     if isinstance(validation, Folds):
@@ -181,38 +167,44 @@ def _cut(counts: dict[str, dict[str, int]], validation: Validation) -> Iterator[
         yield f"the images are few, {told}: small differences between trials mean nothing; add images{more}"
 
 
-def _duplicates(folder: Folder, places: list[Place]) -> Iterator[str]:
+def without_split(images: ImageFiles, part: str, share: str) -> str:
+    """The sentence about a split that is missing, for which `share` of the training images is held out."""
+    own, train = images.names_of_splits[part], images.names_of_splits["train"]
+    return f"there is no {own} beside {train}, so {share} held out for {part}; add {own} to keep them"
+
+
+def _duplicates(images: ImageFiles, items: Sequence[Item]) -> Iterator[str]:
     """Files with the same content: in one class, in two classes, in two splits."""
     within, across, leaks = [], [], []
-    for same in _same_content(places):
-        pair = " = ".join(folder.relative(path) for _, _, path in same[:2])
-        if len({name for _, name, _ in same}) > 1:
+    for same in _same_content(items):
+        pair = " = ".join(images.relative(item.file) for item in same[:2])
+        if len({item.label for item in same}) > 1:
             across.append(pair)
-        if len({part for part, _, _ in same}) > 1:
+        if len({item.split for item in same}) > 1:
             leaks.append(pair)
-        if len({(part, name) for part, name, _ in same}) == 1:
+        if len({(item.split, item.label) for item in same}) == 1:
             within.append(pair)
     if within:
-        yield f"{_images(len(within))} more than once in a class (copies stay on one side of a cut): {_listed(within)}"
+        yield f"{_images(len(within))} more than once in a class (copies stay on one side of a cut): {listed(within)}"
     if across:
-        yield f"{_images(len(across))} in two classes: {_listed(across)}; delete the wrong ones"
+        yield f"{_images(len(across))} in two classes: {listed(across)}; delete the wrong ones"
     if leaks:
-        yield f"{_images(len(leaks))} in two splits: {_listed(leaks)}; they make the later split's metrics too good"
+        yield f"{_images(len(leaks))} in two splits: {listed(leaks)}; they make the later split's metrics too good"
 
 
-def _same_content(places: list[Place]) -> Iterator[list[Place]]:
+def _same_content(items: Sequence[Item]) -> Iterator[list[Item]]:
     """Groups of two or more files that are identical byte for byte."""
-    by_size: dict[int, list[Place]] = defaultdict(list)
-    for place in places:
-        by_size[place[2].stat().st_size].append(place)
+    by_size: dict[int, list[Item]] = defaultdict(list)
+    for item in items:
+        by_size[os.stat(item.file).st_size].append(item)  # noqa: PTH116 -- of many thousands
     left = MOST_HASHED_BYTES
     for size, alike in sorted(by_size.items()):
-        left -= size * len(alike) if len(alike) > 1 else 0
+        left -= max(size, OPENING_BYTES) * len(alike) if len(alike) > 1 else 0
         if len(alike) < 2 or size == 0 or left < 0:
             continue
-        by_content: dict[str, list[Place]] = defaultdict(list)
-        for place in alike:
-            by_content[sha256(place[2])].append(place)
+        by_content: dict[str, list[Item]] = defaultdict(list)
+        for item in alike:
+            by_content[sha256(item.path)].append(item)
         yield from (group for group in by_content.values() if len(group) > 1)
 
 
@@ -222,10 +214,4 @@ def _images(count: int) -> str:
 
 def named(classes: Iterable[str]) -> str:
     """The first classes, quoted, and how many more there are."""
-    return _listed(map(repr, classes))
-
-
-def _listed(names: Iterable[str]) -> str:
-    told = list(names)
-    more = [f"and {len(told) - NAMED:,} more"] if len(told) > NAMED else []
-    return ", ".join([*told[:NAMED], *more])
+    return listed(map(repr, classes))

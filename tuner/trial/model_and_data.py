@@ -19,6 +19,7 @@ from tuner.trial.models import DEFAULTS, ModelFacts, PublishedWeights, find_mode
 from tuner.trial.sources import find_source, function_name
 from tuner.trial.splitting import Validation
 from tuner.trial.stored import Copies, is_stored
+from tuner.trial.table import Table
 
 DEFAULT_MODEL = "resnet18"
 Weights = str | Path | None
@@ -34,7 +35,7 @@ def of_each(weights: Any, change: Callable[[Any], Any]) -> Any:
 class ModelAndData:
     """The part of `ImageClassifier` that is about its model, weights and data; see there for the fields."""
 
-    data: str | DataFunction
+    data: str | Table | DataFunction
     model: str | ModelFunction
     weights: Weights | dict[str, Weights]
     data_dir: str | Path

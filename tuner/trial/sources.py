@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tuner.errors import DataError, StudyError, shown
-from tuner.space.values import is_one_of
 from tuner.trial.data_source import Folder, Source
 from tuner.trial.hyperparameters import closest
 from tuner.trial.stored import Copies, StoredFolder, is_stored
+from tuner.trial.table import PREFIX, Table, TableOfImages
 
 
 @dataclass(frozen=True)
@@ -103,28 +103,28 @@ class Cifar10(Source):
         "test_batch",
     )
 
-    def image_folder(self, data_dir: Path) -> Folder | None:
+    def image_files(self, data_dir: Path) -> Folder | None:
         """The data set as `cifar10/train/<class>/*.jpg` and `cifar10/test/<class>/*.jpg`, if it has this layout."""
         folder = data_dir / self.name
         return Folder(folder, self.default_size) if (folder / "train").is_dir() else None
 
     def files(self, data_dir: Path) -> list[Path]:
         """Torchvision's batch files, or the image files."""
-        if folder := self.image_folder(data_dir):
+        if folder := self.image_files(data_dir):
             return folder.files(data_dir)
         batches = data_dir / "cifar-10-batches-py"
         return [path for name in self.BATCH_FILES if (path := batches / name).is_file()]
 
     def missing(self, data_dir: Path) -> list[str]:
         """One line if neither layout exists."""
-        if self.image_folder(data_dir) or len(self.files(data_dir)) == len(self.BATCH_FILES):
+        if self.image_files(data_dir) or len(self.files(data_dir)) == len(self.BATCH_FILES):
             return []
         return [f"CIFAR-10 (163 MB) into {data_dir / 'cifar-10-batches-py'}"]
 
     def check(self, data_dir: Path) -> None:
         """Raise DataError if the folders of images don't hold both splits."""
-        folder = self.image_folder(data_dir)
-        if folder and "test" not in folder.scan():
+        folder = self.image_files(data_dir)
+        if folder and "test" not in folder.look().splits:
             raise DataError(
                 f"cifar10 as folders needs train/ and test/, got {folder.path} without test/; "
                 "add it or remove the folder"
@@ -132,12 +132,12 @@ class Cifar10(Source):
 
     def fingerprint(self, data_dir: Path) -> str | None:
         """A fingerprint of the batch files' contents, or of the images' names and sizes."""
-        folder = self.image_folder(data_dir)
+        folder = self.image_files(data_dir)
         return folder.fingerprint(data_dir) if folder else super().fingerprint(data_dir)
 
     def signature(self, data_dir: Path) -> tuple[tuple[str, int], ...]:
         """The state of the batch files, or of the classes' folders."""
-        folder = self.image_folder(data_dir)
+        folder = self.image_files(data_dir)
         return folder.signature(data_dir) if folder else super().signature(data_dir)
 
 
@@ -173,8 +173,8 @@ def function_name(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def find_source(data: str | Callable[[], Any], copies: Copies = ()) -> Source:
-    """The source that a study calls `data`: a known name, `folder:PATH` or `folder:URI`, or a function.
+def find_source(data: str | Table | Callable[[], Any], copies: Copies = ()) -> Source:
+    """The source that a study calls `data`: a known name, `folder:` or `table:` with a path or URI, or a function.
 
     `copies` has the versions of what is copied from object stores.
 
@@ -183,15 +183,19 @@ def find_source(data: str | Callable[[], Any], copies: Copies = ()) -> Source:
     """
     if callable(data):
         return FunctionSource(data)
-    if is_one_of(data, KNOWN_SOURCES):
+    if isinstance(data, str) and data in KNOWN_SOURCES:
         return KNOWN_SOURCES[data]
     if isinstance(data, str) and data.removeprefix("folder:").strip() not in ("", data) and "\0" not in data:
         place = data.removeprefix("folder:")
         return StoredFolder.at(place, copies) if is_stored(place) else Folder(Path(place).expanduser())
+    if isinstance(data, Table) or (isinstance(data, str) and data.startswith(PREFIX)):
+        return TableOfImages(Table.of(str(data)))
     spelt = {name.replace("-", ""): name for name in KNOWN_SOURCES}
     near = closest(re.sub(r"[\s_-]", "", data.lower()), spelt) if isinstance(data, str) else None
     hint = f"did you mean '{spelt[near]}'?" if near else f"images of your own are 'folder:{_place(data)}'"
-    raise StudyError(f"data must be {', '.join(KNOWN_SOURCES)}, folder:PATH or a function, got {shown(data)}; {hint}")
+    raise StudyError(
+        f"data must be {', '.join(KNOWN_SOURCES)}, folder:PATH, table:PATH or a function, got {shown(data)}; {hint}"
+    )
 
 
 def _place(data: object) -> str:

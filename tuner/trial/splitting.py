@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuner.errors import DataError, StudyError, shown
 from tuner.space.values import is_number
-from tuner.trial.data_source import Folder, Source
+from tuner.trial.data_source import ImageFiles, Source
 from tuner.trial.sources import FunctionSource
 
 OWN = "folder"  # the data's own validation split
@@ -96,12 +96,25 @@ def check_given(validation: Validation, name: str, *, has_own: bool) -> None:
         )
 
 
-def check_files(source: Source, folder: Folder | None, validation: Validation, data_dir: Path) -> None:
-    """`check_given`, as far as possible before files are read; `folder` is given if images are separate files."""
-    if folder is not None:
-        check_given(validation, source.name, has_own="validation" in folder.scan())
+def check_files(
+    source: Source, images: ImageFiles | None, validation: Validation, group: str | None, data_dir: Path
+) -> None:
+    """`check_given`, as far as possible before files are read; `images` is given if they are separate files."""
+    if images is not None:
+        found = images.look()
+        check_given(validation, source.name, has_own="validation" in found.splits)
+        check_groups(group, source.name, has_own=any(item.group is not None for item in found.items))
     elif source.is_present(data_dir):
         check_given(validation, source.name, has_own=False)
+
+
+def check_groups(group: str | None, name: str, *, has_own: bool) -> None:
+    """Raise DataError if the data has groups of its own and a pattern for others is given."""
+    if group is not None and has_own:
+        raise DataError(
+            f"group= is a pattern of file names for data without groups of its own, got {group!r} for {name}, which "
+            "has a column of them; leave group= out"
+        )
 
 
 def _is_share(validation: object) -> bool:
@@ -109,7 +122,7 @@ def _is_share(validation: object) -> bool:
 
 
 def _check_group(source: Source, group: object) -> None:
-    if not isinstance(source, Folder):
+    if not isinstance(source, ImageFiles):
         raise StudyError(
             f"group is a pattern of file names, got data={source.name!r}, which isn't a folder; leave it out"
         )

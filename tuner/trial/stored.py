@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import DataError, StudyError, WeightsError
 from tuner.storage.copies import Copy
 from tuner.storage.hub import HubFile, HubProblem
-from tuner.trial.data_source import IMAGE_SUFFIXES, OF_FILE_MANAGERS, Folder, Found, LeftOut
+from tuner.trial.data_source import IMAGE_SUFFIXES, OF_FILE_MANAGERS, Folder, Found, LeftOut, by_path
 
 if TYPE_CHECKING:
     from tuner.storage.copies import Listing
@@ -65,22 +65,18 @@ class StoredFolder(Folder):
         """See `Folder.look`; objects that aren't copied, because they aren't images, are left out by name."""
         found = super().look()
         more = [LeftOut(name, _why(name)) for name in self.copy.others if not (_is_hidden(name) or name.endswith("/"))]
-        return Found(found.images, tuple(sorted([*found.left_out, *more], key=lambda one: one.path)))
+        return replace(found, left_out=tuple(by_path([*found.left_out, *more])))
 
-    def class_names(self) -> tuple[str, ...] | None:  # type: ignore[override]
+    def class_names(self) -> tuple[str, ...] | None:
         """The copy's class names; None without a copy."""
         return super().class_names() if self.copy.is_present else None
-
-    def count_classes(self) -> int | None:
-        """The copy's number of classes; None without a copy."""
-        return super().count_classes() if self.copy.is_present else None
 
     def check(self, data_dir: Path) -> None:
         """Raise DataError if the copy isn't laid out as a class per subfolder."""
         if self.copy.is_present:
             super().check(data_dir)
 
-    def fingerprint(self, data_dir: Path) -> str | None:  # type: ignore[override]
+    def fingerprint(self, data_dir: Path) -> str | None:
         """The version, a digest of the objects' names, sizes and ETags."""
         return self.version
 

@@ -61,7 +61,7 @@ class Classification(Implementation[ImageClassifier]):
         """See `Implementation.look`; for data whose images are files."""
         from tuner.worker.look_process import look_apart
 
-        if trial.image_folder is None:
+        if trial.image_files is None:
             return None
         given = {name: value for name in OF_THE_DATA if (value := getattr(trial, name)) is not None}
         if trial.folds:

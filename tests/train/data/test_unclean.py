@@ -133,8 +133,8 @@ def test_a_class_of_which_most_cant_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         load_splits(trial(root), seed=0, image_size=8)
     assert str(caught.value) == (
-        f"at least half of a class's images must be readable, got 4 of 6 in {root / 'red'} that aren't: red/0.png (it is "
-        "no image, or a damaged one), red/1.png (it is no image, or a damaged one), red/2.png (it is no image, or a "
+        f"at least half of a class's images must be readable, got 4 of 6 of 'red' for train in {root} that aren't: red/0.png "
+        "(it is no image, or a damaged one), red/1.png (it is no image, or a damaged one), red/2.png (it is no image, or a "
         "damaged one), and 1 more; repair or remove them"
     )
 
@@ -200,7 +200,7 @@ def test_a_class_that_no_split_has_images_of_is_named(tmp_path: Path) -> None:
 
 def test_data_that_isnt_files_has_nothing_to_look_at() -> None:
     assert look(ImageClassifier("digits"), seed=0, framing=Framing(8)) is None
-    assert replace(ImageClassifier("digits"), data=lambda: None).image_folder is None
+    assert replace(ImageClassifier("digits"), data=lambda: None).image_files is None
 
 
 def test_names_in_no_encoding_are_told_so_that_they_can_be_written(tmp_path: Path) -> None:

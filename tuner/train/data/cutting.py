@@ -20,7 +20,7 @@ from tuner.train.data.holding_out import (
     quotas,
 )
 from tuner.train.data.pool import PARTS, Pool
-from tuner.trial.splitting import Folds, Joined, Validation, check_given
+from tuner.trial.splitting import Folds, Joined, Validation, check_given, check_groups
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -84,7 +84,8 @@ def cut(pool: Pool, scheme: Cut, name: str) -> dict[str, Rows]:
     rows: dict[str, Any] = {part: np.flatnonzero(pool.parts == index) for index, part in enumerate(PARTS)}
     given = {part for part in PARTS if len(rows[part])}
     check_given(scheme.validation, name, has_own="validation" in given)
-    groups = name_groups(pool.files, scheme.group) if scheme.group is not None and pool.files else None
+    check_groups(scheme.group, name, has_own=pool.groups is not None)
+    groups = name_groups(pool.files, scheme.group) if scheme.group is not None and pool.files else pool.groups
     whole = pool.labels[rows["train"]]
     for stream, (part, at_least) in enumerate((("test", 3), ("validation", 2))):
         if part not in given:

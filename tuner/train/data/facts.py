@@ -6,25 +6,21 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import sqrt
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tuner.errors import one_line
 from tuner.train.data.cutting import Cut, Rows
-from tuner.train.data.folder_reading import listed
 from tuner.train.data.pool import LEFT_OUT, PARTS, SCALE, Pool
-from tuner.trial.data_source import LeftOut
-from tuner.trial.folder_headers import named, without_images
+from tuner.trial.data_source import NAMED, ImageFiles, LeftOut, listed
+from tuner.trial.folder_headers import named, without_images, without_split
 from tuner.trial.pixels import DeepScale
 from tuner.trial.splitting import OWN
 
 MOST_LISTED = 10_000  # files that are left out
 FEW = 50  # with fewer images a split's figures are coarse
-NAMED = 3  # examples in a sentence
 TOLD = {"train": "training", "validation": "validation", "test": "test"}
-FOLDERS = {"train": "train/", "validation": "val/", "test": "test/"}
 
 
 @dataclass(frozen=True)
@@ -57,14 +53,16 @@ class DataFacts:
         }
 
 
-def data_facts(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, root: Path, *, known: bool = False) -> DataFacts:
-    """The facts about a folder's images and their cut.
+def data_facts(
+    pool: Pool, rows: Mapping[str, Rows], scheme: Cut, images: ImageFiles, *, known: bool = False
+) -> DataFacts:
+    """The facts about image files and their cut.
 
     Args:
         pool: all images
         rows: of each split, as `cut` found them
         scheme: how they were cut
-        root: the folder to which paths are relative
+        images: the data set
         known: whether it is a data set by name, whose splits are well known
     """
     counts = {part: np.bincount(pool.labels[rows[part]], minlength=len(pool.classes)) for part in PARTS}
@@ -72,9 +70,10 @@ def data_facts(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, root: Path, *,
     files = len(pool.files) + len(pool.left_out) - int((pool.parts == LEFT_OUT).sum())
     notices = [
         *_left_out(pool, files),
-        *([] if known else _cut_from_training(pool, rows, scheme)),
-        *_in_two_classes(pool, root),
-        *_on_two_sides(pool, root),
+        *images.look().notices,
+        *([] if known else _cut_from_training(pool, rows, scheme, images)),
+        *_in_two_classes(pool, images),
+        *_on_two_sides(pool, images),
         *_small_classes(by_class),
         *_coarse(rows, scheme),
     ]
@@ -92,21 +91,20 @@ def _left_out(pool: Pool, files: int) -> list[str]:
     ]
 
 
-def _cut_from_training(pool: Pool, rows: Mapping[str, Rows], scheme: Cut) -> list[str]:
+def _cut_from_training(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, images: ImageFiles) -> list[str]:
     """For data with only some of the splits: a notice that the others are cut from its training images."""
     given = {part for index, part in enumerate(PARTS) if (pool.parts == index).any()}
     whole = int((pool.parts == 0).sum())
     if given == {"train"}:
         return []
     return [
-        f"there is no {FOLDERS[part]} beside train/, so {len(rows[part]):,} of its {whole:,} training images are held "
-        f"out for {part}; add {FOLDERS[part]} to keep them"
+        without_split(images, part, f"{len(rows[part]):,} of its {whole:,} training images are")
         for part in PARTS
         if part not in given and not (part == "validation" and scheme.validation not in (None, OWN))
     ]
 
 
-def _in_two_classes(pool: Pool, root: Path) -> list[str]:
+def _in_two_classes(pool: Pool, images: ImageFiles) -> list[str]:
     used = np.flatnonzero(pool.parts != LEFT_OUT)
     groups = _sharing(pool.keys[used])
     mixed = [
@@ -119,12 +117,12 @@ def _in_two_classes(pool: Pool, root: Path) -> list[str]:
     mixed.sort(key=lambda group: int(group.min()))
     one = len(mixed) == 1
     return [
-        f"{len(mixed):,} image{' lies' if one else 's lie'} in two classes: {_examples(mixed, pool, root)}; no model "
+        f"{len(mixed):,} image{' lies' if one else 's lie'} in two classes: {_examples(mixed, pool, images)}; no model "
         f"can get both right, so delete the wrong one{'' if one else 's'}"
     ]
 
 
-def _on_two_sides(pool: Pool, root: Path) -> list[str]:
+def _on_two_sides(pool: Pool, images: ImageFiles) -> list[str]:
     """Identical images in two of the data's own splits; a cut never makes such pairs."""
     found = []
     rows = {part: np.flatnonzero(pool.parts == index) for index, part in enumerate(PARTS)}
@@ -135,9 +133,10 @@ def _on_two_sides(pool: Pool, root: Path) -> list[str]:
             pairs = sorted(
                 (np.array([by_key[key] for by_key in first]) for key in shared), key=lambda pair: int(pair[0])
             )
+            names = images.names_of_splits
             found.append(
-                f"{len(shared):,} image{'s lie' if len(shared) > 1 else ' lies'} in {FOLDERS[one]} and in "
-                f"{FOLDERS[other]}: {_examples(pairs, pool, root)}; they make the metrics of {other} too good"
+                f"{len(shared):,} image{'s lie' if len(shared) > 1 else ' lies'} in {names[one]} and in "
+                f"{names[other]}: {_examples(pairs, pool, images)}; they make the metrics of {other} too good"
             )
     return found
 
@@ -149,13 +148,8 @@ def _sharing(keys: np.ndarray) -> list[np.ndarray]:
     return [group for group in np.split(order, starts) if len(group) > 1]
 
 
-def _examples(groups: list[np.ndarray], pool: Pool, root: Path) -> str:
-    told = [
-        " = ".join(pool.files[row].relative_to(root).as_posix() for row in group[:2].tolist())
-        for group in groups[:NAMED]
-    ]
-    more = len(groups) - len(told)
-    return ", ".join([*told, *([f"and {more:,} more"] if more else [])])
+def _examples(groups: list[np.ndarray], pool: Pool, images: ImageFiles) -> str:
+    return listed(" = ".join(images.relative(pool.files[row]) for row in group[:2].tolist()) for group in groups)
 
 
 def _small_classes(counts: Mapping[str, Mapping[str, int]]) -> list[str]:

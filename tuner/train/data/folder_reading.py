@@ -1,4 +1,4 @@
-"""A folder of images, decoded once per machine: unreadable files are found before any training and left out."""
+"""Image files, decoded once per machine: unreadable files are found before any training and left out."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from torch.utils.data import Dataset
 from tuner.errors import DataError
 from tuner.machine.hardware import this_machine
 from tuner.train.data.cache import Builder, cache_key
-from tuner.train.data.holding_out import Labels
+from tuner.train.data.holding_out import Groups, Labels, numbered_groups
 from tuner.train.data.images import UnreadableImage, max_pixels, pixel_key, read_image, resize
 from tuner.train.data.pool import IMAGES, KEYS, LABELS, LEFT_OUT, PART, PARTS, SCALE, UNREADABLE, Pool, from_cache
-from tuner.trial.data_source import Folder, Found, LeftOut
+from tuner.trial.data_source import Found, ImageFiles, by_path, listed
 from tuner.trial.framing import Framing
 from tuner.trial.pixels import DeepScale, with_one_scale
 
 MOST_LEFT_OUT = 0.5  # of a class's images in a split: if more are unreadable, not only single files are wrong
-NAMED = 3  # files in a message
 
 
-class ImageFiles(Dataset[tuple[Tensor, int]]):
+class FilesDecodedLater(Dataset[tuple[Tensor, int]]):
     """Image files as RGB, brought to a size by `framing`, decoded when requested."""
 
     def __init__(self, files: Sequence[Path], labels: Labels, framing: Framing, scale: DeepScale) -> None:
@@ -41,34 +40,37 @@ class ImageFiles(Dataset[tuple[Tensor, int]]):
 
 @dataclass(frozen=True)
 class _Rows:
-    """Class and split of every image file, as indices into `classes` and PARTS."""
+    """What is known of every image file; class and split as indices into `classes` and PARTS. See `Pool`."""
 
     files: list[Path]
     labels: Labels
     parts: np.ndarray
     classes: list[str]
+    groups: Groups | None
+    weights: np.ndarray | None
 
     @classmethod
     def of(cls, found: Found) -> _Rows:
-        classes = list(found.images["train"])
-        rows = [
-            (path, classes.index(name), PARTS.index(part))
-            for part, files in found.images.items()
-            for name, paths in files.items()
-            for path in paths
-        ]
-        labels = np.array([label for _, label, _ in rows], dtype=np.int64)
-        return cls([path for path, _, _ in rows], labels, np.array([part for *_, part in rows], np.int8), classes)
+        items, classes = found.items, list(found.classes)
+        numbers = {name: number for number, name in enumerate(classes)}
+        grouped, weighted = any(item.group is not None for item in items), len({item.weight for item in items}) > 1
+        return cls(
+            [item.path for item in items],
+            np.array([numbers[item.label] for item in items], dtype=np.int64),
+            np.array([PARTS.index(item.split) for item in items], np.int8),
+            classes,
+            numbered_groups([item.group for item in items]) if grouped else None,
+            np.array([item.weight for item in items], np.float32) if weighted else None,
+        )
 
 
-def read_folder(folder: Folder, framing: Framing, memory_bytes: float) -> Pool:
+def read_files(source: ImageFiles, framing: Framing, memory_bytes: float) -> Pool:
     """Image files of any size and mode, as RGB: decoded once if they fit into memory, otherwise only checked.
 
     Raises:
-        DataError: the folder isn't laid out as a class per subfolder, most of a class's images can't be read, or the
-            disk fails.
+        DataError: as `ImageFiles.look`; or most of a class's images can't be read, or the disk fails.
     """
-    found = folder.look()
+    found = source.look()
     rows = _Rows.of(found)
     size = len(rows.files) * 3 * framing.pixels**2
     held = size <= memory_bytes
@@ -90,12 +92,13 @@ def read_folder(folder: Folder, framing: Framing, memory_bytes: float) -> Pool:
         builder.put(PART, parts)
         builder.facts["classes"] = rows.classes
         builder.facts[SCALE] = asdict(scale)
-        builder.facts[UNREADABLE] = [(folder.relative(rows.files[index]), why) for index, why in problems.items()]
+        builder.facts[UNREADABLE] = [(source.relative(rows.files[index]), why) for index, why in problems.items()]
 
-    key = cache_key("folder, own numbers", folder.content_key(), framing.key if held else None, max_pixels())
+    key = cache_key("folder, own numbers", source.content_key(), framing.key if held else None, max_pixels())
     pool = from_cache(key, build, rows.files, size if held else 0)
-    _check_enough(folder, rows, pool)
-    pool = replace(pool, left_out=tuple(sorted((*pool.left_out, *found.left_out), key=lambda each: each.path)))
+    _check_enough(source, rows, pool)
+    left_out = tuple(by_path((*pool.left_out, *found.left_out)))
+    pool = replace(pool, left_out=left_out, groups=rows.groups, weights=rows.weights)
     if held:
         return pool
     note = (
@@ -106,24 +109,19 @@ def read_folder(folder: Folder, framing: Framing, memory_bytes: float) -> Pool:
     return replace(pool, images=None, notes=(*pool.notes, note))
 
 
-def _check_enough(folder: Folder, rows: _Rows, pool: Pool) -> None:
+def _check_enough(source: ImageFiles, rows: _Rows, pool: Pool) -> None:
     """Raise DataError if more than half of a class's images in a split can't be read."""
     reasons = {each.path: each for each in pool.left_out}
     lost = pool.parts == LEFT_OUT
     for part, label in sorted(set(zip(rows.parts[lost].tolist(), rows.labels[lost].tolist(), strict=True))):
         here = (rows.parts == part) & (rows.labels == label)
         if (lost & here).sum() > MOST_LEFT_OUT * here.sum():
-            named = [reasons[folder.relative(rows.files[row])] for row in np.flatnonzero(lost & here)]
+            named = [reasons[source.relative(rows.files[row])] for row in np.flatnonzero(lost & here)]
             raise DataError(
-                f"at least half of a class's images must be readable, got {len(named)} of {here.sum()} in "
-                f"{rows.files[np.flatnonzero(here)[0]].parent} that aren't: {listed(named)}; repair or remove them"
+                f"at least half of a class's images must be readable, got {len(named)} of {here.sum()} of "
+                f"'{rows.classes[label]}' for {PARTS[part]} in {source.place} that aren't: {listed(named)}; repair or "
+                "remove them"
             )
-
-
-def listed(left_out: Sequence[LeftOut]) -> str:
-    """The first few by name, and how many more there are."""
-    more = [f"and {len(left_out) - NAMED:,} more"] if len(left_out) > NAMED else []
-    return ", ".join([*map(str, left_out[:NAMED]), *more])
 
 
 def _for_each(count: int, work: Callable[[int, DeepScale | None], None]) -> tuple[dict[int, str], DeepScale]:

@@ -90,16 +90,21 @@ def name_groups(files: Sequence[Path], pattern: str) -> Groups:
             f"group needs a pattern that fits names of files, got {pattern!r}, which fits none, such as "
             f"'{files[0].name}'; correct it, as in group=r'^([^_]+)_'"
         )
-    numbers: dict[str, int] = {}
-    found = [
-        len(numbers) + index + len(files) if name is None else numbers.setdefault(name, len(numbers))
-        for index, name in enumerate(names)
-    ]
-    if len(set(found)) == 1:
+    if len(set(names)) == 1:
         raise DataError(
             f"group needs a pattern that tells files apart, got {pattern!r}, for which all are one group, "
             f"'{names[0]}'; correct it, as in group=r'^([^_]+)_'"
         )
+    return numbered_groups(names)
+
+
+def numbered_groups(names: Sequence[str | None]) -> Groups:
+    """A number for each name, the same for equal ones; None is a group by itself."""
+    numbers: dict[str, int] = {}
+    found = [
+        len(numbers) + index + len(names) if name is None else numbers.setdefault(name, len(numbers))
+        for index, name in enumerate(names)
+    ]
     return np.array(found, dtype=np.int64)
 
 

@@ -15,15 +15,15 @@ from tuner.machine.hardware import this_machine
 from tuner.train.data.by_name import DATA_SETS, Arrays
 from tuner.train.data.cache import Builder, cache_key
 from tuner.train.data.cutting import Cut, Rows, cut
-from tuner.train.data.folder_reading import ImageFiles, read_folder
+from tuner.train.data.folder_reading import FilesDecodedLater, read_files
 from tuner.train.data.given_data import given_splits
 from tuner.train.data.images import pixel_key
 from tuner.train.data.normalisation import Normalisation
 from tuner.train.data.pool import IMAGES, KEYS, LABELS, PART, PARTS, Pool, from_cache
-from tuner.train.data.splits import HeldSplit, Split, Splits, StreamedSplit, Whole
+from tuner.train.data.splits import HeldSplit, Split, Splits, StreamedSplit, Weights, Whole
 from tuner.train.download import fetch_data
 from tuner.trial import ImageClassifier
-from tuner.trial.data_source import Source
+from tuner.trial.data_source import ImageFiles, Source
 from tuner.trial.framing import Framing
 from tuner.trial.splitting import Folds, Joined
 
@@ -51,7 +51,7 @@ def load_splits(trial: ImageClassifier, *, seed: int, image_size: int | None = N
 
 
 def _splits(trial: ImageClassifier, framing: Framing | None, seed: int) -> Splits:
-    if not isinstance(trial.data, str):
+    if callable(trial.data):
         return given_splits(trial.data, framing, seed=seed, joined=isinstance(trial.validation, Joined))
     if framing is None:
         raise TypeError(f"{trial.source.name} has no default size")
@@ -76,15 +76,14 @@ def read_pool(source: Source, folder: Path, framing: Framing, memory_bytes: floa
     Args:
         source: the data set
         folder: holds the known data sets
-        framing: how images of folders, which differ in size, are brought to one size
-        memory_bytes: if a folder's images would take more, `images` is None
+        framing: how image files, which differ in size, are brought to one size
+        memory_bytes: if their images would take more, `images` is None
 
     Raises:
-        DataError: files are missing, damaged, or not laid out as a class per subfolder; or most of a class's images
-            can't be read.
+        DataError: files are missing or damaged, as `ImageFiles.look`; or most of a class's images can't be read.
     """
-    if (images := source.image_folder(folder)) is not None:
-        return read_folder(images, framing, memory_bytes)
+    if (images := source.image_files(folder)) is not None:
+        return read_files(images, framing, memory_bytes)
     key, read = cache_key("pool", source.fingerprint(folder)), DATA_SETS[source.name].read
     return from_cache(key, lambda builder: _put(builder, read(source, folder)))
 
@@ -107,8 +106,8 @@ def memory_for_images(trial: ImageClassifier) -> float:
 class _Loaded:
     """The images of a data set, and the splits made so far."""
 
-    def __init__(self, pool: Pool, name: str, framing: Framing) -> None:
-        self._pool, self._name, self._framing = pool, name, framing
+    def __init__(self, pool: Pool, name: str, framing: Framing, images: ImageFiles | None) -> None:
+        self._pool, self._name, self._framing, self._images = pool, name, framing, images
         self._cut: dict[Cut, Splits] = {}
 
     def splits(self, scheme: Cut) -> Splits:
@@ -125,7 +124,8 @@ class _Loaded:
                 "its files in every epoch; raise data_memory_gb, or give a share, such as validation=0.2"
             )
         rows = cut(pool, scheme, self._name)
-        train, validation, test = (_split(pool, rows[part], framing) for part in PARTS)
+        train = _split(pool, rows["train"], framing, _weights(pool, rows["train"], self._name))
+        validation, test = (_split(pool, rows[part], framing) for part in PARTS[1:])
         key = cache_key(pool.key, *scheme.key, framing.key)
         before = self.splits(scheme.apart) if scheme.apart != scheme else None
         whole = _whole(pool, rows, scheme, framing) if folded and before is None else None
@@ -134,13 +134,16 @@ class _Loaded:
             framing=framing,
             scale=pool.scale,
             whole=whole,
+            test_files=tuple(self._images.relative(pool.files[row]) for row in rows["test"].tolist())
+            if self._images
+            else (),
             before=before,
         )
 
 
 @lru_cache(maxsize=3)
 def _load(source: Source, folder: Path, signature: object, framing: Framing, memory_bytes: float) -> _Loaded:
-    return _Loaded(read_pool(source, folder, framing, memory_bytes), source.name, framing)
+    return _Loaded(read_pool(source, folder, framing, memory_bytes), source.name, framing, source.image_files(folder))
 
 
 def _whole(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, framing: Framing) -> Whole:
@@ -150,10 +153,23 @@ def _whole(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, framing: Framing) 
     return Whole(_split(pool, together, framing), cache_key(pool.key, *scheme.whole_key, framing.key), places)
 
 
-def _split(pool: Pool, rows: Rows, framing: Framing) -> Split:
+def _weights(pool: Pool, rows: Rows, name: str) -> Weights | None:
+    """How much training images count, 1 on average; raises DataError if none of them counts."""
+    if pool.weights is None:
+        return None
+    weights = torch.from_numpy(pool.weights[rows])
+    if not weights.any():
+        raise DataError(
+            f"training images need weights of which some are > 0, got 0 for all {len(rows):,} of {name}; raise some"
+        )
+    return Weights(weights / weights.mean(dtype=torch.float64).float(), len(pool.classes))
+
+
+def _split(pool: Pool, rows: Rows, framing: Framing, weights: Weights | None = None) -> Split:
     labels = torch.from_numpy(pool.labels[rows])
     if pool.images is None:
         files = [pool.files[row] for row in rows.tolist()]
-        return StreamedSplit(ImageFiles(files, pool.labels[rows], framing, pool.scale), labels, deterministic=True)
+        dataset = FilesDecodedLater(files, pool.labels[rows], framing, pool.scale)
+        return StreamedSplit(dataset, labels, deterministic=True, weights=weights)
     as_it_is = pool.images.shape[-2:] == (framing.pixels, framing.pixels)  # or framed when it was decoded
-    return HeldSplit(pool.images, labels, torch.from_numpy(rows), None if as_it_is else framing)
+    return HeldSplit(pool.images, labels, torch.from_numpy(rows), None if as_it_is else framing, weights)

@@ -1,4 +1,4 @@
-"""A look at a folder of images before a search: `python -m tuner.train.data.looking`, its own process.
+"""A look at image files before a search: `python -m tuner.train.data.looking`, its own process.
 
 It decodes the images into the machine's cache, as the first trial would, and reports its findings. The process reads a
 task as one line of JSON, answers by one line, and ends when its standard input ends: with its parent.
@@ -26,7 +26,7 @@ WITH_NEW_PIXELS = "trials are trained with the new ones now; begin a new run for
 
 
 def look(trial: ImageClassifier, *, seed: int, framing: Framing, before: bool = False) -> DataFacts | None:
-    """The facts about the trial's images for the run; None if they aren't files in a folder.
+    """The facts about the trial's images for the run; None if they aren't separate files.
 
     Args:
         trial: names the data and its cut
@@ -37,12 +37,12 @@ def look(trial: ImageClassifier, *, seed: int, framing: Framing, before: bool = 
     Raises:
         DataError: the data is missing, damaged, or too little to cut.
     """
-    folder = trial.image_folder
-    if folder is None:
+    images = trial.image_files
+    if images is None:
         return None
     pool, scheme = load_pool(trial, framing), Cut(seed, trial.validation, trial.group)
     rows = cut(pool, scheme, trial.source.name)
-    facts = data_facts(pool, rows, scheme, folder.path, known=trial.source != folder)
+    facts = data_facts(pool, rows, scheme, images, known=trial.source != images)
     notice = scale_note(pool.files, pool.scale, WITH_NEW_PIXELS) if before else None
     return facts if notice is None else replace(facts, notices=(notice, *facts.notices))
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tuner.train.data.cache import ArrayCache, Builder, CacheUnavailable
-from tuner.train.data.holding_out import Keys, Labels
+from tuner.train.data.holding_out import Groups, Keys, Labels
 from tuner.trial.data_source import LeftOut
 from tuner.trial.pixels import NO_DEEP, DeepScale
 
@@ -37,6 +37,8 @@ class Pool:
         notes: what the user should know, in sentences
         left_out: files that are left out
         scale: of the deep images
+        groups: [M] int64, equal for images that the data says belong together; None if it says nothing
+        weights: [M] float32, of the images in the training loss; None if all are equal
     """
 
     images: Tensor | None
@@ -49,6 +51,8 @@ class Pool:
     notes: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     scale: DeepScale = NO_DEEP
+    groups: Groups | None = None
+    weights: np.ndarray | None = None
 
 
 def from_cache(key: str, build: Callable[[Builder], None], files: Sequence[Path] = (), size: int = 0) -> Pool:

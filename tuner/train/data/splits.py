@@ -29,14 +29,39 @@ Batch = tuple[Tensor, Tensor]
 Draw = tuple[int, int]  # index of an image, seed of the pass
 
 
+@dataclass(frozen=True)
+class Weights:
+    """How much images count in the training loss.
+
+    Attributes:
+        values: [N] float32, on the CPU, 1 on average
+        classes: number of classes
+    """
+
+    values: Tensor
+    classes: int
+
+    def targets(self, labels: Tensor, chosen: Tensor) -> Tensor:
+        """Probabilities times the weight, [B, classes] float32, for labels [B] int64 and indices of their images."""
+        weights = self.values.to(chosen.device).index_select(0, chosen).to(labels.device)
+        return one_hot(labels, self.classes).mul_(weights[:, None])
+
+
+def one_hot(labels: Tensor, classes: int) -> Tensor:
+    """[B, classes] float32 from labels [B] int64."""
+    return torch.zeros(len(labels), classes, device=labels.device).scatter_(1, labels[:, None], 1.0)
+
+
 class Split(ABC):
     """Images and their labels.
 
     Attributes:
         labels: [N] int64, on the CPU
+        weights: of the images in the training loss; None if all are equal
     """
 
     labels: Tensor
+    weights: Weights | None = None
     deterministic: bool = True  # whether an image is the same each time it is read
 
     def __len__(self) -> int:
@@ -44,7 +69,10 @@ class Split(ABC):
 
     @abstractmethod
     def batches(self, chosen: Iterable[Tensor], device: torch.device | str) -> Iterator[Batch]:
-        """Images [B, C, H, W] uint8 or float32 and labels [B] int64 on `device`, for each of the index tensors [B]."""
+        """Images [B, C, H, W] uint8 or float32 and labels on `device`, for each of the index tensors [B].
+
+        Labels are [B] int64, or what `Weights.targets` makes of them.
+        """
 
     @abstractmethod
     def images(self, chosen: Tensor | None = None) -> Tensor:
@@ -58,6 +86,10 @@ class Split(ABC):
         """The same split, with the randomness of its images from `seed` instead of 0."""
         return self
 
+    def of_features(self, values: Tensor, rows: Tensor | None = None) -> HeldSplit:
+        """The same split with features [M, ...] for images; `rows` [N] says where they are, None for all in order."""
+        return HeldSplit(values, self.labels, rows, weights=self.weights)
+
 
 @dataclass(frozen=True)
 class HeldSplit(Split):
@@ -68,12 +100,14 @@ class HeldSplit(Split):
         labels: [N] int64, on the CPU
         rows: [N] int64, where in the pool the split's images are; None for all of it
         framing: how the images are resized for the network; None for the pool's own size
+        weights: see `Split`
     """
 
     pool: Tensor
     labels: Tensor
     rows: Tensor | None = None
     framing: Framing | None = None
+    weights: Weights | None = None
 
     def take(self, chosen: np.ndarray) -> HeldSplit:
         """The split of the images that a mask [N] bool chooses, in their order, with the same pool."""
@@ -92,7 +126,10 @@ class HeldSplit(Split):
             sizes = [len(indices) for indices in batches]
             rows = torch.cat(batches)
             images = self._gather(rows).to(device, non_blocking=True)
-            wanted = labels.index_select(0, rows).to(device, non_blocking=True)
+            wanted = labels.index_select(0, rows)
+            if self._device_weights is not None:
+                wanted = self._device_weights.targets(wanted, rows)
+            wanted = wanted.to(device, non_blocking=True)
             yield from zip(torch.split(images, sizes), torch.split(wanted, sizes), strict=True)
 
     def _on_the_pools_device(self, chosen: list[Tensor]) -> Iterable[Tensor]:
@@ -133,6 +170,11 @@ class HeldSplit(Split):
     def _device_labels(self) -> Tensor:
         return self.labels.to(self.pool.device)
 
+    @cached_property
+    def _device_weights(self) -> Weights | None:
+        own = self.weights
+        return None if own is None else replace(own, values=own.values.to(self.pool.device))
+
 
 class StreamedSplit(Split):
     """Images of a torch `Dataset`, fetched by worker processes while the device computes.
@@ -144,9 +186,16 @@ class StreamedSplit(Split):
     """
 
     def __init__(
-        self, dataset: Dataset[Any], labels: Tensor, *, framing: Framing | None = None, deterministic: bool = False
+        self,
+        dataset: Dataset[Any],
+        labels: Tensor,
+        *,
+        framing: Framing | None = None,
+        deterministic: bool = False,
+        weights: Weights | None = None,
     ) -> None:
         self.dataset, self.labels, self.deterministic, self.framing = dataset, labels, deterministic, framing
+        self.weights = weights
         self._seed = 0
         self._passes = Passes(Images(dataset, framing, random=not deterministic))
 
@@ -164,9 +213,12 @@ class StreamedSplit(Split):
 
     def batches(self, chosen: Iterable[Tensor], device: torch.device | str) -> Iterator[Batch]:
         """See `Split.batches`."""
+        chosen = list(chosen)
         drawn = [[(index, self._seed) for index in indices.tolist()] for indices in chosen]
-        for images, labels in self._passes.over(drawn, torch.device(device).type):
-            yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+        batches = self._passes.over(drawn, torch.device(device).type)
+        for indices, (images, labels) in zip(chosen, batches, strict=True):
+            wanted = labels if self.weights is None else self.weights.targets(labels, indices)
+            yield images.to(device, non_blocking=True), wanted.to(device, non_blocking=True)
 
     def normalisation(self) -> Normalisation:
         """Statistics of 2,048 images spread over the split, or of all if it has fewer."""
@@ -262,6 +314,7 @@ class Splits:
         framing: how the images were brought to their size; None if that is their own size
         scale: of the deep images among the files
         whole: in a cross-validation, all images of it; None otherwise
+        test_files: the files of the test images, as messages name them; none if images aren't files
         before: if validation images are trained on, after those for training: the splits before that
     """
 
@@ -275,6 +328,7 @@ class Splits:
     framing: Framing | None = None
     scale: DeepScale = NO_DEEP
     whole: Whole | None = None
+    test_files: tuple[str, ...] = ()
     before: Splits | None = None
 
     @cached_property

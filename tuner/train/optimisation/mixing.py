@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tuner.train.data.splits import one_hot
+
 Numbers = Sequence[float] | Sequence[Tensor]
 NUMBERS = 8  # numbers that say how a batch is mixed
 
@@ -38,9 +40,9 @@ class Mixing:
         return _box(own, height, width) if cuts else [own, 1 - own, own, 1 - own, 0, 0, 0, 0]
 
     def __call__(self, images: Tensor, labels: Tensor, numbers: Numbers) -> tuple[Tensor, Tensor]:
-        """Mixed images and probabilities [B, classes] from images [B, C, H, W] and labels [B] int64."""
+        """Mixed images and probabilities [B, classes] from images [B, C, H, W] and labels, as splits have them."""
         own, others, of_labels, of_other_labels, *box = numbers
-        probabilities = torch.zeros(len(labels), self._classes, device=labels.device).scatter_(1, labels[:, None], 1.0)
+        probabilities = labels if labels.ndim == 2 else one_hot(labels, self._classes)
         mixed = images if self._mixup is None else _sum(images, own, others)
         if self._cutmix is not None:
             mixed = torch.where(_inside(images, box), images.roll(1, 0), mixed)

@@ -1,4 +1,4 @@
-"""The training loss: cross-entropy with smoothed labels, weighted classes and mixed images."""
+"""The training loss: cross-entropy with smoothed labels, weighted classes, weighted and mixed images."""
 
 from __future__ import annotations
 
@@ -16,15 +16,21 @@ class Objective:
     Attributes:
         label_smoothing: share of the target spread over all classes
         class_weights: [classes] float32 on the device; None for equal ones
+        weighted: whether targets are probabilities times their image's weight
     """
 
     label_smoothing: float = 0.0
     class_weights: Tensor | None = None
+    weighted: bool = False
 
     def total(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Sum of the losses for logits [B, classes] and targets [B] int64 or [B, classes] probabilities."""
+        smoothing = self.label_smoothing
+        if self.weighted and smoothing:  # torch would spread a share of 1 instead of one of the weight
+            targets = torch.lerp(targets, targets.mean(1, keepdim=True), smoothing)
+            smoothing = 0.0
         return F.cross_entropy(
-            at_least_float32(logits), targets, self.class_weights, label_smoothing=self.label_smoothing, reduction="sum"
+            at_least_float32(logits), targets, self.class_weights, label_smoothing=smoothing, reduction="sum"
         )
 
     def weight(self, targets: Tensor) -> Tensor | int:

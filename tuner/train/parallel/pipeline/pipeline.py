@@ -100,6 +100,8 @@ class Pipeline(Strategy):
         self, module: nn.Module, objective: Objective, precision: Precision, *, batch_size: int, clip_norm: float
     ) -> TrainingStep:
         """See `Strategy.make_step`."""
+        if objective.weighted:
+            self._soft, self._not_always = True, False
         return PipelineStep(
             module, objective, precision, batch_size=self.part_of(batch_size), clip_norm=clip_norm, pipeline=self
         )

@@ -1,0 +1,419 @@
+"""Labels from a table: a CSV or Parquet file with a row for each image, whose paths are relative to the table."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import isfinite
+from operator import itemgetter
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import quote, unquote
+
+from tuner.errors import DataError, StudyError, shown
+from tuner.trial.data_source import (
+    SPLITS,
+    TABLE_SUFFIXES,
+    Found,
+    ImageFiles,
+    Item,
+    LeftOut,
+    by_path,
+    check_classes,
+    is_named_as_image,
+    listed,
+    problem_of,
+)
+from tuner.trial.stored import is_stored
+from tuner.trial.table_cells import Cells, Header, cells_of
+
+PREFIX = "table:"
+COLUMNS = dict.fromkeys(("image", "label", "split", "group", "weight"))  # in this order
+NO_LABEL = frozenset({"", "nan", "null", "<na>", "#n/a"})  # in lower case; others are labels as they are written
+MOST_ABSENT = 0.5  # of a class's images
+State = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A CSV or Parquet file with a row for each image.
+
+    Attributes:
+        path: of the file; paths of images are relative to its folder
+        image: the column of the images' paths
+        label: the column of the classes' names
+        split: the column that says train, val or test; None for "split", if there is such a column
+        group: the column whose images stay on one side of a cut if they have the same value; None for "group", likewise
+        weight: the column of the images' weights in the training loss, >= 0; None for "weight", likewise
+    """
+
+    path: str | Path
+    image: str = "image"
+    label: str = "label"
+    split: str | None = None
+    group: str | None = None
+    weight: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise StudyError for a path or columns that can't be ones."""
+        path = str(self.path).strip() if isinstance(self.path, str | Path) else ""
+        if not path or "\0" in path:
+            raise StudyError(f"Table needs the path of a CSV or Parquet file, got {shown(self.path)}; correct it")
+        if is_stored(path):
+            raise StudyError(
+                f"Table needs a file on this machine, got {shown(self.path)}; copy it and its images here, or store "
+                "the images with a prefix per class, as data='folder:s3://…'"
+            )
+        for name, column in self.columns.items():
+            if not isinstance(column, str) or not column.strip():
+                raise StudyError(
+                    f"Table needs the name of one column for {name}, got {shown(column)}; write {name}='{name}'"
+                )
+        if self.image == self.label:
+            raise StudyError(f"Table needs two columns for image and label, got {self.image!r} for both; change one")
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that the table must have, by what they say."""
+        given = {name: getattr(self, name) for name in COLUMNS}
+        return {name: column for name, column in given.items() if column is not None or name in ("image", "label")}
+
+    def __str__(self) -> str:
+        """As text for `data`, such as `table:labels.csv?image=file&label=species`."""
+        changed = [f"{name}={quote(column)}" for name, column in self.columns.items() if column != name]
+        return f"{PREFIX}{self.path}{'&' if '?' in str(self.path) else '?'}{'&'.join(changed)}".rstrip("?&")
+
+    @classmethod
+    def of(cls, text: str) -> Table:
+        """The table that a text for `data` names; raises StudyError as the class does."""
+        path, _, query = text.removeprefix(PREFIX).partition("?")
+        pairs = [part.partition("=") for part in query.split("&") if part]
+        columns = {name: unquote(column) for name, _, column in pairs if name in COLUMNS}
+        others = "&".join("".join(pair) for pair in pairs if pair[0] not in columns)  # of a name with a question mark
+        return cls(f"{path}?{others}" if others else path, **columns)
+
+
+@dataclass(frozen=True)
+class TableOfImages(ImageFiles):
+    """The image files that a table on this machine names; those of a class and a split are sorted by their paths."""
+
+    table: Table
+    default_size: int | None = 64
+
+    names_of_splits: ClassVar[Mapping[str, str]] = {
+        part: f"split '{word}'" for part, word in (("train", "train"), ("validation", "val"), ("test", "test"))
+    }
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The data set's name, as in the study file."""
+        return str(self.table)
+
+    @property
+    def file(self) -> Path:
+        """The table, with an absolute path."""
+        return Path(os.path.abspath(Path(self.table.path).expanduser()))  # noqa: PTH100 -- without links
+
+    @property
+    def path(self) -> Path:  # type: ignore[override]
+        """The table's folder."""
+        return self.file.parent
+
+    @property
+    def place(self) -> str:
+        """The table."""
+        return str(self.table.path)
+
+    def files(self, data_dir: Path) -> list[Path]:
+        """The table and all image files."""
+        return [self.file, *super().files(data_dir)]
+
+    def look(self) -> Found:
+        """The images that have a row, and what is left out: rows without image, and images without row.
+
+        Raises:
+            DataError: the table can't be read, or rows contradict each other; fewer than two classes have images, or
+                one has none in the training split; or more than half of a class's images don't exist.
+        """
+        with _uncollected():
+            return _look(self, self._state())
+
+    def signature(self, data_dir: Path) -> State:
+        """The times of the table and of the folders that hold its images."""
+        return self._state()
+
+    def details(self, item: Item) -> tuple[str, ...]:
+        """All that the table says of an image."""
+        return item.split, item.label, item.group or "", repr(item.weight)
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether the file is a table with the columns."""
+        try:
+            next(cells_of(self.file, self._header), None)
+        except DataError:
+            return False
+        return True
+
+    @property
+    def _header(self) -> Header:
+        given = self.table.columns
+        return Header(self.place, {name: given.get(name, name) for name in COLUMNS}, COLUMNS.keys() - given.keys())
+
+    @property
+    def rows(self) -> Rows:
+        """What the rows say; raises DataError for a table that can't be read."""
+        if not self.file.is_file():
+            raise DataError(
+                f"table:PATH needs a file that ends in {', '.join(TABLE_SUFFIXES)}, got {self.file}, which is "
+                f"{'a folder' if self.file.is_dir() else 'no file'}; correct the path"
+            )
+        state = self.file.stat()
+        with _uncollected():
+            return _rows(self, (str(self.file), state.st_mtime_ns, state.st_size))
+
+    def _state(self) -> State:
+        named = [str(self.file), *self.rows.folders]
+        return tuple((path, _changed(path)) for path in named)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a table's rows say.
+
+    Attributes:
+        items: by file
+        folders: in which these files are
+        repeated: files that are named again, with the same values
+    """
+
+    items: Mapping[str, Item]
+    folders: tuple[str, ...]
+    repeated: tuple[str, ...]
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Within it Python's garbage collector is off: it would look through a million rows again and again."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+def _changed(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116 -- of many
+    except (OSError, ValueError):
+        return 0
+
+
+@lru_cache(maxsize=1)
+def _rows(source: TableOfImages, state: tuple[str, int, int]) -> Rows:
+    """The rows of a table, whose file is in this state."""
+    base = str(source.path)
+    items: dict[str, Item] = {}
+    repeated: list[str] = []
+    without: list[str] = []
+    for number, cells in cells_of(source.file, source._header):
+        item = _item(cells, base, number, source.place)
+        if not (cells[2] and cells[2].strip()):
+            without.append(item.file)
+        before = items.setdefault(item.file, item)
+        if before is not item:
+            if before != item:
+                raise DataError(_contradiction(source, number, before, item))
+            repeated.append(item.file)
+    if not items:
+        raise DataError(f"a table needs a row for each image, got {source.place} with a header only; add rows")
+    _check_splits(without, len(items) + len(repeated), source)
+    _check_groups(items.values(), source)
+    return Rows(items, tuple(sorted({file.rpartition("/")[0] or "/" for file in items})), tuple(repeated))
+
+
+def _item(cells: Cells, base: str, number: int, place: str) -> Item:
+    """What a row says; raises DataError for a value that can't be one."""
+    image, label, word, group, weight = cells
+    image, label = image.strip().replace("\\", "/"), label.strip()
+    if not image or "\0" in image or "://" in image:
+        raise DataError(
+            f"every row needs the path of an image, got {shown(image)} in row {number} of {place}; write a path that "
+            "is absolute or relative to the table, or remove the row"
+        )
+    if (len(label) < 5 and label.casefold() in NO_LABEL) or "\0" in label:
+        raise DataError(
+            f"every row needs a label, got {shown(label)} for '{image}' in row {number} of {place}; add it, or remove "
+            "the row"
+        )
+    if (split := SPLITS.get(word.strip().casefold() or "train") if word else "train") is None:
+        raise DataError(
+            f"split needs to be {', '.join(SPLITS)}, got {shown(word)} for '{image}' in row {number} of {place}; "
+            "correct it"
+        )
+    loss_weight = 1.0 if weight is None else _weight(weight, image, number, place)
+    file = f"{base}/{image}" if image[0] != "/" else image
+    if "/." in file or "//" in file or file[-1] == "/":
+        file = os.path.normpath(file)
+    return Item(file, label, split, (group and group.strip()) or None, loss_weight)
+
+
+def _weight(text: str, image: str, number: int, place: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = -1.0
+    if not (isfinite(weight) and weight >= 0):
+        raise DataError(
+            f"weight needs a number >= 0, got {shown(text)} for '{image}' in row {number} of {place}; correct it"
+        )
+    return weight
+
+
+def _contradiction(source: TableOfImages, number: int, before: Item, now: Item) -> str:
+    name = next(name for name in ("label", "split", "group", "weight") if getattr(before, name) != getattr(now, name))
+    earlier, later = getattr(before, name), getattr(now, name)
+    return (
+        f"rows of the same image need the same values, got {name} {shown(earlier)} and in row {number} {shown(later)} "
+        f"for '{source.relative(now.file)}' in {source.place}; remove the wrong row"
+    )
+
+
+def _check_splits(without: Sequence[str], rows: int, source: TableOfImages) -> None:
+    """Raise DataError if some of the rows have no split, but others have one; `without` has the files of those."""
+    if 0 < len(without) < rows:
+        raise DataError(
+            f"either all rows need a split or none, got none for {len(without):,} of {rows:,} in {source.place}, such "
+            f"as '{source.relative(without[0])}'; add them, or empty the column"
+        )
+
+
+def _check_groups(items: Iterable[Item], source: TableOfImages) -> None:
+    """Raise DataError for groups that are in two splits, or one that holds all images."""
+    splits: dict[str | None, str] = {}
+    two = sorted(
+        {str(one.group) for one in items if splits.setdefault(one.group, one.split) != one.split and one.group}
+    )
+    if two:
+        raise DataError(
+            f"the images of a group need the same split, got {listed(map(repr, two))} in two of {source.place}; "
+            "correct split or group"
+        )
+    if len(splits) == 1 and None not in splits:
+        raise DataError(
+            f"group needs to tell images apart, got '{next(iter(splits))}' for all of {source.place}; empty the column"
+        )
+
+
+@lru_cache(maxsize=1)
+def _look(source: TableOfImages, state: State) -> Found:
+    """The images of a table, whose file and folders are in this state."""
+    rows = source.rows
+    present, unnamed = _present(rows, str(source.path))
+    absent = [file for file in rows.items if file not in present]
+    _check_present(source, rows, absent)
+    items = [item for item in rows.items.values() if present.get(item.file, "") is None]
+    for column in (itemgetter(0), itemgetter(1), itemgetter(2)):  # file, label, split: quicker than by all at once
+        items.sort(key=column)
+    found = Found(tuple(items), ())
+    check_classes(
+        found,
+        few=f"a table needs at least 2 labels in the column {source.table.label!r}",
+        where=f"{source.place}; name the column that has the classes, as in Table({source.place!r}, label=...)",
+        fix="give some of its rows the split train",
+    )
+    left_out = [
+        *(LeftOut(source.relative(file), problem) for file, problem in present.items() if problem is not None),
+        *(LeftOut(source.relative(file), "has a row, but there is no such file") for file in absent),
+        *(LeftOut(source.relative(file), "has no row in the table") for file in unnamed),
+    ]
+    notices = _notices(source, found, absent=absent, unnamed=unnamed, repeated=rows.repeated)
+    return replace(found, left_out=tuple(by_path(left_out)), notices=tuple(notices))
+
+
+def _present(rows: Rows, base: str) -> tuple[dict[str, str | None], list[str]]:
+    """The files with a row that exist, each with what is wrong with it or None, and images without row.
+
+    Images without row are looked for where those with one are: in the same folders; if the table's folder holds them
+    all, also in the other subfolders of their common folder.
+    """
+    present: dict[str, str | None] = {}
+    unnamed: list[str] = []
+    common = os.path.commonpath(rows.folders)
+    deep = f"{common}/".startswith(f"{base}/")
+    left, seen = [*rows.folders, *([common] if deep else [])], set()
+    while left:
+        folder = left.pop()
+        if folder in seen:
+            continue
+        seen.add(folder)
+        for entry in _entries(folder):
+            if entry.path in rows.items:
+                present[entry.path] = "is a folder" if entry.is_dir() else problem_of(entry)
+            elif is_named_as_image(entry.name) and entry.is_file():
+                unnamed.append(entry.path)
+            if deep and entry.is_dir(follow_symlinks=False) and not entry.name.startswith((".", "__")):
+                left.append(entry.path)
+    return present, unnamed
+
+
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    """What is in a folder; nothing if it doesn't exist."""
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except PermissionError as error:
+        raise DataError(f"a folder of images must be readable, got {folder}: {error.strerror}; change that") from error
+    except (OSError, ValueError):
+        return
+
+
+def _check_present(source: TableOfImages, rows: Rows, absent: list[str]) -> None:
+    """Raise DataError if more than half of a class's images don't exist: then their paths must be wrong."""
+    of_class = Counter(item.label for item in rows.items.values())
+    missing: dict[str, list[str]] = defaultdict(list)
+    for file in absent:
+        missing[rows.items[file].label].append(file)
+    for label, files in sorted(missing.items()):
+        if len(files) > MOST_ABSENT * of_class[label]:
+            raise DataError(
+                f"at least half of a class's images must be there, got no file for {len(files):,} of "
+                f"{of_class[label]:,} rows of '{label}' in {source.place}, such as {shown(files[0])}; correct the "
+                f"column {source.table.image!r}, whose paths are relative to the table"
+            )
+
+
+def _notices(
+    source: TableOfImages, found: Found, *, absent: list[str], unnamed: list[str], repeated: Iterable[str]
+) -> Iterator[str]:
+    counts: Counter[str] = Counter()
+    for (label, _), count in found.counts.items():
+        counts[label] += count
+    by_case: dict[str, list[str]] = defaultdict(list)
+    for label in counts:
+        by_case[label.casefold()].append(label)
+    alike = [" and ".join(map(repr, labels)) for labels in by_case.values() if len(labels) > 1]
+    files = {
+        "a row but no file": absent,
+        "a file but no row": unnamed,
+        "more than one row, which say the same": list(dict.fromkeys(repeated)),
+    }
+    for what, those in files.items():
+        if those:
+            yield f"{_count(len(those), 'image has', 'images have')} {what}: {listed(map(source.relative, those))}"
+    if once := [label for label, count in counts.items() if count == 1]:
+        labels = _count(len(once), "label is", "labels are")
+        yield f"{labels} seen once: {listed(map(repr, once))}; correct those that are misspelt"
+    if alike:
+        yield f"labels that differ in case are different classes, got {listed(alike)}; write them alike if they aren't"
+
+
+def _count(count: int, one: str, several: str) -> str:
+    return f"{count:,} {one if count == 1 else several}"
