@@ -18,7 +18,6 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 from tuner.history.repeats import SPREADS_BELOW, Repeats
 from tuner.history.trial_record import TrialRecord
@@ -66,27 +65,6 @@ class Standings:
         self._leader_ended = _Leader(self, lambda trial: trial.status in ("completed", "stopped"))
         self._reported = _Leader(self, lambda trial: trial.status != "failed", by=self._by_best)
         self._leaders = (self._leader, self._leader_ended, self._reported)
-
-    def state(self) -> dict[str, Any]:
-        """What `restore` needs, as JSON has it."""
-        worths = {trial: list(vars(worth).values()) for trial, worth in self._worths.items()}
-        return {
-            "bests": self._bests,
-            "worths": worths,
-            "highest": None if self._highest == -math.inf else self._highest,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take the state of another object about the same trials."""
-        self._bests = {trial: (epoch, value) for trial, (epoch, value) in state["bests"].items()}
-        for trial, worth in state["worths"].items():
-            self._set_worth(self._trials[trial], Worth(*worth))
-        self._highest = -math.inf if state["highest"] is None else state["highest"]
-        self._look_for_means()
-        for trial in self._trials.values():
-            if trial.repeats is not None:
-                self.repeats.add(self._trials[trial.repeats], trial)
-        self._look_again()
 
     def add_repeat(self, first: TrialRecord, again: TrialRecord) -> None:
         """A trial has begun that trains the first one's configuration under another seed."""
