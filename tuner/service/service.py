@@ -24,7 +24,7 @@ from tuner.service.checking import check, demand_of
 from tuner.service.checking.study_facts import refuse_missing
 from tuner.service.checking.submissions import Checks
 from tuner.service.data_folder import DataFolder
-from tuner.service.database import Database, audit, predictions, studies, usage
+from tuner.service.database import Database, audit, studies, usage
 from tuner.service.devices import DeviceWatch, devices_here, slots
 from tuner.service.errors import Code, ServiceError
 from tuner.service.executors import Executor, LocalProcesses
@@ -351,7 +351,6 @@ class Service:
             steering.set_concurrency(connection, study, concurrency, self._devices)
         if study.state is State.FINISHED and limits:
             studies.change(connection, study.id, study.state, State.QUEUED, time.time(), ended=None, reason=None)
-        predictions.forget(connection, study.id)
         audit.write(connection, time.time(), by, "set", study.id, **told)
 
     def _steer(self, study: int, by: User, verb: str, arguments: Mapping[str, Any]) -> Answer:

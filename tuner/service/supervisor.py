@@ -18,7 +18,7 @@ from tuner.errors import RunFolderError, describe_error
 from tuner.orders.inbox import put
 from tuner.results import load_run
 from tuner.service.data_folder import DataFolder
-from tuner.service.database import Database, audit, predictions, studies, usage, webhooks
+from tuner.service.database import Database, audit, studies, usage, webhooks
 from tuner.service.executors import Executor, Look, Task
 from tuner.service.executors.driver_reports import note_end
 from tuner.service.model import Device, Progress, State, SubmittedStudy, of_driver, of_study
@@ -193,7 +193,6 @@ class Supervisor:
             with self._database.changing() as connection:
                 studies.update(connection, study.id, deaths=0)
         self._tell_best(study, followed)
-        self._foretell(study, followed)
         self._tell(study.id, "progress")
 
     def _tell_best(self, study: SubmittedStudy, followed: Followed) -> None:
@@ -203,17 +202,6 @@ class Supervisor:
             with self._database.changing() as connection:
                 webhooks.tell_best(connection, study, found, self._clock())
             self._best[study.id] = found.best
-
-    def _foretell(self, study: SubmittedStudy, followed: Followed) -> None:
-        """Note the study's expected end: at its start and at each doubling of its time."""
-        now, left = self._clock(), followed.progress().left
-        if left is None or study.started is None or study.state is not State.RUNNING:
-            return
-        with self._database.reading() as connection:
-            due = predictions.due(connection, study.id, study.started, now)
-        if due:
-            with self._database.changing() as connection:
-                predictions.note(connection, study.id, now, now + left[0], now + left[2])
 
     def _order(self, study: SubmittedStudy, look: Look) -> None:
         """Send a driver an order once; if it doesn't obey in time, interrupt it, then kill it."""
@@ -249,10 +237,6 @@ class Supervisor:
             else:
                 studies.change(connection, study.id, study.state, following.state, now, **columns)
             usage.end(connection, study.id, now)
-            if following.state is State.FINISHED and study.state is State.RUNNING and study.started is not None:
-                predictions.ended(connection, study.id, study.started, now)
-            else:
-                predictions.forget(connection, study.id)
             audit.write(connection, now, None, following.action, study.id, reason=columns.get("reason"))
         self._tell(study.id, "state")
 
