@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from tuner.history.attempts import DRAINED, LOST, USED
 from tuner.history.event_lines import Event, finite, flaw, introduces, names_trial
 from tuner.history.placement import Placement
-from tuner.history.readings import Readings
-from tuner.history.requests import Confirming
+from tuner.history.requests import Confirming, Readings
 from tuner.history.spent import Spent
 from tuner.history.standings import Standing, Standings
 from tuner.history.steered import Steered
@@ -100,6 +99,18 @@ class RunRecord(Spent, Standings):
         """Failed trials by cause, the most frequent first."""
         causes = Counter(trial.cause or "error" for trial in self.trials.values() if trial.status == "failed")
         return dict(causes.most_common())
+
+    def named(self, trial: str) -> TrialRecord | None:
+        """The trial of an id, whose leading zeros may be left out; None if there is none."""
+        return self.trials.get(trial) or self.trials.get(trial.zfill(5))
+
+    def metric_names(self) -> list[str]:
+        """The metrics that any trial reported as a number, the study's first."""
+        found: dict[str, None] = {}
+        for trial in self.trials.values():
+            for epoch in trial.epochs.values():
+                found |= {name: None for name, value in epoch.metrics.items() if name not in found and finite(value)}
+        return sorted(found, key=lambda name: name != self.metric)
 
     def mean_curve(self, trial: TrialRecord) -> list[tuple[int, float]]:
         """The trial's values by epoch, each the mean with those of the full-length trials of its configuration."""

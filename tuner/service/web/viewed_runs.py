@@ -96,7 +96,7 @@ class Runs:
 
 def trial_of(run: RecordedRun, trial: str) -> TrialRecord:
     """A trial by its id, whose leading zeros may be left out. Raises ServiceError."""
-    found = run.record.trials.get(trial) or run.record.trials.get(trial.zfill(5))
+    found = run.record.named(trial)
     if found is None:
         count = len(run.record.trials)
         raise ServiceError(Code.NOT_FOUND, "a trial is named by its id", repr(trial), f"the run has {count} trials")

@@ -47,7 +47,7 @@ def show_curves(
 ) -> summary.Curves:
     """Learning curves of the best trials and those that run; where there are more, the quantiles of all."""
     with web.runs.looking(study) as run:
-        names = summary.metric_names(run.record)
+        names = [run.metric, *run.record.metric_names()]
         if metric is not None and metric not in names:
             raise ServiceError(
                 Code.NOT_FOUND,

@@ -32,7 +32,6 @@ from tuner.service.web.routes.bodies import (
     ToldWorker,
     TryBody,
 )
-from tuner.service.web.summary import metric_names
 from tuner.service.web.viewed_runs import trial_of
 from tuner.service.web.workers import check_metrics
 from tuner.text import in_utf8
@@ -91,7 +90,7 @@ def show_table(study: Id, web: Shown, user: Viewer, part: AskedPart) -> ShownTri
     """The same trials as a table of text, as pages, reports and notebooks show them."""
     with web.runs.looking(study) as run:
         trials, cursor = part.of(run)
-        others = [name for name in metric_names(run.record) if name != run.metric]
+        others = [name for name in run.record.metric_names() if name != run.metric]
         found = trial_rows(run, trials, others)
     return ShownTrials(columns=list(found.columns), rows=list(found.rows), cursor=cursor)
 
