@@ -14,6 +14,7 @@ from tuner.results.run import RecordedRun
 from tuner.service.model import State
 from tuner.service.web import viewed_runs
 from tuner.service.web.viewed_runs import KEPT, Runs
+from tuner.storage.lease import held
 
 
 @pytest.fixture
@@ -60,6 +61,16 @@ def test_a_run_is_read_once_until_something_happens_to_it(
     assert {t.trial: t.status for t in seen.record.trials.values()} == {
         t.trial: t.status for t in run.record.trials.values()
     }
+
+
+def test_the_end_of_a_driver_that_could_write_nothing_is_seen(served: Served, tmp_path: Path) -> None:
+    run = a_run(tmp_path, reports=2)
+    info, _ = read_info(run.folder)
+    write_info(run.folder, {**info, "status": "running"})
+    study, runs = served.study(state=State.QUEUED, run=run), Runs(served.service)
+    with held(run.folder):
+        assert {trial.status for trial in runs.get(study).record.trials.values()} == {"running"}
+    assert {trial.status for trial in runs.get(study).record.trials.values()} == {"interrupted"}
 
 
 def test_only_the_runs_seen_last_are_kept(served: Served, tmp_path: Path) -> None:

@@ -33,9 +33,8 @@ class Runs:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._kept: OrderedDict[int, tuple[Any, RecordedRun]] = OrderedDict()
-        self._advice: dict[
-            tuple[int, str], tuple[float, list[Advice]]
-        ] = {}  # by study and status; until when it counts
+        # By study and status of its run, with the time until which it counts
+        self._advice: dict[tuple[int, str], tuple[float, list[Advice]]] = {}
         self._lock, self._advising = threading.Lock(), threading.Lock()
         self._reading: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 
@@ -48,7 +47,7 @@ class Runs:
             reading = self._reading[study]
         with reading:  # others that ask for the same run wait for this reading
             beside = [_modified(run.folder, name) for name in BESIDE_THE_LOG]
-            stamp = (run.path, EventReader(run.folder).end(), beside)
+            stamp = (run.path, run.status, EventReader(run.folder).end(), beside)
             before, kept = self._kept.get(study, (None, run))
             if before != stamp:
                 kept = run
