@@ -130,10 +130,9 @@ def asking(
 def page(trials: int, repeats: int) -> dict[str, list[tuple[float, float, float]]]:
     """How a page of a finished study of this many trials of 20 epochs comes, by its visits.
 
-    "unknown": no server has read the run before, as of one that came from elsewhere. "first": after that server was
-    killed, the first one of the next. "later": the ones after it. Of each: seconds until the head can be used, until
-    the best trials and the curves are there, and the seconds of the processor that the server has used until then. The
-    browser is started before.
+    "first": this server hasn't read the run before. "later": the visits after it. Of each: seconds until the head can
+    be used, until the best trials and the curves are there, and the seconds of the processor that the server has used
+    until then. The browser is started before.
     """
     import shutil
 
@@ -154,15 +153,12 @@ def page(trials: int, repeats: int) -> dict[str, list[tuple[float, float, float]
         )
         found: dict[str, list[tuple[float, float, float]]] = {}
         try:
-            for names in (("unknown",), ("first", *["later"] * repeats)):
-                with served(folder) as (url, server):
-                    for name in names:
-                        context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {token}"})
-                        visit = _visit(context.new_page(), f"{url}/studies/{study}", server)
-                        found.setdefault(name, []).append(visit)
-                        context.close()
-                    while not list(service.folder.records.glob("[!.]*")):  # until what was read is kept
-                        time.sleep(0.1)
+            with served(folder) as (url, server):
+                for name in ("first", *["later"] * repeats):
+                    context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {token}"})
+                    visit = _visit(context.new_page(), f"{url}/studies/{study}", server)
+                    found.setdefault(name, []).append(visit)
+                    context.close()
         finally:
             browser.close()
         return found

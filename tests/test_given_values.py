@@ -35,7 +35,6 @@ from tuner.history.event_lines import parsed
 from tuner.history.events import EventLog, read_all
 from tuner.history.records import RunRecord
 from tuner.history.run_info import read_info, write_info
-from tuner.history.stored_record import lines_of, record_of
 from tuner.html_report import write_report
 from tuner.lifecycle.description import describe_run
 from tuner.orders.inbox import put, waiting
@@ -92,20 +91,19 @@ def as_json(value: Any) -> Any:
 
 
 def through_events(config: dict[str, Any], folder: LocalFolder) -> list[dict[str, Any]]:
-    """The configuration as listeners, readers, records, stored records, and readers of streams have it."""
+    """The configuration as listeners, readers, records, and readers of streams have it."""
     log = EventLog(folder)
     event = log.append("trial_started", trial="00000", number=0, config=config, seed=1)
     log.append("order_obeyed", order="1", verb="try", arguments={"config": config}, by="", message="", config=config)
     log.close()
     events = read_all(folder).events[-2:]
     record = RunRecord("loss", "min", events)
-    stored = record_of(lines_of(record))
     line = sent(None, event).split(b"data: ")[1].strip()
     trial, streamed = record.trials["00000"], value_of(as_json(json.loads(line)))["config"]
     summary = value_of(as_json(summary_of_trial(trial, folder)["config"]))
     return [
         event["config"], events[1]["arguments"]["config"], trial.config, record.steered.waiting["1"],
-        stored.trials["00000"].config, stored.steered.waiting["1"], streamed, summary, parsed(line)["config"],
+        streamed, summary, parsed(line)["config"],
     ]  # fmt: skip
 
 

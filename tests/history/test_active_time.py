@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.history.active_time import ActiveTime
+from tuner.history.spent import ActiveTime
 
 
 @pytest.fixture

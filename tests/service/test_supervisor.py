@@ -10,11 +10,9 @@ import pytest
 
 from tests.service.running import running, wait_for, wait_until
 from tests.service.submissions import ANNE, BERT, CHIEF, STUDY, submission
-from tuner.history.events import EventLog, read_events
+from tuner.history.events import read_events
 from tuner.service.model import Change, State
 from tuner.service.service import Service
-from tuner.service.web.viewed_runs import Runs
-from tuner.storage.folder import LocalFolder
 
 LONG = STUDY.replace("trials=4", "trials=4000")
 
@@ -55,28 +53,6 @@ def test_a_study_is_checked_run_and_finished(tmp_path: Path) -> None:
     states = list(dict.fromkeys(change.state for change in told))
     assert states == [State.CHECKING, State.QUEUED, State.STARTING, State.RUNNING, State.FINISHED]
     assert any(change.kind == "progress" for change in told)
-
-
-def test_what_was_followed_to_its_end_is_not_read_anew_until_something_happens(tmp_path: Path) -> None:
-    with running(tmp_path) as service:
-        study = service.submit(submission(), ANNE).id
-        wait_until(service, study, State.FINISHED)
-        looking, ended, run = Runs(service), service.ended(study), service.run(study)
-        assert ended is not None
-        assert run is not None
-        with looking.looking(study) as seen:
-            assert seen.record is ended._record
-            assert {t.trial: t.status for t in seen.record.trials.values()} == {
-                t.trial: t.status for t in run.record.trials.values()
-            }
-            assert (seen.record.epochs(), seen.record.winning_value) == (run.record.epochs(), run.record.winning_value)
-        log = EventLog(LocalFolder(run.path))
-        log.append("notice", message="cleaned")
-        log.close()
-        assert service.ended(study) is None
-        with looking.looking(study) as anew:
-            assert anew.record is not ended._record
-            assert "cleaned" in anew.record.notices
 
 
 @pytest.mark.slow

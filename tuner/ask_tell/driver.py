@@ -15,7 +15,7 @@ from tuner.history.records import Status
 from tuner.history.run_info import write_info
 from tuner.history.stacks import HUNG
 from tuner.lifecycle.conclusion import Conclusion, Outcome, outcome_of
-from tuner.lifecycle.counting import InfoWriter
+from tuner.lifecycle.description import InfoWriter
 from tuner.lifecycle.interruption import Interruption
 from tuner.lifecycle.notifying import Notifying
 from tuner.lifecycle.obedience import Obedience, Orders

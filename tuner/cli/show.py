@@ -146,8 +146,7 @@ def _follow(run: RecordedRun, trial: str) -> None:
 def _watch(run: RecordedRun) -> None:
     """Show a search that another process runs, until its report is written and run.json says so, or Ctrl-C."""
     from tuner.console.live_table import Plan, display
-    from tuner.console.standing import CONCLUDING
-    from tuner.results import EventFollower, load_run
+    from tuner.results import CONCLUDING, EventFollower, load_run
 
     follower, alive = EventFollower(run.folder), True
     with suppress(KeyboardInterrupt):

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from tuner.console.charts import chart
 from tuner.console.plain_lines import Lines
-from tuner.console.standing import CONCLUDING, OPENING, ORDERS, Plan, Progress, answered
-from tuner.history.events import Event
+from tuner.console.standing import ORDERS, Plan, Progress, answered
+from tuner.history.events import CONCLUDING, OPENING, Event
 from tuner.history.records import TrialRecord
 from tuner.results.wording import best_so_far, duration, outcome, settings, short
 from tuner.text import printable

@@ -9,8 +9,8 @@ from html import escape
 from typing import Any
 
 from tuner.console.live_table import Display, display
-from tuner.console.standing import CONCLUDING, OPENING, ORDERS, Plan, Progress, answered
-from tuner.history.events import Event
+from tuner.console.standing import ORDERS, Plan, Progress, answered
+from tuner.history.events import CONCLUDING, OPENING, Event
 from tuner.history.records import TrialRecord
 from tuner.history.similar_failures import failure_groups
 from tuner.results.trial_rows import Cell, Cells, as_html

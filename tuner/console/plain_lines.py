@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import IO
 
-from tuner.console.standing import CONCLUDING, OPENING, ORDERS, Progress, answered
+from tuner.console.standing import ORDERS, Progress, answered
 from tuner.history.attempts import DRAINED
-from tuner.history.events import Event
+from tuner.history.events import CONCLUDING, OPENING, Event
 from tuner.history.records import TrialRecord
 from tuner.results.wording import averaged, outcome, plural, settings, short, with_error
 from tuner.text import printable

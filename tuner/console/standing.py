@@ -21,8 +21,6 @@ from tuner.results.wording import duration, plural, short, trials_and_repeats, w
 from tuner.study.declaration import Study
 
 ORDERS = ("order_obeyed", "order_refused")
-OPENING = "opening"  # what is done before the first trial: sent to listeners and not stored,
-CONCLUDING = "concluding"  # like this one about steps after the last trial, see `tuner.lifecycle.unstored_events`
 SPARKLINE = 10  # characters
 _DEVICE_METRICS = ("device_utilisation", "memory_bytes", "images_per_second")
 

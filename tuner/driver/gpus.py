@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from tuner.doctor.readiness import readiness
 from tuner.driver.patching import environment
 from tuner.errors import StudyError, shown
-from tuner.history.events import Listener
-from tuner.lifecycle.unstored_events import tell
+from tuner.history.events import Listener, tell
 from tuner.machine.hardware import this_machine
 from tuner.machine.techniques import TECHNIQUES, VARIABLE, switched_off
 from tuner.study.declaration import Study

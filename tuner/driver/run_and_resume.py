@@ -21,6 +21,7 @@ from tuner.driver.search_under_ray import Search, workers_of
 from tuner.driver.thread_work import awaited, meanwhile
 from tuner.errors import RunFolderError, StudyError
 from tuner.history.data_record import began_before
+from tuner.history.events import OPENING, tell
 from tuner.history.run_info import FORMAT, new_run_folder
 from tuner.lifecycle.description import describe_run, describe_session
 from tuner.lifecycle.interruption import Interruption, interruptions
@@ -30,7 +31,6 @@ from tuner.lifecycle.older_formats import bring_over_checkpoints
 from tuner.lifecycle.resumption import Resumption, Wish, decide, tell_of_changes
 from tuner.lifecycle.study_changes import study_text, write_study_file
 from tuner.lifecycle.targets import given_targets
-from tuner.lifecycle.unstored_events import OPENING, tell
 from tuner.loop.confirming import check_asked
 from tuner.loop.earlier_runs import learned
 from tuner.loop.refitting import check_refittable, refit_request

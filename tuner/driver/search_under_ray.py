@@ -13,16 +13,15 @@ from tuner.driver import shared_devices
 from tuner.driver.cluster import Connected
 from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.winner import write_winner
-from tuner.history.events import Event, Listener
+from tuner.history.events import CONCLUDING, Event, Listener, tell
 from tuner.history.records import Status
 from tuner.history.run_info import write_info
 from tuner.history.stacks import STACKS
 from tuner.lifecycle.conclusion import Conclusion, Outcome, outcome_of
-from tuner.lifecycle.counting import InfoWriter
+from tuner.lifecycle.description import InfoWriter
 from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption, SearchLeft
 from tuner.lifecycle.obedience import Obedience, Orders
 from tuner.lifecycle.report_loading import ReportLoading
-from tuner.lifecycle.unstored_events import CONCLUDING, tell
 from tuner.loop.search_loop import SearchLoop
 from tuner.results.run import RecordedRun
 from tuner.search import Learned

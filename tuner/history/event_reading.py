@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.history.event_lines import EVENTS, DamagedLineError, Event, introduces, names_trial, parsed
@@ -61,18 +61,11 @@ class EventFollower:
         self._folder = folder
         self._lines = _Lines()
         self._segment, self._taken = 0, 0  # the newest segment seen, and the bytes read of it
-        self._sums: dict[int, hashlib._Hash] = {}  # checksums of what was read, by segment
 
     @property
     def damages(self) -> Sequence[str]:
         """A sentence for each line that can't be read."""
         return self._lines.damages
-
-    @property
-    def digest(self) -> str:
-        """A digest of all lines taken so far and their segments: only the same log has the same digest."""
-        told = "".join(f"{number}:{sums.hexdigest()}\n" for number, sums in sorted(self._sums.items()))
-        return hashlib.sha256(told.encode()).hexdigest()
 
     def new(self) -> list[Event]:
         """The events since the last call, as UTF-8; a line that isn't complete yet comes later."""
@@ -81,15 +74,6 @@ class EventFollower:
             events = self._lines.take(name, lines)
             found += in_utf8(events) if _SURROGATE.search(lines) else events
         return found
-
-    def skip(self) -> None:
-        """Skip the lines that `new` would take, if their digest has already identified a stored result for them."""
-        for name, lines in self._come():
-            self._lines.skip(name, lines)
-
-    def know(self, trials: Iterable[str]) -> None:
-        """Trials that were started in skipped lines, so that events about them are valid."""
-        self._lines.trials.update(trials)
 
     def _come(self) -> Iterator[tuple[str, bytes]]:
         """The complete lines that weren't taken yet, by the name of their segment."""
@@ -100,7 +84,6 @@ class EventFollower:
             content = _content(self._folder, name, [], start)
             whole = content[: content.rfind(b"\n") + 1]
             self._segment, self._taken = number, start + len(whole)
-            self._sums.setdefault(number, hashlib.sha256()).update(whole)
             yield name, whole
 
 
@@ -124,10 +107,6 @@ class _Lines:
             except DamagedLineError as error:
                 self.damages.append(f"{EVENTS}/{segment}, line {number}: {error}; it is left out")
         return events
-
-    def skip(self, segment: str, lines: bytes) -> None:
-        """Count whole lines, so that the numbers of later ones are right."""
-        self._numbers[segment] = self._numbers.get(segment, 0) + lines.count(b"\n")
 
     def take_whole(self, segment: str, content: bytes) -> tuple[list[Event], str | None]:
         """The events of a whole segment, and a sentence if its last line is cut off."""

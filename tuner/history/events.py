@@ -54,7 +54,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import IO, Any, Protocol
 
@@ -65,8 +65,10 @@ from tuner.storage.durable import sync
 from tuner.storage.folder import Folder, LocalFolder
 
 __all__ = [
+    "CONCLUDING",
     "EVENTS",
     "OBJECT_STORE_SECONDS",
+    "OPENING",
     "SEGMENT_EVENTS",
     "Event",
     "EventFollower",
@@ -78,12 +80,14 @@ __all__ = [
     "plain_metrics",
     "read_all",
     "read_events",
+    "tell",
 ]
 
 SEGMENT_EVENTS = 20_000
 SYNC_SECONDS = 1.0  # at most one sync of a disk in this time, but for what must not be lost:
 SYNCED_AT_ONCE = frozenset({"checkpoint_deleted", "trial_ended", "study_interrupted", "study_ended"})
 OBJECT_STORE_SECONDS = 20.0
+OPENING, CONCLUDING = "opening", "concluding"  # of `tell`, with a `step`: before the first trial, after the last one
 ANSWER_SECONDS = 1.0  # the same for answers to orders, because a user waits for them
 
 
@@ -92,6 +96,14 @@ class Listener(Protocol):
 
     def on_event(self, event: Event) -> None:
         """Take one event; called in the driver's loop, so it should return at once."""
+
+
+def tell(listeners: Iterable[Listener], kind: str, **fields: Any) -> None:
+    """Send the listeners an event that isn't stored, because nobody needs it later."""
+    event = {"event": kind, "time": time.time(), **fields}
+    for listener in listeners:
+        with suppress(Exception):  # a failing listener is left out, with a notice, at the next stored event
+            listener.on_event(event)
 
 
 class EventLog:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from tuner.history.attempts import DRAINED, LOST, USED
 from tuner.history.event_lines import Event, finite, flaw, introduces, names_trial
 from tuner.history.placement import Placement
-from tuner.history.readings import Readings
-from tuner.history.requests import Confirming
+from tuner.history.requests import Confirming, Readings
 from tuner.history.spent import Spent
-from tuner.history.standings import Rank, Standing, Standings
+from tuner.history.standings import Standing, Standings
 from tuner.history.steered import Steered
 from tuner.history.trial_record import (
     EpochRecord,
@@ -22,7 +21,6 @@ from tuner.history.trial_record import (
     saved_epochs,
     saved_share,
 )
-from tuner.history.worth import Worth
 
 __all__ = [
     "CAUSES",
@@ -42,16 +40,15 @@ STATUSES: tuple[Status, ...] = ("running", "paused", "completed", "stopped", "in
 CAUSES = ("out_of_memory", "diverged", "error", "lost", "hung")
 
 
-class RunRecord(Spent):
+class RunRecord(Spent, Standings):
     """All trials of a run, kept up to date by `apply`.
 
     Long because it has a short method for each kind of event, and all of them change the same trials.
     """
 
     def __init__(self, metric: str, mode: str, events: Iterable[Event] = ()) -> None:
-        super().__init__()
-        self.metric, self.mode = metric, mode
-        self.trials: dict[str, TrialRecord] = {}
+        Spent.__init__(self)
+        Standings.__init__(self, metric, mode)
         self.ended_trials: list[TrialRecord] = []  # in the order of their ends
         self.notices: list[str] = []
         self.notice_codes: dict[str, None] = {}
@@ -60,7 +57,6 @@ class RunRecord(Spent):
         self.confirming = Confirming()
         self.ended: str | None = None
         self.configurations = self.refits = 0  # numbers of configurations, and of trials that train a winner again
-        self._standings = Standings(mode, self.trials, lambda trial: trial.values(metric))
         self._study_version = 1
         for event in events:
             self.apply(event)
@@ -104,30 +100,17 @@ class RunRecord(Spent):
         causes = Counter(trial.cause or "error" for trial in self.trials.values() if trial.status == "failed")
         return dict(causes.most_common())
 
-    def best_of(self, trial: str) -> tuple[int, float] | None:
-        """A trial's result: the epoch whose network stands for it, and the value by which trials are compared.
+    def named(self, trial: str) -> TrialRecord | None:
+        """The trial of an id, whose leading zeros may be left out; None if there is none."""
+        return self.trials.get(trial) or self.trials.get(trial.zfill(5))
 
-        For a trial trained to its end the value is a mean, see `worth_of`; for others the best one.
-        """
-        worth = self.worth_of(trial)
-        return None if worth is None else (worth.epoch, worth.value)
-
-    def worth_of(self, trial: str) -> Worth | None:
-        """The result of `best_of`, with the epochs that its value is the mean of, and its error."""
-        return self._standings.worth(trial)
-
-    def standing_of(self, trial: str) -> Worth | None:
-        """Its configuration's worth: the same as `worth_of`, unless several seeds were trained to their end."""
-        return self._standings.standing(trial)
-
-    def same_configuration(self, trial: TrialRecord) -> Sequence[TrialRecord]:
-        """All trials of its configuration, the first one first: one, unless others repeat it with other seeds."""
-        return self._standings.repeats.of(trial)
-
-    def seeds_of(self, trial: TrialRecord) -> tuple[float, ...]:
-        """The worths of its configuration's trials that were trained to their end, in the order of trials."""
-        seeds = self._standings.repeats.seeds(trial)
-        return seeds.values if seeds else ()
+    def metric_names(self) -> list[str]:
+        """The metrics that any trial reported as a number, the study's first."""
+        found: dict[str, None] = {}
+        for trial in self.trials.values():
+            for epoch in trial.epochs.values():
+                found |= {name: None for name, value in epoch.metrics.items() if name not in found and finite(value)}
+        return sorted(found, key=lambda name: name != self.metric)
 
     def mean_curve(self, trial: TrialRecord) -> list[tuple[int, float]]:
         """The trial's values by epoch, each the mean with those of the full-length trials of its configuration."""
@@ -135,70 +118,6 @@ class RunRecord(Spent):
         curves = [dict(trial.values(self.metric)), *more] if trial.status != "completed" else more
         told = {epoch: [c[epoch] for c in curves if epoch in c] for epoch, _ in trial.values(self.metric)}
         return [(epoch, sum(value / len(values) for value in values)) for epoch, values in told.items()]
-
-    def seed_count(self, trial: TrialRecord) -> int:
-        """How many seeds count for its configuration, see `tuner.history.repeats`; only one with the most can win."""
-        return self._standings.repeats.count(trial)
-
-    @property
-    def most_seeds(self) -> int:
-        """The largest number of seeds that count for a configuration; at least 1."""
-        return self._standings.repeats.most
-
-    @property
-    def seed_spread(self) -> float | None:
-        """The standard deviation between seeds of one configuration; None if none was trained to its end twice."""
-        return self._standings.repeats.spread
-
-    @property
-    def repeated(self) -> list[TrialRecord]:
-        """The first trials of the configurations that have several."""
-        return [self.trials[first] for first in self._standings.repeats.firsts()]
-
-    def rank(self, trial: TrialRecord) -> Rank:
-        """Greater for the trial that ranks higher, of equals for the earlier one; least without a value."""
-        return self._standings.rank(trial)
-
-    def best_trial(self) -> TrialRecord | None:
-        """The trial that ranks highest, see `tuner.history.standings`; failed trials don't count."""
-        return self._standings.leader()
-
-    @property
-    def best_ended_trial(self) -> TrialRecord | None:
-        """The highest-ranked of the trials that have ended well."""
-        return self._standings.leader_of_the_ended()
-
-    @property
-    def to_beat(self) -> float | None:
-        """The best worth of the trials that were trained to their end, None while there is none."""
-        return self._standings.to_beat()
-
-    def may_win(self, trial: TrialRecord) -> bool:
-        """Whether a trial that goes on may come to rank above those that have ended well."""
-        return self._standings.may_win(trial)
-
-    @property
-    def best_reporter(self) -> TrialRecord | None:
-        """The trial that reported the best value, at whatever epoch; failed trials don't count."""
-        return self._standings.leader_by_reports()
-
-    def best_report_of(self, trial: str) -> tuple[int, float] | None:
-        """Epoch and value of the best that one trial reported, the earlier of equals."""
-        return self._standings.best_report(trial)
-
-    @property
-    def best_value(self) -> float | None:
-        """The best value that any trial reported, None while there is none: what the limit `target` reads."""
-        best = self.best_reporter
-        found = best and self.best_report_of(best.trial)
-        return found[1] if found else None
-
-    @property
-    def winning_value(self) -> float | None:
-        """The value of the highest-ranked trial, None while there is none."""
-        best = self.best_trial()
-        found = best and self.standing_of(best.trial)
-        return found.value if found else None
 
     def reports(self) -> list[tuple[float, TrialRecord, int, float | None]]:
         """Every reported epoch in the order of time: time, trial, epoch, and the metric's value if it is a number."""
@@ -209,37 +128,11 @@ class RunRecord(Spent):
         ]
         return sorted(found, key=lambda report: report[0])
 
-    def reported(self) -> list[Standing]:
-        """The configurations that have a value, in the order of their trials; failed trials don't count.
-
-        Each is represented by a trial: the only one that has it, or the best one of several seeds.
-        """
-        return self._standings.reported()
-
-    def ranked(self) -> list[Standing]:
-        """Which configurations lead: `reported`, the winner first, of equals the earlier.
-
-        This order is the only answer to what is best; `tuner.history.standings` says how it comes about.
-        """
-        return self._standings.ranked()
-
-    def completed(self, alone: int) -> list[Standing]:
-        """Those of `ranked` that were trained to their end, of those with one trial only the best `alone`; quick."""
-        return self._standings.completed(alone)
-
-    def challengers(self) -> list[Standing]:
-        """The configurations that are better than the winner by value, but from too few seeds to win; best first."""
-        return self._standings.challengers()
-
     def rows(self) -> list[TrialRecord]:
         """A trial for each configuration: those of `ranked`, then the first ones of those without a value."""
         ranked = [one.trial for one in self.ranked()]
         told = {trial.configuration for trial in ranked}
         return ranked + [t for t in self.trials.values() if t.suggested and t.configuration not in told]
-
-    def represents(self, trial: TrialRecord) -> bool:
-        """Whether it stands for its configuration: as the only trial that has it, or the best; not if it failed."""
-        return self._standings.represents(trial)
 
     # One method per kind of event.
 
@@ -289,7 +182,7 @@ class RunRecord(Spent):
             first = self.trials[first.repeats or first.trial]
             trial.repeats, trial.configuration = first.trial, first.configuration
             trial.confirms = event.get("confirms", False)
-            self._standings.add_repeat(first, trial)
+            self._add_repeat(first, trial)
         else:
             self.configurations += 1
         return trial
@@ -311,7 +204,7 @@ class RunRecord(Spent):
         trial.due = epoch if epoch.decision != "continue" else None
         value = epoch.metrics.get(self.metric)
         self._count_epoch(again=again, later=trial.confirms or (trial.refits is not None and self.confirming.alone))
-        self._standings.report(trial, epoch.epoch, value if finite(value) else None, again=again)
+        self._take_report(trial, epoch.epoch, value if finite(value) else None, again=again)
 
     def _on_checkpoint_saved(self, event: Event) -> None:
         trial = self.trials[event["trial"]]
@@ -327,11 +220,13 @@ class RunRecord(Spent):
     def _note_networks(self, changed: TrialRecord) -> None:
         """Which trial of a configuration stands for it depends on their networks, or on the last one that there was."""
         members = self.same_configuration(changed)
+        if len(members) < 2:
+            return
         had_last = [trial.had_last for trial in members]
-        for trial in members if len(members) > 1 else ():
+        for trial in members:
             trial.had_last = trial is changed and not any(one.checkpoints for one in members)
         if changed.status == "completed" or had_last != [trial.had_last for trial in members]:
-            self._standings.saved(changed)
+            self._look_again()
 
     def _on_trial_paused(self, event: Event) -> None:
         trial = self.trials[event["trial"]]
@@ -361,7 +256,7 @@ class RunRecord(Spent):
         for trial in (self.trials[name] for name in event["trials"] if name in self.trials):
             if trial.status == "failed":
                 trial.begin_anew()
-                self._standings.changed(trial)
+                self._rank_again(trial)
 
     def _on_order_obeyed(self, event: Event) -> None:
         if event["verb"] == "retry" and "trials" in event:
@@ -375,7 +270,7 @@ class RunRecord(Spent):
         trial.ended, trial.ended_by, trial.due = event["time"], event.get("by"), None
         trial.attempts.waiting = False
         self.ended_trials.append(trial)
-        self._standings.changed(trial)
+        self._rank_again(trial)
 
     def _enter(self, trial: TrialRecord, now: float) -> None:
         self._leave(trial, now)
@@ -384,7 +279,7 @@ class RunRecord(Spent):
         trial.attempts.begin()
         trial.entered.append(now)
         self.on_workers[trial.trial] = trial
-        self._standings.changed(trial)
+        self._rank_again(trial)
 
     def _leave(self, trial: TrialRecord, now: float) -> None:
         if trial.running_since is not None:

@@ -1,8 +1,9 @@
-"""Which trials `tuner confirm` and `tuner refit` still have to run, computed from a run's events."""
+"""From a run's events: what `tuner confirm` and `tuner refit` still have to run, and what trials have read."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.history.event_lines import Event
@@ -83,3 +84,25 @@ class Confirming:
     def _take(self, first: Any) -> None:
         if first in self.waiting:
             self.waiting.remove(first)
+
+
+@dataclass
+class Readings:
+    """The names that any trial has read, and those that it asked for and didn't have, from `epoch_reported`.
+
+    Trials of older runs, image classifiers, and trials that a user's own program runs don't say: `silent`.
+    """
+
+    read: dict[str, None] = field(default_factory=dict)
+    absent: dict[str, None] = field(default_factory=dict)
+    silent: bool = False
+    telling: dict[str, None] = field(default_factory=dict)  # trials that say
+
+    def take(self, event: Event) -> None:
+        """An epoch was reported."""
+        if "read" in event:
+            self.telling[event["trial"]] = None
+            self.read |= dict.fromkeys(event["read"])
+            self.absent |= dict.fromkeys(event.get("absent", ()))
+        elif event["trial"] not in self.telling:
+            self.silent = True

@@ -18,7 +18,6 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 from tuner.history.repeats import SPREADS_BELOW, Repeats
 from tuner.history.trial_record import TrialRecord
@@ -48,76 +47,54 @@ class Standing:
 
 
 class Standings:
-    """Ranks trials; `values(trial)` are a trial's (epoch, value) pairs that are numbers, in their order."""
+    """The part of a run's record that ranks its trials by their values of one metric."""
 
-    def __init__(
-        self, mode: str, trials: dict[str, TrialRecord], values: Callable[[TrialRecord], list[tuple[int, float]]]
-    ):
-        self._mode, self._sign = mode, 1.0 if mode == "max" else -1.0
-        self._trials, self._values = trials, values
+    def __init__(self, metric: str, mode: str) -> None:
+        self.metric, self.mode = metric, mode
+        self.trials: dict[str, TrialRecord] = {}
+        self._sign = 1.0 if mode == "max" else -1.0
         self._bests: dict[str, tuple[int, float]] = {}
         self._worths: dict[str, Worth] = {}  # of those trained to their end
         self._by_worth: list[tuple[float, int, str]] = []  # the same, the best first: value times the sign, number, id
         self._averaged = False  # whether one of the worths is a mean of several epochs
         self._highest = -math.inf  # value that a fully trained trial reported, times the sign
-        self.repeats = Repeats(lambda trial: worth.value if (worth := self._worths.get(trial.trial)) else None)
+        self._repeats = Repeats(lambda trial: worth.value if (worth := self._worths.get(trial.trial)) else None)
         self._several: list[tuple[Rank, Standing]] | None = None  # of configurations that have several; None: unknown
         self._leader = _Leader(self, lambda trial: trial.status != "failed")
         self._leader_ended = _Leader(self, lambda trial: trial.status in ("completed", "stopped"))
         self._reported = _Leader(self, lambda trial: trial.status != "failed", by=self._by_best)
         self._leaders = (self._leader, self._leader_ended, self._reported)
 
-    def state(self) -> dict[str, Any]:
-        """What `restore` needs, as JSON has it."""
-        worths = {trial: list(vars(worth).values()) for trial, worth in self._worths.items()}
-        return {
-            "bests": self._bests,
-            "worths": worths,
-            "highest": None if self._highest == -math.inf else self._highest,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take the state of another object about the same trials."""
-        self._bests = {trial: (epoch, value) for trial, (epoch, value) in state["bests"].items()}
-        for trial, worth in state["worths"].items():
-            self._set_worth(self._trials[trial], Worth(*worth))
-        self._highest = -math.inf if state["highest"] is None else state["highest"]
-        self._look_for_means()
-        for trial in self._trials.values():
-            if trial.repeats is not None:
-                self.repeats.add(self._trials[trial.repeats], trial)
-        self._look_again()
-
-    def add_repeat(self, first: TrialRecord, again: TrialRecord) -> None:
+    def _add_repeat(self, first: TrialRecord, again: TrialRecord) -> None:
         """A trial has begun that trains the first one's configuration under another seed."""
-        self.repeats.add(first, again)
-        self.changed(again)
+        self._repeats.add(first, again)
+        self._rank_again(again)
 
-    def report(self, trial: TrialRecord, epoch: int, value: float | None, *, again: bool) -> None:
+    def _take_report(self, trial: TrialRecord, epoch: int, value: float | None, *, again: bool) -> None:
         """The trial has reported; `again` if it had reported that epoch before, `value` None if it isn't a number."""
         if again:
-            found = self._values(trial)
+            found = trial.values(self.metric)
             if found:
-                worth = of_shortened(found, self._mode)
+                worth = of_shortened(found, self.mode)
                 self._bests[trial.trial] = worth.epoch, worth.value
             else:
                 self._bests.pop(trial.trial, None)
-            self.changed(trial)
+            self._rank_again(trial)
         elif value is not None:
             best = self._bests.get(trial.trial)
             is_better = best is None or self._sign * value > self._sign * best[1]
             if is_better:
                 self._bests[trial.trial] = epoch, value
             if trial.trial in self._worths:
-                self.changed(trial)
+                self._rank_again(trial)
             elif best is None or is_better or (self._worths and self._sign * best[1] > self._highest):
                 self._compare(trial)  # whether it is clearly better may have changed, too
 
-    def changed(self, trial: TrialRecord) -> None:
+    def _rank_again(self, trial: TrialRecord) -> None:
         """The trial's values or status may have changed."""
         name, had_worth = trial.trial, trial.trial in self._worths
         is_full = trial.status == "completed" and name in self._bests
-        self._set_worth(trial, of_full_length(self._values(trial), self._mode) if is_full else None)
+        self._set_worth(trial, of_full_length(trial.values(self.metric), self.mode) if is_full else None)
         if is_full:
             if not self._averaged:
                 self._look_for_means()
@@ -125,87 +102,125 @@ class Standings:
         elif had_worth:
             self._look_for_means()
             self._raise_highest(max((self._sign * self._bests[t][1] for t in self._worths), default=-math.inf))
-        several = len(self.repeats.of(trial)) > 1
+        several = len(self._repeats.of(trial)) > 1
         if several or had_worth or name in self._worths:
-            self.repeats.forget()
+            self._repeats.forget()
         if several:  # the spread between seeds, and the largest number of them, affect all
             self._look_again()
         self._compare(trial)
 
-    def saved(self, trial: TrialRecord) -> None:
-        """A network of the trial was saved or deleted, which decides among the trials of one configuration."""
-        if len(self.repeats.of(trial)) > 1:
-            self._look_again()
-
-    def best_report(self, trial: str) -> tuple[int, float] | None:
+    def best_report_of(self, trial: str) -> tuple[int, float] | None:
         """Epoch and value of the trial's best report, the earlier of equals."""
         return self._bests.get(trial)
 
-    def worth(self, trial: str) -> Worth | None:
-        """What the trial is worth; None while it has reported no number.
+    def best_of(self, trial: str) -> tuple[int, float] | None:
+        """A trial's result: the epoch whose network stands for it, and the value by which trials are compared.
 
+        For a trial trained to its end the value is a mean, see `worth_of`; for others the best one.
+        """
+        worth = self.worth_of(trial)
+        return None if worth is None else (worth.epoch, worth.value)
+
+    def worth_of(self, trial: str) -> Worth | None:
+        """What the trial is worth: value and epoch, the epochs that the value is the mean of, and its error.
+
+        None while it has reported no number.
         If the network of its epoch was not saved (a function that ends early can't know which epoch is the last),
         another saved one stands for the trial: that of its best epoch, or the newest.
         """
-        best, saved = self._bests.get(trial), self._trials[trial].checkpoints
+        best, saved = self._bests.get(trial), self.trials[trial].checkpoints
         if best is None:
             return None
         worth = self._worths.get(trial) or Worth(best[0], best[1], best[1], None, best[0], best[0])
         if worth.epoch in saved or not saved:
             return worth
-        values = dict(self._values(self._trials[trial]))
+        values = dict(self.trials[trial].values(self.metric))
         epoch = max((epoch for epoch in saved if epoch in values), key=lambda e: (e == best[0], e), default=worth.epoch)
         return replace(worth, epoch=epoch, reported=values[epoch])
 
-    def standing(self, trial: str) -> Worth | None:
+    def standing_of(self, trial: str) -> Worth | None:
         """The worth of the trial's configuration, with the trial's network: with several seeds their mean."""
-        worth, seeds = self.worth(trial), self.repeats.seeds(self._trials[trial])
+        worth, seeds = self.worth_of(trial), self._repeats.seeds(self.trials[trial])
         if worth is None or trial not in self._worths or seeds is None or len(seeds.values) < 2:
             return worth
         count = len(seeds.values)
-        return replace(worth, value=seeds.mean, error=self.repeats.error(count), seeds=count)
+        return replace(worth, value=seeds.mean, error=self._repeats.error(count), seeds=count)
 
     def rank(self, trial: TrialRecord) -> Rank:
-        """Greater for the trial that ranks higher, of equals for the earlier one."""
+        """Greater for the trial that ranks higher, of equals for the earlier one; least without a value."""
         best, worth, number = self._bests.get(trial.trial), self._worths.get(trial.trial), -trial.number
         if best is None:
             return -1, 0.0, number, True, 0.0, number
         if worth is not None:
             own = self._sign * worth.value
-            members, seeds = self.repeats.of(trial), self.repeats.seeds(trial)
-            if seeds is None or self.repeats.most < 2:
+            members, seeds = self._repeats.of(trial), self._repeats.seeds(trial)
+            if seeds is None or self._repeats.most < 2:
                 return 1, own, number, True, own, number
-            error = self.repeats.error(len(seeds.values)) or 0.0
+            error = self._repeats.error(len(seeds.values)) or 0.0
             sure = self._sign * seeds.mean - SPREADS_BELOW * error
-            tier = CONFIRMED if self.repeats.count(trial) == self.repeats.most else 1
+            tier = CONFIRMED if self._repeats.count(trial) == self._repeats.most else 1
             return tier, sure, -members[0].number, bool(trial.checkpoints) or trial.had_last, own, number
         value = self._sign * best[1]
-        is_behind = len(self.repeats.of(trial)) > 1 and self.repeats.seeds(trial) is not None  # seeds of full length
+        is_behind = len(self._repeats.of(trial)) > 1 and self._repeats.seeds(trial) is not None  # seeds of full length
         return 0 if is_behind else self._tier(trial), value, number, True, value, number
+
+    def same_configuration(self, trial: TrialRecord) -> Sequence[TrialRecord]:
+        """All trials of its configuration, the first one first: one, unless others repeat it with other seeds."""
+        return self._repeats.of(trial)
+
+    def seeds_of(self, trial: TrialRecord) -> tuple[float, ...]:
+        """The worths of its configuration's trials that were trained to their end, in the order of trials."""
+        seeds = self._repeats.seeds(trial)
+        return seeds.values if seeds else ()
+
+    def seed_count(self, trial: TrialRecord) -> int:
+        """How many seeds count for its configuration, see `tuner.history.repeats`; only one with the most can win."""
+        return self._repeats.count(trial)
+
+    @property
+    def most_seeds(self) -> int:
+        """The largest number of seeds that count for a configuration; at least 1."""
+        return self._repeats.most
+
+    @property
+    def seed_spread(self) -> float | None:
+        """The standard deviation between seeds of one configuration; None if none was trained to its end twice."""
+        return self._repeats.spread
+
+    @property
+    def repeated(self) -> list[TrialRecord]:
+        """The first trials of the configurations that have several."""
+        return [self.trials[first] for first in self._repeats.firsts()]
 
     def represents(self, trial: TrialRecord) -> bool:
         """Whether it stands for its configuration: as the only trial that has it, or the best; not if it failed."""
-        members = self.repeats.of(trial)
+        members = self._repeats.of(trial)
         if trial.status == "failed" or len(members) == 1:
             return trial.status != "failed"
         return trial is self._representative(members)
 
     def reported(self) -> list[Standing]:
-        """The configurations that have a value, in the order of their trials; failed trials don't count."""
-        return [one for _, one in self._with_ranks(filter(self.represents, self._trials.values()))]
+        """The configurations that have a value, in the order of their trials; failed trials don't count.
+
+        Each is represented by a trial: the only one that has it, or the best one of several seeds.
+        """
+        return [one for _, one in self._with_ranks(filter(self.represents, self.trials.values()))]
 
     def ranked(self) -> list[Standing]:
-        """`reported`, the best first."""
-        found = self._with_ranks(filter(self.represents, self._trials.values()))
+        """Which configurations lead: `reported`, the winner first, of equals the earlier.
+
+        This order is the only answer to what is best.
+        """
+        found = self._with_ranks(filter(self.represents, self.trials.values()))
         return [one for _, one in sorted(found, reverse=True)]
 
     def completed(self, alone: int) -> list[Standing]:
         """Those of `ranked` that were trained to their end, of those with one trial only the best `alone`; quick."""
         if self._several is None:
-            found = (self._representative(self.repeats.of(self._trials[first])) for first in self.repeats.firsts())
+            found = (self._representative(self._repeats.of(self.trials[first])) for first in self._repeats.firsts())
             self._several = self._with_ranks(trial for trial in found if trial and trial.status == "completed")
-        ordered = (self._trials[name] for _, _, name in self._by_worth)
-        best = islice((trial for trial in ordered if len(self.repeats.of(trial)) == 1), alone)
+        ordered = (self.trials[name] for _, _, name in self._by_worth)
+        best = islice((trial for trial in ordered if len(self._repeats.of(trial)) == 1), alone)
         return [one for _, one in sorted([*self._several, *self._with_ranks(best)], reverse=True)]
 
     def challengers(self) -> list[Standing]:
@@ -214,40 +229,57 @@ class Standings:
         None as long as no configuration has several seeds. One that was not trained to its end is none of them, unless
         it ranks among or above those that were.
         """
-        if self.repeats.most < 2:
+        if self._repeats.most < 2:
             return []
         first, *others = self.ranked()
         rivals = (one for one in others if 1 <= self.rank(one.trial)[0] < CONFIRMED)
         return [one for one in rivals if self._sign * one.value > self._sign * first.value]
 
-    def leader(self) -> TrialRecord | None:
-        """The trial that is ahead; failed ones don't count."""
+    def best_trial(self) -> TrialRecord | None:
+        """The trial that ranks highest; failed ones don't count."""
         return self._leader.find()
 
-    def leader_of_the_ended(self) -> TrialRecord | None:
-        """The leader of the trials that ended well."""
+    @property
+    def best_ended_trial(self) -> TrialRecord | None:
+        """The highest-ranked of the trials that have ended well."""
         return self._leader_ended.find()
 
-    def leader_by_reports(self) -> TrialRecord | None:
-        """The trial with the best value at any epoch; failed ones don't count."""
+    @property
+    def best_reporter(self) -> TrialRecord | None:
+        """The trial that reported the best value, at whatever epoch; failed ones don't count."""
         return self._reported.find()
 
+    @property
+    def best_value(self) -> float | None:
+        """The best value that any trial reported, None while there is none: what the limit `target` reads."""
+        best = self.best_reporter
+        found = best and self.best_report_of(best.trial)
+        return found[1] if found else None
+
+    @property
+    def winning_value(self) -> float | None:
+        """The value of the highest-ranked trial, None while there is none."""
+        best = self.best_trial()
+        found = best and self.standing_of(best.trial)
+        return found.value if found else None
+
+    @property
     def to_beat(self) -> float | None:
-        """The value at which a trial trained to its end leads all others like it; None while there is none."""
+        """The best worth of the trials that were trained to their end, None while there is none."""
         return next((one.value for one in self.completed(1)), None)
 
     def may_win(self, trial: TrialRecord) -> bool:
         """Whether a trial that goes on may come to rank above those that ended well, by its best value so far."""
-        best, ended, to_beat = self._bests.get(trial.trial), self.leader_of_the_ended(), self.to_beat()
+        best, ended, to_beat = self._bests.get(trial.trial), self.best_ended_trial, self.to_beat
         if ended is None or best is None:
             return ended is None
         return (
             self._sign * best[1] > self._sign * to_beat if to_beat is not None else self.rank(trial) > self.rank(ended)
         )
 
-    def candidates(self) -> list[TrialRecord]:
+    def _candidates(self) -> list[TrialRecord]:
         """The trials that count and reported a number."""
-        return [trial for trial in self._trials.values() if trial.trial in self._bests]
+        return [trial for trial in self.trials.values() if trial.trial in self._bests]
 
     # Inside
 
@@ -265,7 +297,7 @@ class Standings:
 
     def _with_ranks(self, trials: Iterable[TrialRecord]) -> list[tuple[Rank, Standing]]:
         """The configurations for which trials stand that have a value; no two have the same rank."""
-        found = ((trial, self.standing(trial.trial)) for trial in trials)
+        found = ((trial, self.standing_of(trial.trial)) for trial in trials)
         return [(self.rank(trial), Standing(trial, worth)) for trial, worth in found if worth is not None]
 
     def _set_worth(self, trial: TrialRecord, worth: Worth | None) -> None:
@@ -293,7 +325,7 @@ class Standings:
             return False
         if trial.ended_by == TARGET:
             return True
-        values = [value for _, value in self._values(trial)]
+        values = [value for _, value in trial.values(self.metric)]
         last = values[-max(2, late_half(len(values))) :]  # their sum may be too large for a float
         return len(values) > 1 and self._sign * sum(value / len(last) for value in last) > self._highest
 
@@ -340,9 +372,9 @@ class _Leader:
     def find(self) -> TrialRecord | None:
         """The best trial; None if no trial that counts has reported a number."""
         if not self._known:
-            counting = (trial for trial in self._standings.candidates() if self._counts(trial))
+            counting = (trial for trial in self._standings._candidates() if self._counts(trial))
             self._best, self._known = max(counting, key=self._rank, default=None), True
         return self._best
 
     def _counts(self, trial: TrialRecord) -> bool:
-        return self._status_counts(trial) and self._standings.best_report(trial.trial) is not None
+        return self._status_counts(trial) and self._standings.best_report_of(trial.trial) is not None

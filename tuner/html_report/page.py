@@ -14,7 +14,7 @@ from tuner.history.logs import end_of_log
 from tuner.history.records import flat_config, saved_epochs, saved_share
 from tuner.html_report.elements import Table, cell, figures_of, packed, render, table_of
 from tuner.html_report.first_screen import copies, history
-from tuner.html_report.trial_data import metric_names, trial_data
+from tuner.html_report.trial_data import trial_data
 from tuner.plots import Plot, classes, curves, mistakes, progress, space
 from tuner.plots.configurations import tried
 from tuner.plots.groups import comparison_against
@@ -73,7 +73,7 @@ def report_html(run: RecordedRun) -> str:
     worth = run.record.standing_of(best.trial) if best else None
     enough = len(run.record.reported()) >= FEWEST_TRIALS
     names, shown = searched(run), run.record.rows()[:MOST_TRIALS]
-    metrics = metric_names(run)
+    metrics = run.record.metric_names()
     trained, saved = run.record.epochs(), saved_epochs(run.record.trials.values(), run.longest_trial)
     return render(
         "run.html",

@@ -32,19 +32,6 @@ def trial_data(run: RecordedRun, trials: list[TrialRecord]) -> str:
     return json.dumps({"metric": run.metric, "trials": found}, separators=(",", ":"))
 
 
-def metric_names(run: RecordedRun) -> list[str]:
-    """The metrics that any trial reported as a number, the study's first."""
-    found = (
-        name
-        for trial in run.record.trials.values()
-        for epoch in trial.epochs.values()
-        for name, value in epoch.metrics.items()
-        if finite(value)
-    )
-    names = dict.fromkeys(found)
-    return sorted(names, key=lambda name: name != run.metric)
-
-
 # Inside
 
 

@@ -1,4 +1,4 @@
-"""The content of run.json for a run that starts, and for each driver that works on it."""
+"""The content of run.json for a run that starts, for each driver that works on it, and while it works."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from tuner.history.run_info import FORMAT, now
+from tuner.history.events import Event
+from tuner.history.run_info import FORMAT, now, write_info
 from tuner.lifecycle.study_changes import comparable
 from tuner.lifecycle.targets import redacted
 from tuner.machine.hardware import this_machine
 from tuner.space import space_record
 from tuner.space.values import recorded
+from tuner.storage.folder import Folder
 from tuner.study.declaration import Study
 from tuner.study.resources import Resources
 
+WRITE_SECONDS = 5.0  # between two writes of run.json while a search runs, at least
 _PACKAGES = ("tuner", "ray", "torch", "torchvision", "timm", "transformers", "hyperopt", "numpy", "pandas")
 
 
@@ -121,3 +125,18 @@ def _git_commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return commit.stdout.strip() + ("+changes" if changes.stdout.strip() else "")
+
+
+class InfoWriter:
+    """Listens to a search, and writes into run.json how many trials have which status, as `counts()` says."""
+
+    def __init__(self, folder: Folder, info: dict[str, Any], counts: Callable[[], Mapping[Any, int]]) -> None:
+        self._folder, self._info, self._counts = folder, info, counts
+        self._written = time.monotonic()
+
+    def on_event(self, event: Event) -> None:
+        """Write run.json if it is out of date."""
+        if time.monotonic() - self._written > WRITE_SECONDS and event["event"] == "trial_ended":
+            self._written = time.monotonic()
+            self._info["trials"] = self._counts()
+            write_info(self._folder, self._info)

@@ -178,7 +178,7 @@ def only_confirm(record: RunRecord, names: Iterable[str]) -> bool:
 
 
 def _failed(record: RunRecord, name: str) -> str:
-    trial = record.trials.get(name) or record.trials.get(name.zfill(5))
+    trial = record.named(name)
     if trial is None:
         raise RunFolderError(f"a trial is named by its id, got {name!r}, which the run doesn't have; `show` lists them")
     if trial.status != "failed":

@@ -15,8 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tuner.history.events import Event, finite
-from tuner.loop.stay import Stay
-from tuner.loop.throughput import Rate, trials_at_once
+from tuner.loop.throughput import Rate, Stay, trials_at_once
 from tuner.trial import MemoryEstimate
 
 RATES_KEPT = 100  # the newest ones, for each number of trials at once

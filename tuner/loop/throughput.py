@@ -1,4 +1,4 @@
-"""Finds the number of trials at once on a device that trains most images per second, from measurements."""
+"""Finds the number of trials at once on a device that trains most images per second, from trials' stays there."""
 
 from __future__ import annotations
 
@@ -10,6 +10,35 @@ from dataclasses import dataclass
 LEAST_GAIN = 1.05  # the least gain in images per second that makes more trials at once worth it
 EPOCHS_COMPARED = 2  # at least, before a number of trials at once is judged; and one epoch of each of the trials
 IDLE, BUSY = 0.5, 0.98  # shares of the time that a device is busy: more trials surely help below, and hardly above
+
+UNSTEADY = 0.25  # an epoch only counts if the number of trials on its device changed by no more than this share
+
+
+@dataclass
+class Stay:
+    """A running trial; `since` is when its epoch began, and `before` the trial-seconds of its device until then.
+
+    `least` and `most` are the numbers of trials that the device has had since then.
+    """
+
+    device: str
+    alike: str
+    predicted_bytes: float | None
+    since: float
+    before: float
+    epochs: int = 0
+    least: int = 0
+    most: int = 0
+
+    def begin_epoch(self, now: float, before: float, count: int) -> None:
+        """Count the trials on the device again."""
+        self.since, self.before, self.least, self.most = now, before, count, count
+
+    def at_once(self, now: float, trial_seconds: float) -> int | None:
+        """Trials on the device throughout the epoch, None if their number changed too much to say."""
+        mean = (trial_seconds - self.before) / (now - self.since) if now > self.since else 0.0
+        steady = self.most - self.least <= max(1.0, mean * UNSTEADY) and abs(mean - round(mean)) <= UNSTEADY
+        return round(mean) if steady and mean >= UNSTEADY else None
 
 
 @dataclass(frozen=True)

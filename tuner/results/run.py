@@ -214,8 +214,7 @@ class RecordedRun:
         Raises:
             RunFolderError: the run has no such trial.
         """
-        trials = self.record.trials
-        found = trials.get(trial_id) or trials.get(trial_id.zfill(5))
+        trials, found = self.record.trials, self.record.named(trial_id)
         if found is None:
             known = f"{next(iter(trials))} to {next(reversed(trials))}" if trials else "none"
             raise RunFolderError(f"a trial is named by its id, got {trial_id!r}; this run has {known}")

@@ -17,7 +17,7 @@ FOLDER = ".service"
 
 
 class DataFolder:
-    """`STORAGE/.service`: the database, bundles, drivers' files, caches of runs, and the lock.
+    """`STORAGE/.service`: the database, bundles, drivers' files, and the lock.
 
     The kernel holds the lock and releases it when its process ends in any way.
     """
@@ -28,8 +28,6 @@ class DataFolder:
         self.database = self.path / "service.sqlite3"
         self.bundles = self.path / "bundles"
         self.drivers = self.path / "drivers"
-        self.records = self.path / "records"
-        self.answers = self.path / "answers"
         self._lock: int | None = None
 
     def make(self) -> None:

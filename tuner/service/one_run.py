@@ -43,7 +43,6 @@ class OneRun(Service):
         self._path = run.path
         self._seen: tuple[object, ...] = ()
         self._run_followed: Followed | None = None
-        self._run_ended: Followed | None = None
         self._study = self._read(run)
         self._thread = ServerThread(self._keep_up, "tuner-one-run")
 
@@ -81,13 +80,6 @@ class OneRun(Service):
         self.study(study)
         return self._run_followed
 
-    def ended(self, study: int) -> Followed | None:
-        """The search after its driver has ended, which was read for the page's first answer."""
-        self.study(study)
-        if self._run_ended is not None and self._run_ended.new():
-            self._run_ended = None  # there are new events: it is read again
-        return self._run_ended
-
     # The thread
 
     def _keep_up(self) -> None:
@@ -117,9 +109,6 @@ class OneRun(Service):
         followed.new()
         state, progress = _STATES[run.status], asdict(followed.progress())
         self._run_followed = followed if state is State.RUNNING else None
-        if state is not State.RUNNING:
-            followed.close()
-        self._run_ended = None if state is State.RUNNING else followed
         began, last = _seconds(run.info["started"]), run.record.last_time
         return SubmittedStudy(
             id=STUDY,

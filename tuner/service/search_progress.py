@@ -12,7 +12,6 @@ from tuner.history.events import Event, EventFollower
 from tuner.history.records import RunRecord
 from tuner.results import load_run
 from tuner.results.time_left import Reckoning, TimeLeft, ahead_of, silence_sentence
-from tuner.service.kept_files import Records
 from tuner.service.model import Progress
 
 RECKON_SECONDS = 5.0  # the least number of seconds between two computations of the time left
@@ -55,17 +54,10 @@ class Followed:
             self._left = self._reckoning.left(self._record, self._ahead, self._left_at)
 
     def close(self) -> None:
-        """Read the last events of a search that has ended, for later viewers."""
+        """Read the last events of a search that has ended."""
         self.new()
         with self._using:
             self._record.close()
-
-    def keep(self, records: Records) -> None:
-        """After the search, store its record, so that the next server needn't read its events."""
-        with self._reading, self._using:
-            digest, sound = self._follower.digest, not self._follower.damages
-        if sound:
-            records.keep(self._record, digest, lambda: self._follower.digest == digest)
 
     @property
     def has_come_on(self) -> bool:

@@ -24,13 +24,12 @@ from tuner.service.checking import check, demand_of
 from tuner.service.checking.study_facts import refuse_missing
 from tuner.service.checking.submissions import Checks
 from tuner.service.data_folder import DataFolder
-from tuner.service.database import Database, audit, predictions, studies, usage
+from tuner.service.database import Database, audit, studies, usage
 from tuner.service.devices import DeviceWatch, devices_here, slots
 from tuner.service.errors import Code, ServiceError
 from tuner.service.executors import Executor, LocalProcesses
 from tuner.service.executors.driver_reports import log_part
 from tuner.service.executors.local import OF_SEARCHES
-from tuner.service.kept_files import Records
 from tuner.service.model import (
     OVER,
     Change,
@@ -91,8 +90,7 @@ class Service:
         runs = LocalProcesses(passed=passed) if executor is None else executor
         searches = LocalProcesses(OF_SEARCHES, passed=passed)
         held = (*self._devices, *slots(self.limits.external_at_once))
-        self.records = Records(self.folder.records, self.limits.free_bytes)
-        self._supervisor = Supervisor(self.database, self.folder, held, runs, searches, self._came, self.records)
+        self._supervisor = Supervisor(self.database, self.folder, held, runs, searches, self._came)
         self._checks = Checks(self.database, self.folder, self.limits, self._devices, self._checked)
         self._working = False
 
@@ -229,10 +227,6 @@ class Service:
         """The running search of a study, from its events; None if none runs."""
         return self._supervisor.followed(study)
 
-    def ended(self, study: int) -> Followed | None:
-        """The search of a study that ended here recently, from all its events."""
-        return self._supervisor.ended(study)
-
     def driver_log(self, study: int, start: int = 0, most: int = LOG_BYTES) -> bytes:
         """What the study's newest driver printed, after the first `start` bytes; trials have logs of their own."""
         return log_part(self.folder.attempt(study, self.study(study).attempt), start, most)
@@ -357,7 +351,6 @@ class Service:
             steering.set_concurrency(connection, study, concurrency, self._devices)
         if study.state is State.FINISHED and limits:
             studies.change(connection, study.id, study.state, State.QUEUED, time.time(), ended=None, reason=None)
-        predictions.forget(connection, study.id)
         audit.write(connection, time.time(), by, "set", study.id, **told)
 
     def _steer(self, study: int, by: User, verb: str, arguments: Mapping[str, Any]) -> Answer:

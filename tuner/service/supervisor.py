@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -19,10 +18,9 @@ from tuner.errors import RunFolderError, describe_error
 from tuner.orders.inbox import put
 from tuner.results import load_run
 from tuner.service.data_folder import DataFolder
-from tuner.service.database import Database, audit, predictions, studies, usage, webhooks
+from tuner.service.database import Database, audit, studies, usage, webhooks
 from tuner.service.executors import Executor, Look, Task
 from tuner.service.executors.driver_reports import note_end
-from tuner.service.kept_files import Records
 from tuner.service.model import Device, Progress, State, SubmittedStudy, of_driver, of_study
 from tuner.service.outcomes import Next, RunEnd, after, unreadable
 from tuner.service.scheduling import Foresight, Plan, Share, Start, plan
@@ -37,7 +35,6 @@ PLAN_SHARE = 4.0  # pause after a plan, as a multiple of its time: planning take
 PATIENCE_SECONDS = 60.0  # after which a driver that was told to pause is interrupted, and once more later killed
 TYPICAL_SECONDS = 30.0  # between updates of how long studies take
 LOG_END_BYTES = 4_000
-ENDED_LATELY = 4  # searches that are kept in memory: reading a long one again takes seconds
 _ORDERS = {State.PAUSING: "pause", State.ENDING: "stop"}
 _log = logging.getLogger(__name__)
 
@@ -58,14 +55,12 @@ class Supervisor:
         executor: Executor,
         searches: Executor,
         tell: Tell,
-        records: Records,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database, self._folder, self._devices = database, folder, tuple(devices)
         self._executor, self._searches, self._tell, self._clock = executor, searches, tell, clock
-        self._records, self._troubles = records, Troubles(database, tell, clock)
+        self._troubles = Troubles(database, tell, clock)
         self._followed: dict[int, Followed] = {}
-        self._ended_lately: OrderedDict[int, Followed] = OrderedDict()
         self._ordered: set[tuple[int, int, str]] = set()  # study, attempt and verb of given orders
         self._best: dict[int, float] = {}  # by study: the last value sent to webhooks
         self._typical: dict[str, float] = {}
@@ -94,14 +89,6 @@ class Supervisor:
     def followed(self, study: int) -> Followed | None:
         """The search of a running study."""
         return self._followed.get(study)
-
-    def ended(self, study: int) -> Followed | None:
-        """The search of a study that ended here recently, to its end; None if something has happened since."""
-        followed = self._ended_lately.get(study)
-        if followed is not None and followed.new():
-            self._ended_lately.pop(study, None)
-            return None
-        return followed
 
     def places(self) -> dict[str, str]:
         """The running trials of all studies by their GPUs."""
@@ -206,7 +193,6 @@ class Supervisor:
             with self._database.changing() as connection:
                 studies.update(connection, study.id, deaths=0)
         self._tell_best(study, followed)
-        self._foretell(study, followed)
         self._tell(study.id, "progress")
 
     def _tell_best(self, study: SubmittedStudy, followed: Followed) -> None:
@@ -216,17 +202,6 @@ class Supervisor:
             with self._database.changing() as connection:
                 webhooks.tell_best(connection, study, found, self._clock())
             self._best[study.id] = found.best
-
-    def _foretell(self, study: SubmittedStudy, followed: Followed) -> None:
-        """Note the study's expected end: at its start and at each doubling of its time."""
-        now, left = self._clock(), followed.progress().left
-        if left is None or study.started is None or study.state is not State.RUNNING:
-            return
-        with self._database.reading() as connection:
-            due = predictions.due(connection, study.id, study.started, now)
-        if due:
-            with self._database.changing() as connection:
-                predictions.note(connection, study.id, now, now + left[0], now + left[2])
 
     def _order(self, study: SubmittedStudy, look: Look) -> None:
         """Send a driver an order once; if it doesn't obey in time, interrupt it, then kill it."""
@@ -262,14 +237,8 @@ class Supervisor:
             else:
                 studies.change(connection, study.id, study.state, following.state, now, **columns)
             usage.end(connection, study.id, now)
-            if following.state is State.FINISHED and study.state is State.RUNNING and study.started is not None:
-                predictions.ended(connection, study.id, study.started, now)
-            else:
-                predictions.forget(connection, study.id)
             audit.write(connection, now, None, following.action, study.id, reason=columns.get("reason"))
         self._tell(study.id, "state")
-        if followed is not None:
-            self._troubles.tried(study.id, "keep its results", partial(followed.keep, self._records))
 
     def _following(self, study: SubmittedStudy, look: Look) -> Next:
         """The next state of a study whose driver has ended; its devices are freed even if this fails."""
@@ -290,9 +259,6 @@ class Supervisor:
         self._tell_best(study, followed)
         self._best.pop(study.id, None)
         columns["progress"] = asdict(followed.progress())
-        self._ended_lately[study.id] = followed
-        while len(self._ended_lately) > ENDED_LATELY:
-            self._ended_lately.popitem(last=False)
 
     # The plan
 

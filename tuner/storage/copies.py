@@ -28,6 +28,7 @@ from typing import Any
 
 from tuner.machine.cache_folder import default_folder
 from tuner.storage.bucket import Bucket, Stored, StoreProblem
+from tuner.storage.durable import replace
 from tuner.storage.locations import no_space
 
 FOLDER, MANIFEST, CURRENT, PARTIAL = "objects", "manifest.json", "current", ".partial-"
@@ -156,7 +157,7 @@ def fetch(listing: Listing) -> Copy:
             if not copy.is_whole:
                 _Download(listing, copy).perform()
                 _prune(copy.base.parent, keep=copy)
-            _write(copy.base / CURRENT, listing.version)
+            replace(copy.base / CURRENT, listing.version.encode())
             with suppress(OSError):
                 os.utime(copy.folder / MANIFEST)
     except OSError as error:
@@ -201,15 +202,8 @@ class _Download:
 
     def _finish(self) -> None:
         shutil.rmtree(self._building / PARTS, ignore_errors=True)
-        _write(
-            self._building / MANIFEST,
-            json.dumps(
-                {
-                    "objects": [asdict(one) for one in self._listing.objects],
-                    "others": self._listing.others[:MOST_OTHERS],
-                }
-            ),
-        )
+        told = {"objects": [asdict(one) for one in self._listing.objects], "others": self._listing.others[:MOST_OTHERS]}
+        replace(self._building / MANIFEST, json.dumps(told).encode())
         self._building.rename(self._copy.folder)
 
     def _target(self, one: Stored) -> Path:
@@ -350,16 +344,6 @@ def _manifest(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file completely or not at all."""
-    beside = path.with_name(f".{path.name}-{os.getpid()}")
-    with beside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
 
 
 def _files_of(folder: Path) -> Iterator[Path]:

@@ -31,6 +31,13 @@ def written_beside(target: Path, content: bytes) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def replace(target: Path, content: bytes) -> None:
+    """Write a file completely or not at all; one that is there is replaced."""
+    with written_beside(target, content) as temporary:
+        temporary.replace(target)
+    sync(target.parent)
+
+
 def linked(temporary: Path, target: Path, content: bytes) -> bool:
     """Write a file by a hard link: it appears completely or not at all, for one process only, also on NFS."""
     try:

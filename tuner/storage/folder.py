@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from tuner.errors import RunFolderError
-from tuner.storage.durable import linked, make, set_aside, sync, sync_all, written_beside
+from tuner.storage.durable import linked, make, replace, set_aside, sync, sync_all, written_beside
 from tuner.storage.regular_files import regular_file
 from tuner.storage.sizes import Disk, disk_of, path_bytes
 
@@ -165,10 +165,7 @@ class LocalFolder(Folder):
             return file.read(most)
 
     def write(self, name: str, content: bytes) -> None:
-        target = self.inside(name)
-        with written_beside(target, content) as temporary:
-            temporary.replace(target)
-        sync(target.parent)
+        replace(self.inside(name), content)
 
     def create(self, name: str, content: bytes) -> bool:
         target = self.inside(name)

@@ -4,7 +4,6 @@ import json
 import math
 import re
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,7 @@ from tests.service.web.serving import PASSWORD, Served, a_run, serving
 from tests.service.web.visiting import logged_in, named, opened
 from tuner.plots import figure
 from tuner.results.wording import short, with_error
-from tuner.service.database import predictions
-from tuner.service.model import Device, Progress, State
-from tuner.service.search_progress import Followed
+from tuner.service.model import Device, State
 from tuner.service.web.routes.pages import ASSETS
 from tuner.service.web.settings import WebSettings
 
@@ -170,25 +167,6 @@ def test_a_search_is_found_at_wandb(served: Served, tmp_path: Path, url: object,
     (Path(run.path) / "wandb/mirror.json").write_text(json.dumps({"events": 1, "best": None, "url": url}))
     study = served.study("anne", State.RUNNING, run)
     assert served.client("guest").get(f"/api/v1/studies/{study}/summary").json()["wandb_url"] == shown
-
-
-def test_a_study_has_the_record_of_the_time_left(served: Served, tmp_path: Path) -> None:
-    """Told with the time left alone."""
-    study = served.study("anne", State.RUNNING, a_run(tmp_path))
-    with served.service.database.changing() as connection:
-        predictions.note(connection, study, 1.0, 50.0, 150.0)
-        predictions.ended(connection, study, 0.0, 100.0)
-    row = f"/api/v1/studies/{study}/row"
-    assert served.client("guest").get(row).json()["left_record"] is None
-    served.service._supervisor._followed[study] = Left(served.service.study(study).run or "")
-    assert served.client("guest").get(row).json()["left_record"] == {"held": 1, "studies": 1}
-
-
-class Left(Followed):
-    """A run whose time left is known."""
-
-    def progress(self) -> Progress:
-        return replace(super().progress(), left=(1.0, 2.0, 3.0))
 
 
 def test_pages_name_only_assets_of_this_server(served: Served) -> None:

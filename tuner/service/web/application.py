@@ -17,7 +17,6 @@ from tuner.service.errors import ServiceError
 from tuner.service.model import Change, Limits, State
 from tuner.service.service import Service
 from tuner.service.web import event_stream
-from tuner.service.web.answers import Answers
 from tuner.service.web.context import Web
 from tuner.service.web.feeds import Feeds
 from tuner.service.web.guards import Guards
@@ -56,17 +55,15 @@ def application(
 ) -> FastAPI:
     """The application of a service, to be run by `serve` or called by tests; with `guests` that of one run."""
     settings = settings or WebSettings()
-    runs = Runs(service)
     web = Web(
         service,
         access or Access(service.database, service.limits),
         settings,
         Feeds(partial(_folder, service)),
-        runs,
+        Runs(service),
         Webhooks(service.database, Sender(service.database, settings.reach)),
         event_stream.Journal(service.database),
         Workers(service, Lines(service)),
-        Answers(runs, service.folder.answers, service.limits.free_bytes),
         guests,
     )
     app = FastAPI(

@@ -16,7 +16,6 @@ from tuner.service.errors import Code, ServiceError
 from tuner.service.model import Role, User
 from tuner.service.rights import require
 from tuner.service.service import Service
-from tuner.service.web.answers import Answers
 from tuner.service.web.event_stream import Journal
 from tuner.service.web.feeds import Feeds
 from tuner.service.web.guards import same_origin
@@ -41,7 +40,6 @@ class Web:
     webhooks: Webhooks
     journal: Journal
     workers: Workers
-    answers: Answers
     guests: Guests | None = None  # if only the page of one run is served
     heavy: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
     checks: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))

@@ -6,8 +6,6 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from tuner.service.database import predictions
-from tuner.service.database.predictions import LeftRecord
 from tuner.service.model import OVER, DeviceUse, Position, Progress, Role, State, SubmittedStudy, User, outcome
 from tuner.service.rights import has
 from tuner.service.service import Service
@@ -34,7 +32,6 @@ class StudyRow:
     place: Position | None
     progress: Progress | None
     running: tuple[str, ...]  # trials
-    left_record: LeftRecord | None  # of studies before, while its time left is told
     why: str  # it waits, was refused or failed; of a finished one what it found
 
 
@@ -83,15 +80,9 @@ def row(service: Service, study: SubmittedStudy, user: User, place: Position | N
         steerable=has(user, Role.ADMIN) or (has(user, Role.SUBMITTER) and study.user_id == user.id),
         place=place,
         progress=progress,
-        left_record=_left_record(service) if progress is not None and progress.left is not None else None,
         running=() if followed is None else followed.running,
         why=printable(_why(study, place, progress)),
     )
-
-
-def _left_record(service: Service) -> LeftRecord | None:
-    with service.database.reading() as connection:
-        return predictions.record(connection)
 
 
 def _why(study: SubmittedStudy, place: Position | None, progress: Progress | None) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from tuner.history.events import finite
 from tuner.history.records import RunRecord, TrialRecord, flat_config, saved_epochs, saved_share
 from tuner.history.similar_failures import failure_groups
 from tuner.plots.learning import OneCurve, learning_traces, live_layout, quantiles_of
@@ -121,21 +120,12 @@ def summary(run: RecordedRun) -> Summary:
         failures=failing,
         alike=failing[0].count if running and failing and failing[0].count >= ALIKE else 0,
         next_hour=_next_hour(record, sum(hours.values())) if running else None,
-        metrics=metric_names(record),
+        metrics=list(dict.fromkeys([run.metric, *record.metric_names()])),
         notes=[printable(note.text) for note in record.steered.notes_of(None)],
         has_report=report_of(run) is not None,
         wandb=run.info["wandb"],
         wandb_url=_wandb_url(run) if run.info["wandb"] == "online" else None,
     )
-
-
-def metric_names(record: RunRecord) -> list[str]:
-    """The metrics that trials reported as numbers, at whatever epochs, the study's metric first."""
-    found = {record.metric: None}
-    for trial in record.trials.values():
-        for epoch in trial.epochs.values():
-            found |= {name: None for name, value in epoch.metrics.items() if name not in found and finite(value)}
-    return list(found)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import { get, path } from "./api.js";
 import { badge, el, external, show, table } from "./dom.js";
 import { lanes } from "./lanes.js";
 import { seen, sinceLast } from "./since.js";
-import { ago, doneOf, hours, leftOf, moment, percent, plural, progressOf, recordOf, short } from "./text.js";
+import { ago, doneOf, hours, leftOf, moment, percent, plural, progressOf, short } from "./text.js";
 
 const BUSY = ["running", "ending"];
 const USAGE_EVERY = 60000;
@@ -37,14 +37,7 @@ export function overviewPage(again) {
       found.alive.length
         ? table("studies", heads(), found.alive.map((row) => lineOf(row, chosen)))
         : el("p", { class: "soft" }, "Nothing runs or waits. Submit a study: ", el("code", {}, "tuner submit space.py")),
-      recordNote(),
     );
-  }
-
-  // How sure the column `left` is.
-  function recordNote() {
-    const row = found.alive.find((one) => one.left_record);
-    return row && el("p", { class: "soft", id: "left-record" }, `Time left: in 8 of 10 cases a study should end inside; ${recordOf(row)}.`);
   }
 
   function toolbar() {
@@ -141,7 +134,7 @@ function lineOf(row, chosen) {
     el("td", { class: "number", "data-name": "priority" }, String(row.priority)),
     el("td", {}, bar(progress), doneOf(progress)),
     el("td", {}, progress?.best == null ? "" : `${progress.metric} ${short(progress.best)}`),
-    el("td", { class: "setting", "data-name": progress?.left ? "left" : null, title: recordOf(row) || null }, leftOf(progress?.left)),
+    el("td", { class: "setting", "data-name": progress?.left ? "left" : null }, leftOf(progress?.left)),
     el(
       "td",
       { class: "reason" },

@@ -5,7 +5,7 @@ import { get, ofPage, path } from "./api.js";
 import { curvesOf } from "./curves.js";
 import { badge, el, external, show, table } from "./dom.js";
 import { prepare } from "./figure.js";
-import { doneOf, duration, hours, leftOf, moment, percent, plural, progressOf, recordOf, short } from "./text.js";
+import { doneOf, duration, hours, leftOf, moment, percent, plural, progressOf, short } from "./text.js";
 import { trialPanel } from "./trial.js";
 import { trialsOf } from "./trials.js";
 
@@ -137,7 +137,7 @@ function tiles(found, row) {
     { class: "tiles" },
     tile(`best ${found.metric}`, best ? best.told : "none yet", best && [el("a", { href: `#trial=${best.trial}` }, `trial ${best.trial}`), ` at epoch ${best.epoch}`], best?.averaged && `the mean ${best.averaged}`, best?.tests.map(([name, text]) => `${name} ${text}`).join(", ")),
     tile("trials", doneOf(progress ?? { trials: found.trials, wanted: found.wanted }), share !== null && el("progress", { max: 1, value: share, "aria-label": "progress" }), counts),
-    !OVER.includes(row.state) && tile("time left", progress?.left ? leftOf(progress.left) : "not known yet", progress?.left && `about ${duration(progress.left[1])}`, progress?.still, recordOf(row)),
+    !OVER.includes(row.state) && tile("time left", progress?.left ? leftOf(progress.left) : "not known yet", progress?.left && `about ${duration(progress.left[1])}`, progress?.still),
     tile("device-hours", hours(used), plural(found.epochs, "epoch") + (found.epochs_again ? `, and ${found.epochs_again} trained again` : ""), found.saved_hours > 0 && `early stopping saved ${hours(found.saved_hours)}, ${percent(found.saved_share)}`),
     next && share !== 1 && tile("next device-hour", `${next.chance > 0.99 ? "more than 99 %" : percent(next.chance)} chance of a new best`, `about ${plural(Math.round(next.trials), "trial")}, if they are like those so far`, next.gained !== null && `the last one gained ${short(next.gained)}`, row.steerable && row.state === "running" && el("button", { type: "button", "data-verb": "finish" }, "Finish now")),
     found.wandb !== "off" && tile("Weights & Biases", found.wandb_url ? el("a", { href: found.wandb_url, target: "_blank", rel: "noopener noreferrer" }, "open the runs") : found.wandb, found.wandb === "offline" && "send it with wandb sync"),

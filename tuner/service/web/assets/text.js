@@ -62,12 +62,6 @@ export function doneOf(progress) {
   return progress.wanted ? `${ended} of ${plural(progress.wanted, "trial")}` : plural(ended, "trial");
 }
 
-// How sure the time left is: what became of earlier studies.
-export function recordOf({ left_record: record }) {
-  if (!record) return "";
-  return record.studies === 1 ? `the last study ended ${record.held ? "inside" : "outside"}` : `${record.held} of the last ${record.studies} ended inside`;
-}
-
 export function leftOf(left) {
   return left ? `${duration(left[0])} to ${duration(left[2])}` : "";
 }

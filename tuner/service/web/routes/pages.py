@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -14,15 +13,13 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Header, Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from starlette.background import BackgroundTask
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from tuner.history.records import STATUSES
 from tuner.service.errors import Code, ServiceError
 from tuner.service.one_run import STUDY
-from tuner.service.web.context import Web, caller_of, web_of
+from tuner.service.web.context import caller_of, web_of
 from tuner.service.web.routes.bodies import Id
-from tuner.service.web.routes.searches import summary_of
 
 router = APIRouter(include_in_schema=False)
 ASSETS = Path(__file__).parent.parent / "assets"
@@ -49,11 +46,8 @@ def first(request: Request) -> Response:
 
 @router.get("/studies/{study}")
 def study(study: Id, request: Request) -> Response:
-    """One study; its run is read while the browser starts the page."""
-    answer = _for_users(request)
-    if answer.status_code == 200:
-        answer.background = BackgroundTask(_look_ahead, web_of(request), study)
-    return answer
+    """One study."""
+    return _for_users(request)
 
 
 @router.get("/compare")
@@ -106,11 +100,6 @@ def asset(name: str) -> Response:
         media_type=KINDS[Path(name).suffix],
         headers=_OF_ASSETS | {"cache-control": "no-cache"},
     )
-
-
-def _look_ahead(web: Web, study: int) -> None:
-    with suppress(ServiceError):
-        summary_of(web, study)
 
 
 def _for_users(request: Request) -> Response:

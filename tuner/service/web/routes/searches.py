@@ -7,25 +7,24 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from tuner.errors import did_you_mean
-from tuner.results.findings import Advice, findings_of
+from tuner.results.findings import Advice
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import LARGEST_ID, Role
 from tuner.service.refining import NextStudy, next_study
 from tuner.service.rights import require
 from tuner.service.web import summary
 from tuner.service.web.comparing import Compared, compared
-from tuner.service.web.context import Asking, Shown, Viewer, Web
+from tuner.service.web.context import Asking, Shown, Viewer
 from tuner.service.web.routes.bodies import Advised, Id, Listed, RefineBody, RefinedView
 from tuner.text import in_utf8, printable
 
 router = APIRouter(tags=["studies"])
 _COMMAND = "python -m tuner "
 OF_STUDIES = ("resume", "refine", "show", "report", "export", "compare", "set", "pause", "stop", "try", "note")
-_SUMMARY, _CURVES, _ADVICE = TypeAdapter(summary.Summary), TypeAdapter(summary.Curves), TypeAdapter(list[Advice])
 Metric = Annotated[str | None, Query(max_length=200, description="of those that trials report; by default the study's")]
 Most = Annotated[int, Query(ge=1, le=200, description="curves at most")]
 
@@ -38,17 +37,8 @@ Several = Annotated[
 @router.get("/studies/{study}/summary")
 def show_summary(study: Id, web: Shown, user: Viewer) -> summary.Summary:
     """Its best trial, failures by cause, device-hours by outcome, and what the next device-hour should bring."""
-    return summary_of(web, study)
-
-
-def summary_of(web: Web, study: int) -> summary.Summary:
-    """The same, as it was found before where the run is over."""
-
-    def work() -> summary.Summary:
-        with web.runs.looking(study) as run:
-            return summary.summary(run)
-
-    return web.answers.get(study, "summary", _SUMMARY, work)
+    with web.runs.looking(study) as run:
+        return summary.summary(run)
 
 
 @router.get("/studies/{study}/curves")
@@ -56,33 +46,22 @@ def show_curves(
     study: Id, web: Shown, user: Viewer, metric: Metric = None, most: Most = summary.MOST_CURVES
 ) -> summary.Curves:
     """Learning curves of the best trials and those that run; where there are more, the quantiles of all."""
-
-    def work() -> summary.Curves:
-        with web.runs.looking(study) as run:
-            names = summary.metric_names(run.record)
-            if metric is not None and metric not in names:
-                raise ServiceError(
-                    Code.NOT_FOUND,
-                    "a metric is one that a trial reported",
-                    repr(in_utf8(metric)),
-                    did_you_mean(metric, names),
-                )
-            return summary.curves(run, metric or run.metric, most)
-
-    if metric is None and most == summary.MOST_CURVES:
-        return web.answers.get(study, "curves", _CURVES, work)
-    return work()
+    with web.runs.looking(study) as run:
+        names = [run.metric, *run.record.metric_names()]
+        if metric is not None and metric not in names:
+            raise ServiceError(
+                Code.NOT_FOUND,
+                "a metric is one that a trial reported",
+                repr(in_utf8(metric)),
+                did_you_mean(metric, names),
+            )
+        return summary.curves(run, metric or run.metric, most)
 
 
 @router.get("/studies/{study}/advice")
 async def show_advice(study: Id, web: Shown, user: Viewer) -> Listed[Advised]:
     """What to try next, the most promising first, with the command that does it where there is one."""
-
-    def work() -> list[Advice]:
-        return findings_of(web.runs.get(study)).advice
-
-    reckoned = partial(web.answers.get, study, "advice", _ADVICE, work, rests=True)
-    found: list[Advice] = await web.heavily(reckoned)
+    found: list[Advice] = await web.heavily(partial(web.runs.advice, study))
     name = None if web.guests else f"@{study}"  # where the run has no number, its folder is its name
     items = [
         Advised(

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Response
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
 from tuner.history.records import Status, TrialRecord
 from tuner.results.run import RecordedRun
@@ -32,13 +32,11 @@ from tuner.service.web.routes.bodies import (
     ToldWorker,
     TryBody,
 )
-from tuner.service.web.summary import metric_names
 from tuner.service.web.viewed_runs import trial_of
 from tuner.service.web.workers import check_metrics
 from tuner.text import in_utf8
 
 router = APIRouter(tags=["trials"])
-FIRST_PAGE = 50  # trials that a study's page asks for first
 Order = Annotated[Literal["started", "best"], Query(description="best: without a value last")]
 Statuses = Annotated[list[Status] | None, Query(max_length=10, description="only these")]
 Text = Annotated[str, Query(max_length=200, description="words in id, configuration or failure")]
@@ -55,11 +53,6 @@ class Part:
     statuses: tuple[Status, ...]
     text: str
     start: int
-
-    @property
-    def is_first_of_a_page(self) -> bool:
-        """Whether it is what the page of a study asks for before its user does."""
-        return self == Part(FIRST_PAGE, "best", (), "", 0)
 
     def of(self, run: RecordedRun) -> tuple[list[TrialRecord], str | None]:
         """The trials, and the cursor of the next part."""
@@ -92,21 +85,14 @@ class ShownTrials(BaseModel):
     cursor: str | None
 
 
-_SHOWN = TypeAdapter(ShownTrials)
-
-
 @router.get("/studies/{study}/table")
 def show_table(study: Id, web: Shown, user: Viewer, part: AskedPart) -> ShownTrials:
     """The same trials as a table of text, as pages, reports and notebooks show them."""
-
-    def work() -> ShownTrials:
-        with web.runs.looking(study) as run:
-            trials, cursor = part.of(run)
-            others = [name for name in metric_names(run.record) if name != run.metric]
-            found = trial_rows(run, trials, others)
-        return ShownTrials(columns=list(found.columns), rows=list(found.rows), cursor=cursor)
-
-    return web.answers.get(study, "best trials", _SHOWN, work) if part.is_first_of_a_page else work()
+    with web.runs.looking(study) as run:
+        trials, cursor = part.of(run)
+        others = [name for name in run.record.metric_names() if name != run.metric]
+        found = trial_rows(run, trials, others)
+    return ShownTrials(columns=list(found.columns), rows=list(found.rows), cursor=cursor)
 
 
 @router.get("/studies/{study}/trials/{trial}")
