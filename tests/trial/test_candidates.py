@@ -92,7 +92,7 @@ def test_a_model_that_is_conditional_leaves_the_declared_one_among_them() -> Non
     ("trial", "space", "message"),
     [
         (ImageClassifier(), {"model": choice(["resnet18", "resnet81"])}, "model must be one of torchvision's class"),
-        (ImageClassifier(), {"model": 3}, "model must be one of torchvision's classification models, got 3"),
+        (ImageClassifier(), {"model": 3}, "model must be text, got 3; write it in quotes"),
         (
             ImageClassifier(weights="IMAGENET1K_V2"),
             {"model": choice(["resnet50", "resnet18"])},

@@ -110,7 +110,7 @@ def test_a_configuration_is_pinned_whatever_the_weights(weights: str | None, hom
     own = None if weights is None else tmp_path / weights
     pinned = ImageClassifier("digits", "hf:tiny/vit", weights=own).pinned([])
     hub_cache.put(home, "tiny/vit", files | {"config.json": b'{"model_type": "vit", "patch_size": 7}'})
-    kept = f"tiny/vit@{OTHER}" if own is None else f"{sha256(own)[:16]}, tiny/vit@{OTHER}"
+    kept = f"tiny/vit@{OTHER}" if own is None else f"hf:tiny/vit@{sha256(own)[:16]}, tiny/vit@{OTHER}"
     assert pinned.weights_fingerprint() == kept
     again, _ = ImageClassifier("digits", "hf:tiny/vit", weights=own).pinned_again(None, kept)
     assert (again.weights_fingerprint(), again.model_facts.step) == (kept, 14)
