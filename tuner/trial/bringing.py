@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 
 from tuner.errors import DataError, WeightsError
 from tuner.storage.copies import Copy, Listing
-from tuner.storage.hub import HubFile
+from tuner.storage.hub import BETWEEN, HubFile, commits_in
 from tuner.storage.regular_files import sha256
 from tuner.trial.data_source import Folder
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
@@ -24,8 +24,6 @@ from tuner.trial.stored import (
     images_at,
     weights_at,
 )
-
-BETWEEN = ", "  # commits of several repositories, each as OWNER/NAME@COMMIT
 
 
 class ReadsFiles(ModelAndData):
@@ -164,11 +162,6 @@ class ReadsFiles(ModelAndData):
         if self.weights not in (None, "none", *DEFAULTS, *weights_names()) and self.stored_weights is None:
             changed = replace(changed, weights=str(base / Path(str(self.weights)).expanduser()))
         return cast(Self, changed)
-
-
-def commits_in(fingerprint: str | None) -> dict[str, str]:
-    """The commits of repositories on the hub, by their names, in a fingerprint of weights."""
-    return dict(each.split("@") for each in (fingerprint or "").split(BETWEEN) if "@" in each)
 
 
 def _on_the_hub(trial: Any) -> HubFile | None:
