@@ -1,16 +1,19 @@
 """What a trial's training costs: tuner's trainer against the plain PyTorch loop, in the same run.
 
-    python benchmarks/training.py [--quick] [--operators | --augmentation] [--data-dir DIR] [--device cpu|cuda]
+    python benchmarks/training.py [--quick] [--operators | --augmentation | --families] [--data-dir DIR]
+        [--device cpu|cuda]
 
 The plain loop is the usual one: a torchvision data set with `ToTensor` and `Normalize`, a `DataLoader` at its best
 number of workers, fp32, no compilation. Both sides start from the same weights, which the benchmark draws, and get
 the same number of threads. Images are Fashion-MNIST's where DIR has them, else random ones of its size (then accuracies
 mean nothing and are left out). The last line is one JSON object: loader_ratio, head_study_ratio, head_epoch_ratio,
-full_ratio, accuracy_gap_points, images_per_second, flop_share_of_limit, operators_ratio, augmentation_ratio.
+full_ratio, accuracy_gap_points, images_per_second, flop_share_of_limit, operators_ratio, augmentation_ratio,
+families_ratio.
 `--operators` counts the operators of a step and nothing else: on a GPU each of them is a launch at least, views are
 none. `--augmentation` measures TrivialAugment, RandAugment and random resized crops on the CPU and nothing else:
 microseconds of one thread's CPU time for an image, on whole batches and by torchvision v2's transforms image by image,
-in turns.
+in turns. `--families` measures an epoch of the head through the backbone and on its kept features, for a model of timm
+of each family and random images, and nothing else.
 """
 
 from __future__ import annotations
@@ -114,6 +117,43 @@ def measure_loader(rows: Rows, folder: Path, sizes: Sizes) -> None:
         name = "images/s loaded, crops and flips" if augmented else "images/s loaded"
         rows.add(name, plain, ours, ratios[-1])
     rows.figures["loader_ratio"] = min(ratios)
+
+
+FAMILIES = {  # with the edge of the images
+    "timm:resnet50": 224,
+    "timm:convnext_tiny": 224,
+    "timm:efficientnet_b0": 224,
+    "timm:vit_small_patch16_224": 224,
+    "timm:vit_small_patch14_dinov2": 224,
+    "timm:swin_tiny_patch4_window7_224": 224,
+    "timm:mobilenetv3_small_100": 224,
+    "timm:vit_base_patch16_siglip_224": 224,
+}
+FAMILY_IMAGES = 32
+
+
+def measure_families(rows: Rows, sizes: Sizes, device: str) -> None:
+    """Seconds of an epoch of the head: through the backbone, as flipped images need it, and on kept features."""
+    models = dict(list(FAMILIES.items())[:1]) if sizes is QUICK else FAMILIES
+    for model, pixels in models.items():
+        plain, ours = (epoch_of_the_head(model, pixels, device, flip) for flip in (0.5, 0.0))
+        rows.add(f"s an epoch of the head, {model}", plain, ours, plain / ours)
+        rows.figures["families_ratio"] = min(plain / ours, rows.figures.get("families_ratio", math.inf))
+
+
+def epoch_of_the_head(model: str, pixels: int, device: str, flip: float) -> float:
+    """Seconds of the second epoch, on random images."""
+
+    def images() -> Any:
+        drawn = torch.randint(0, 256, (FAMILY_IMAGES, 3, pixels, pixels), dtype=torch.uint8)
+        return tuple((drawn[:count], torch.arange(count) % 2) for count in (FAMILY_IMAGES, 2, 2))
+
+    config = {"finetune": "head", "lr": 1e-3, "batch_size": 16, "flip": flip, "image_size": pixels}
+    trainer = Trainer(ImageClassifier(images, model, None), config, epochs=2, device=device)
+    trainer.run_epoch()
+    start = time.perf_counter()
+    trainer.run_epoch()
+    return time.perf_counter() - start
 
 
 def measure_augmentation(rows: Rows) -> None:
@@ -380,6 +420,7 @@ def main() -> None:
     )
     parser.add_argument("--operators", action="store_true", help="count the operators of a step, and measure nothing")
     parser.add_argument("--augmentation", action="store_true", help="measure augmentation on the CPU alone")
+    parser.add_argument("--families", action="store_true", help="measure the head on kept features alone")
     parser.add_argument("--data-dir", type=Path, default=Path("data"))
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
@@ -391,6 +432,10 @@ def main() -> None:
         f"{'Fashion-MNIST' if source else 'random images'}"
     )
     rows = Rows()
+    if options.families:
+        measure_families(rows, sizes, options.device)
+        print(json.dumps(rows.figures))
+        return
     measure_augmentation(rows)
     if options.augmentation:
         print(json.dumps(rows.figures))

@@ -182,6 +182,7 @@ def test_the_table_of_timm_says_what_the_installed_one_says() -> None:
     shipped = table("timm")
     assert {key: value for key, value in shipped.items() if key != "models"} == HEADER
     names = sorted(shipped["models"])
+    assert list(shipped["models"]) == names
     assert set(names) <= set(timm.list_models())
     for name in names:
         weights = shipped["models"][name].get("weights", {})

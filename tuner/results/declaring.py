@@ -12,12 +12,11 @@ from tuner.history.run_info import STUDY_FILE, STUDY_JSON
 from tuner.results.run import RecordedRun
 from tuner.results.wording import going_on_by
 from tuner.storage.folder import Folder
-from tuner.storage.hub import at_commits
+from tuner.storage.hub import at_commits, commits_in
 from tuner.storage.locations import fetched_file, require_own
 from tuner.study.as_json import study_from_json
 from tuner.study.declaration import Study
 from tuner.study.file import load_study
-from tuner.trial.bringing import commits_in
 
 
 def declared_study(run: RecordedRun, *, trust: bool = True) -> Study:

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 MAIN = "main"
+BETWEEN = ", "  # commits of several repositories, each as OWNER/NAME@COMMIT
 SECONDS = 10.0  # for the hub to answer
 
 
@@ -42,6 +43,11 @@ def cached_repositories() -> list[str]:
     """The models' repositories that the cache has anything of, as OWNER/NAME."""
     folders = sorted(hub_cache().glob("models--*--*"))
     return [each.name.removeprefix("models--").replace("--", "/", 1) for each in folders]
+
+
+def commits_in(fingerprint: str | None) -> dict[str, str]:
+    """The commits of repositories on the hub, by their names, in a fingerprint of weights."""
+    return dict(each.split("@") for each in (fingerprint or "").split(BETWEEN) if "@" in each)
 
 
 @contextmanager

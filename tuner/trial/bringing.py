@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 
 from tuner.errors import DataError, WeightsError
 from tuner.storage.copies import Copy, Listing
-from tuner.storage.hub import HubFile
+from tuner.storage.hub import BETWEEN, HubFile, commits_in
 from tuner.storage.regular_files import sha256
 from tuner.trial.data_source import ImageFiles
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
@@ -26,8 +26,6 @@ from tuner.trial.stored import (
     weights_at,
 )
 from tuner.trial.table import PREFIX, Table
-
-BETWEEN = ", "  # commits of several repositories, each as OWNER/NAME@COMMIT
 
 
 class ReadsFiles(ModelAndData):
@@ -187,11 +185,6 @@ def _versions(trial: Any) -> Iterator[tuple[str, str | None]]:
         yield trial.model_name, Copy(uri, dict(trial.copies).get(uri)).settled.version
     elif path is not None and trial.named_weights is None:
         yield trial.model_name, sha256(path)[:16] if path.is_file() else None
-
-
-def commits_in(fingerprint: str | None) -> dict[str, str]:
-    """The commits of repositories, and the versions of models' files, by their names in a fingerprint of weights."""
-    return dict(each.split("@") for each in (fingerprint or "").split(BETWEEN) if "@" in each)
 
 
 def _on_the_hub(trial: Any) -> HubFile | None:

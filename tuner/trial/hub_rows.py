@@ -139,7 +139,7 @@ def _framing(told: Mapping[str, Any]) -> dict[str, Any]:
         edge = _square(size)
         cropped = _square(told["crop_size"]) if told.get("do_center_crop") else edge
         return {"size": cropped, "resize": edge, "squash": True}
-    shortest = _edge(size["shortest_edge"])
+    shortest = int(_positive(size["shortest_edge"]))
     if "crop_pct" in told and shortest >= FROM_SQUASHED:
         return {"size": shortest, "resize": shortest, "squash": True}
     if "crop_pct" in told:
@@ -151,16 +151,10 @@ def _square(size: Any) -> int:
     edges = {size} if isinstance(size, int) else {size["height"], size["width"]}
     if len(edges) > 1:
         raise ValueError("a size that isn't square")
-    return _edge(edges.pop())
-
-
-def _edge(pixels: Any) -> int:
-    if not 1 <= int(pixels) <= LARGEST_IMAGE:
-        raise ValueError(f"an edge of {pixels} pixels")
-    return int(pixels)
+    return int(_positive(edges.pop()))
 
 
 def _positive(value: Any) -> float:
-    if not float(value) > 0:
-        raise ValueError(f"image_std={value}")
+    if not 0 < float(value) <= LARGEST_IMAGE:
+        raise ValueError(f"{value}, which is too small or too large")
     return float(value)

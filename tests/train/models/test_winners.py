@@ -1,6 +1,5 @@
 """Winners of models of timm and of the hub: loaded by the commit that they began with, and used without tuner."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +43,6 @@ def check_used_alone(
 ) -> None:
     """predict.py beside the winner's safetensors answers as tuner does, and so does what checks the file."""
     forms.write_safetensors(loaded, folder / "model.safetensors")
-    facts = forms.facts_of(loaded)
-    (folder / "model.json").write_text(json.dumps(facts))
     script = predict_script("safetensors", loaded)
     assert script is not None
     (folder / "predict.py").write_text(script)

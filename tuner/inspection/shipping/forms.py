@@ -151,7 +151,8 @@ def torch_export_answers(file: Path) -> Answers:
 
 
 def write_safetensors(loaded: LoadedModel, file: Path) -> None:
-    """Write the network's weights under its library's names, with the facts in the file's header."""
+    """Write the network's weights under its library's names, with the facts in the file's header and in model.json."""
+    file.with_name("model.json").write_text(json.dumps(facts_of(loaded)), encoding="utf-8")
     state = {name: value.contiguous().clone() for name, value in loaded.module.state_dict().items()}
     save_file(state, file, metadata={METADATA: json.dumps(facts_of(loaded))})
 
@@ -160,14 +161,8 @@ def safetensors_answers(file: Path, loaded: LoadedModel) -> Answers:
     """The probabilities that predict.py gives for the file's weights; without such a script, the loaded model."""
     script = safetensors_script(loaded)
     if script is not None:
-        names: dict[str, Any] = {
-            "load_file": load_file,
-            "torch": torch,
-            "Path": Path,
-            "__file__": str(file),
-            "facts": facts_of(loaded),
-        }
-        exec(script.removeprefix(SAFETENSORS_SCRIPT), names)
+        names: dict[str, Any] = {"__file__": str(file)}
+        exec(script, names)
         return lambda images: np.stack([np.asarray(names["answer"](image)) for image in images])
     loaded.module.load_state_dict(load_file(file))
     return original_answers(loaded)

@@ -90,17 +90,13 @@ class Network:
 
 def depth_rates(module: nn.Module) -> dict[nn.Module, float]:
     """The layers that leave residual blocks out in training, each with its share of the images."""
-    layers = [layer for layer in module.modules() if isinstance(layer, StochasticDepth) or _is_drop_path(layer)]
-    return {layer: float(getattr(layer, _rate_name(layer)) or 0) for layer in layers}
-
-
-def _is_drop_path(layer: nn.Module) -> bool:
-    """Whether it is stochastic depth as timm and transformers have it, the latter in a class for each model."""
-    return type(layer).__name__.endswith("DropPath")
+    return {layer: float(getattr(layer, name) or 0) for layer in module.modules() if (name := _rate_name(layer))}
 
 
 def _rate_name(layer: nn.Module) -> str:
-    return "p" if isinstance(layer, StochasticDepth) else "drop_prob"
+    """The attribute with the rate of stochastic depth; empty for other layers. transformers has a class per model."""
+    own = "drop_prob" if type(layer).__name__.endswith("DropPath") else ""
+    return "p" if isinstance(layer, StochasticDepth) else own
 
 
 def build_network(
