@@ -13,14 +13,13 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tuner.space.values import recorded, value_of
+from tuner.space.values import LARGEST_EXACT, recorded, value_of
 from tuner.study.budget import LONGEST_TRIAL
 
 Event = dict[str, Any]
 EVENTS = "events"  # the folder of their files
 DEEPEST = 100  # nested brackets; at Python's own limit the program would end
 LATEST = 9e9  # seconds since 1970, in the year 2255: tables and calendars can still hold it
-LARGEST = 2**53  # for counts: exact as a float, too
 VALUES = ("config", "configs", "learned", "arguments")  # fields that hold values of hyperparameters
 MOST_SEEDS = 1000  # of one configuration
 _SUM = re.compile(rb',"sum":"([0-9a-f]{8})"}$')
@@ -123,7 +122,7 @@ def _is_text_or_none(value: object) -> bool:
 
 def is_count(value: object) -> bool:
     """Whether it is a whole number from 0 on that is exact as a float, too."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST_EXACT
 
 
 def _is_epoch(value: object) -> bool:
@@ -278,7 +277,7 @@ def _told(event: Event, name: str) -> str:
     if name not in event:
         return "missing"
     value = event[name]
-    text = "a number out of range" if isinstance(value, int) and abs(value) >= LARGEST else ascii(value)
+    text = "a number out of range" if isinstance(value, int) and abs(value) >= LARGEST_EXACT else ascii(value)
     return text if len(text) <= 40 else text[:40] + "…"
 
 

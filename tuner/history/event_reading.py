@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.history.event_lines import EVENTS, DamagedLineError, Event, introduces, names_trial, parsed
@@ -148,6 +148,11 @@ def segments(folder: Folder, damages: list[str] | None = None) -> list[tuple[int
             raise
         damages.append(f"{EVENTS}/ can't be read ({error.strerror or error})")
         return []
+    return numbered(names)
+
+
+def numbered(names: Iterable[str]) -> list[tuple[int, str]]:
+    """Those of the files that are segments, with their numbers, in their order."""
     found = ((_SEGMENT.fullmatch(name), name) for name in names)
     return sorted((int(match[1]), name) for match, name in found if match is not None)
 

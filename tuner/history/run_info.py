@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import RunFolderError
-from tuner.history.event_lines import DEEPEST, EVENTS, LARGEST, finite, is_count, nested_deeper
+from tuner.history.event_lines import DEEPEST, EVENTS, finite, is_count, nested_deeper
+from tuner.space.values import LARGEST_EXACT
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.identity import lived_at
 from tuner.storage.locations import open_folder
@@ -176,7 +177,7 @@ def _is_text(value: object) -> bool:
 
 
 def _is_amount(value: object) -> bool:
-    return finite(value) and isinstance(value, int | float) and 0 <= value < LARGEST
+    return finite(value) and isinstance(value, int | float) and 0 <= value < LARGEST_EXACT
 
 
 def _is_mapping(value: object) -> bool:

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.errors import StudyError, did_you_mean, shown
-from tuner.history.event_lines import DEEPEST, LARGEST, LATEST, MOST_SEEDS, finite, nested_deeper
-from tuner.space.values import is_recordable, unrecordable, value_of
+from tuner.history.event_lines import DEEPEST, LATEST, MOST_SEEDS, finite, nested_deeper
+from tuner.space.values import LARGEST_EXACT, is_recordable, unrecordable, value_of
 from tuner.study.budget import LIMITS, Quantity
 
 LARGEST_BYTES = 65_536
@@ -140,8 +140,8 @@ def _config(name: str, value: object) -> dict[str, Any]:
 def _limit(quantity: Quantity) -> Callable[[str, object], float]:
     def check(name: str, value: object) -> float:
         quantity.check(name, value)
-        if isinstance(value, int) and abs(value) >= LARGEST:
-            raise StudyError(f"{name} needs a number below {LARGEST:,}, got {shown(value)}; use a lower one")
+        if isinstance(value, int) and abs(value) >= LARGEST_EXACT:
+            raise StudyError(f"{name} needs a number below {LARGEST_EXACT:,}, got {shown(value)}; use a lower one")
         return value  # type: ignore[return-value]
 
     return check

@@ -17,6 +17,7 @@ from tuner.errors import StudyError
 from tuner.service.http_client import Connection, RequestError, path_of
 from tuner.service.logins import server_of, token_of
 from tuner.service.remote_trial import RemoteTrial, ask
+from tuner.space.values import LARGEST_EXACT
 from tuner.text import printable
 
 if TYPE_CHECKING:
@@ -296,7 +297,7 @@ class RemoteStudy:
 def number_of(study: int | str) -> int:
     """The number of a study given as 17, "17" or "@17". Raises StudyError."""
     text = str(study).removeprefix("@")
-    if not (text.isascii() and text.isdecimal() and 0 < int(text) <= 2**53):
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) <= LARGEST_EXACT):
         raise StudyError(f"a study of a service is named by its number, got {str(study)!r}; write it as @17")
     return int(text)
 

@@ -10,9 +10,9 @@ from typing import Any, Generic, Literal, TypeVar
 from tuner.errors import StudyError, did_you_mean, shown
 from tuner.results.wording import short
 from tuner.service.errors import Code, ServiceError
+from tuner.space.values import LARGEST_EXACT
 
 T = TypeVar("T")
-LARGEST_ID = 2**53  # of what the service numbers: exact as a float, too
 
 
 class State(StrEnum):
@@ -209,7 +209,7 @@ def place_of(cursor: str | None) -> int:
     """The number after which a page goes on, 0 for the first page. Raises ServiceError for what is no cursor."""
     if cursor is None:
         return 0
-    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= 16 and int(cursor) <= LARGEST_ID):
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= 16 and int(cursor) <= LARGEST_EXACT):
         raise ServiceError(Code.REFUSED, "a cursor is what the page before gave", shown(cursor), "leave it out")
     return int(cursor)
 

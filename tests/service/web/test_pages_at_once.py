@@ -12,7 +12,6 @@ from tests.service.web.serving import PASSWORD, Served, a_run
 from tests.service.web.visiting import logged_in, named, opened
 from tuner.history.records import RunRecord
 from tuner.service.model import State
-from tuner.service.web.summary import metric_names
 
 pytestmark = needs_browser
 
@@ -127,7 +126,7 @@ def test_metrics_of_any_epoch_can_be_chosen() -> None:
             for epoch, told in [(1, {"loss": 1.0}), (2, {"loss": 0.5, "f1": 0.9}), (3, {"loss": 0.4, "note": "x"})]
         ),
     ]
-    assert metric_names(RunRecord("loss", "min", events)) == ["loss", "f1"]
+    assert RunRecord("loss", "min", events).metric_names() == ["loss", "f1"]
 
 
 def test_a_part_that_is_refused_leaves_the_others(served: Served, tmp_path: Path, browser: Any) -> None:

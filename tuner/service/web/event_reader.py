@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import IO
 
 from tuner.history.event_lines import EVENTS, DamagedLineError, Event, in_json, parsed
+from tuner.history.event_reading import numbered
 from tuner.service.contained_files import opened_file, opened_folder
 from tuner.storage.folder import Folder, LocalFolder
 
 READ_BYTES = 262_144  # read at once, so that a long log takes no more memory than a short one
 LONGEST_LINE = 8_000_000  # bytes; a longer line isn't an event
-_SEGMENT = re.compile(r"([0-9]{6,12})\.jsonl")
 _POSITION = re.compile(r"([0-9]{1,12}):([0-9]{1,15})")
 
 
@@ -117,11 +117,9 @@ class EventReader:
 
     def _segments(self) -> list[tuple[int, str]]:
         try:
-            names = self._names()
+            return numbered(self._names())
         except OSError:  # a run that has no event yet, or was deleted
             return []
-        found = ((_SEGMENT.fullmatch(name), name) for name in names)
-        return sorted((int(match[1]), name) for match, name in found if match is not None)
 
     def _names(self) -> list[str]:
         if not isinstance(self._folder, LocalFolder):

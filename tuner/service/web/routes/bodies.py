@@ -21,14 +21,15 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from tuner.service.model import LARGEST_ID, Limits, Role, SubmittedStudy
+from tuner.service.model import Limits, Role, SubmittedStudy
 from tuner.service.rights import HIGHEST, LOWEST
 from tuner.space.mode import Mode
+from tuner.space.values import LARGEST_EXACT
 
 T = TypeVar("T")
 MOST_ENTRIES = Limits().page  # of a page at any server
 
-Id = Annotated[int, Path(ge=1, le=LARGEST_ID, description="a number that the service gave")]
+Id = Annotated[int, Path(ge=1, le=LARGEST_EXACT, description="a number that the service gave")]
 Cursor = Annotated[str | None, Query(max_length=100, description="`cursor` of the page before")]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Password = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
@@ -76,7 +77,7 @@ class SubmissionBody(Body):
     priority: Priority = Field(0, description="above 0 for admins")
     preemptible: bool = Field(False, description="paused for studies of a higher priority, goes on later")
     devices: int | None = Field(None, ge=1, le=10_000, description="how many it has at once; null: what the study says")
-    after: list[Annotated[int, Field(ge=1, le=LARGEST_ID)]] = Field(
+    after: list[Annotated[int, Field(ge=1, le=LARGEST_EXACT)]] = Field(
         default_factory=list, max_length=100, description="studies that must have finished first"
     )
     options: dict[str, Any] = Field(default_factory=dict, description="as `tuner run` takes them, by their names")
@@ -107,7 +108,7 @@ class ExternalBody(Body):
     priority: Priority = Field(0, description="above 0 for admins")
     preemptible: bool = Field(False, description="paused for studies of a higher priority, goes on later")
     devices: int | None = Field(None, description="null: its trials run elsewhere")
-    after: list[Annotated[int, Field(ge=1, le=LARGEST_ID)]] = Field(
+    after: list[Annotated[int, Field(ge=1, le=LARGEST_EXACT)]] = Field(
         default_factory=list, max_length=100, description="studies that must have finished first"
     )
     options: dict[str, Any] = Field(default_factory=dict, description="those of the study, concurrency and notify")

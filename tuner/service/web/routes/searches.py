@@ -13,13 +13,14 @@ from starlette.concurrency import run_in_threadpool
 from tuner.errors import did_you_mean
 from tuner.results.findings import Advice
 from tuner.service.errors import Code, ServiceError
-from tuner.service.model import LARGEST_ID, Role
+from tuner.service.model import Role
 from tuner.service.refining import NextStudy, next_study
 from tuner.service.rights import require
 from tuner.service.web import summary
 from tuner.service.web.comparing import Compared, compared
 from tuner.service.web.context import Asking, Shown, Viewer
 from tuner.service.web.routes.bodies import Advised, Id, Listed, RefineBody, RefinedView
+from tuner.space.values import LARGEST_EXACT
 from tuner.text import in_utf8, printable
 
 router = APIRouter(tags=["studies"])
@@ -29,7 +30,7 @@ Metric = Annotated[str | None, Query(max_length=200, description="of those that 
 Most = Annotated[int, Query(ge=1, le=200, description="curves at most")]
 
 Several = Annotated[
-    list[Annotated[int, Field(ge=1, le=LARGEST_ID)]],
+    list[Annotated[int, Field(ge=1, le=LARGEST_EXACT)]],
     Query(min_length=2, max_length=8, description="two studies or more"),
 ]
 
