@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ import ray
 from ray.exceptions import RayActorError
 from ray.tune import Callback, ProgressReporter
 from ray.tune.experiment import Experiment
+from ray.tune.registry import get_trainable_cls
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
 
@@ -29,8 +31,10 @@ from tuner.driver.ray_inside.controller import (
     end_all_workers,
     end_worker,
     own_controller,
+    spare_worker,
     worker_of,
 )
+from tuner.driver.ray_inside.names import present
 from tuner.driver.ray_inside.ray_errors import message_of, text_of
 from tuner.driver.ray_inside.tune import KilledForMemoryError
 from tuner.driver.shared_devices import share_name
@@ -52,6 +56,8 @@ from tuner.worker.assignment import REPORT, Assignment
 from tuner.worker.pickling import sendable
 
 SECONDS_FOR_SAVES = 15.0  # seconds to wait for checkpoints at the end of a search
+SECONDS_WITHOUT_SPARE = 5.0  # since the first workers began, whose own start comes first
+SECONDS_TO_REQUEST = 0.1  # in which Ray begins to start a process, and none is ready
 _log = logging.getLogger(__name__)
 ANOTHER_REPORT = "the function called ray.tune.report; call tuner.report(...) instead"
 
@@ -259,6 +265,8 @@ class Bridge:
         self._checkpoints = CheckpointStore(self.folder)
         self._leaving, self._idle = Leaving(), IdleWorkers()
         self._workers: set[Any] = set()  # the ids of Ray's actors
+        self._spare: Any = None  # an actor that only makes Ray start a process
+        self._ahead, self._trainable = math.inf, ""  # when Ray is to start one
         self.controller: Any = None  # Ray's
 
     def is_current(self, trial: RayTrial) -> bool:
@@ -271,6 +279,8 @@ class Bridge:
         """
         if self.leave() or self.loop.overdue:
             raise SearchLeft
+        if time.monotonic() >= self._ahead:
+            self._start_ahead()
         if time.monotonic() - self._looked >= 1.0:
             self._looked = time.monotonic()
             self._note_saves()
@@ -314,10 +324,23 @@ class Bridge:
             _log.debug("workers could not be ended cleanly", exc_info=True)
 
     def take_worker(self, trial: RayTrial) -> None:
-        """A worker begins with the trial: a fresh one, or one that has run others."""
-        if (worker := worker_of(trial)) is not None:
-            trial.used = worker in self._workers
-            self._workers.add(worker)
+        """A worker begins with the trial. If it is a fresh one, Ray is to start another process for the next."""
+        if (worker := worker_of(trial)) is None:
+            return
+        trial.used = worker in self._workers
+        self._workers.add(worker)
+        if not (trial.used or self.joined) and present("spare_worker"):
+            first = len(self._workers) <= self.loop.concurrency
+            self._ahead = time.monotonic() + (SECONDS_WITHOUT_SPARE if first else 0)
+
+    def _start_ahead(self) -> None:
+        """Request an actor, and kill it while its process starts: Ray keeps the process for the next actor."""
+        if self._spare is None:
+            self._spare = spare_worker(self.controller, get_trainable_cls(self._trainable))
+            self._ahead = time.monotonic() + SECONDS_TO_REQUEST
+        else:
+            ray.kill(self._spare)
+            self._spare, self._ahead = None, math.inf
 
     def take_along(self, trial: str, message: dict[str, Any]) -> list[int]:
         """Take what a report has besides metrics: messages for the user, and the epochs of saved checkpoints."""
@@ -369,8 +392,9 @@ class Bridge:
             raise RuntimeError("Ray asked for a trial before it set the experiment up")
         stay = self._stays[start.trial] = self._stays.get(start.trial, 0) + 1
         name = start.trial if (self.session, stay) == (0, 1) else f"{start.trial}-{self.session + 1}-{stay}"
+        self._trainable = experiment.spec["run"]
         trial = RayTrial(
-            experiment.spec["run"],
+            self._trainable,
             config=asdict(self._assignment(start)),
             trial_id=name,
             storage=experiment.spec["storage"],

@@ -45,6 +45,7 @@ _ENVIRONMENT = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths in a user's function mean the same as in the terminal
     "RAY_gcs_server_port_wait_time_s": "60",  # a busy machine is slow
+    "RAY_num_workers_soft_limit": "1000000",  # a spare worker stays, however long it is idle
     "RAY_gcs_server_request_timeout_seconds": str(GCS_SECONDS),
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",

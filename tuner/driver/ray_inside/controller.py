@@ -41,6 +41,11 @@ def worker_of(trial: RayTrial) -> Any | None:
     return trial.temporary_state.ray_actor._actor_id if present("reused_workers") else None
 
 
+def spare_worker(controller: TuneController, trainable: type) -> Any:
+    """An actor like those that run trials, which takes no CPU."""
+    return controller._class_cache.get(trainable).options(num_cpus=0).remote()
+
+
 def unstage(controller: TuneController, trial: RayTrial) -> bool:
     """Whether the trial was on its way to a used worker; Ray, which doesn't expect that this fails, forgets it."""
     if not present("reused_workers") or trial not in controller._resetting_trials:
