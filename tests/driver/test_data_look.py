@@ -38,7 +38,7 @@ def test_a_folder_that_no_trial_could_use_is_refused(tmp_path: Path) -> None:
     root = write_colours(tmp_path, images=2)
     for path in (root / "red").iterdir():
         path.write_bytes(b"")
-    with pytest.raises(DataError, match=r"^at least half of a class's images must be readable, got 2 of 2 in "):
+    with pytest.raises(DataError, match=r"^at least half of a class's images must be readable, got 2 of 2 of 'red' "):
         look(study(ImageClassifier(f"folder:{root}", weights=None)))
 
 

@@ -31,7 +31,7 @@ def test_different_images_are_not_alike(tmp_path: Path) -> None:
 def test_a_class_without_images_in_a_split_counts_as_none_of_them(tmp_path: Path) -> None:
     two_classes(tmp_path / "train")
     write_scenes(tmp_path / "val" / "cat", 3, 200)
-    seen = look(tmp_path)
+    seen = look(Folder(tmp_path))
     assert [seen.count(part) for part in ("train", "validation", "test")] == [24, 3, 0]
 
 

@@ -64,7 +64,10 @@ def test_few_images_train_the_head_alone_and_hold_out_more(tmp_path: Path) -> No
     found = planned(folder(tmp_path / "my few", {"a": 20, "b": 20}))
     given = settings(found)
     assert found.name == "my-few"
-    assert (given["finetune"], given["validation"], given["model"]) == ("head", 0.2, "efficientnet_b0")
+    assert (given["finetune"], given["validation"], given["model"]) == (
+        *("head", 0.2),
+        'choice(["efficientnet_b0", "mobilenet_v2"])',
+    )
     assert "flip" not in given  # images that change have no features that stay
     (why,) = [each.reason for each in found.settings if each.name == "finetune"]
     assert "all layers learn where there are at least 600 training images, and there are about 28" in why
@@ -132,12 +135,19 @@ def test_grey_images_are_told(tmp_path: Path) -> None:
     assert "they are grey, and are read as RGB, as the weights expect" in found.trial[0].reason
 
 
-def test_models_that_share_their_weights_name_are_tried_together(tmp_path: Path) -> None:
+def test_several_models_are_tried_together_each_with_the_weights_that_are_here(tmp_path: Path) -> None:
     root = folder(tmp_path / "several", {"a": 10, "b": 10})
-    models = (*MODELS, Candidate("resnet18", "imagenet", 69.8), Candidate("resnet50", "imagenet", 80.9))
+    models = (MODELS[1], Candidate("resnet18", "imagenet", 69.8), Candidate("resnet50", "imagenet", 80.9))
     given = settings(planned(root, models=models))
     assert given["model"] == 'choice(["resnet50", "efficientnet_b0", "resnet18"])'
     assert given["weights"] == "imagenet"
+    found = planned(root, models=(*models, MODELS[0]))
+    assert settings(found)["weights"] == {
+        **{"resnet50": "imagenet", "efficientnet_b0": "imagenet"},
+        "mobilenet_v2": "IMAGENET1K_V1",
+    }
+    (tmp_path / "study.py").write_text(found.text(), encoding="utf-8")
+    load_study(tmp_path / "study.py")
 
 
 DINOV2 = Candidate("timm:vit_small_patch14_dinov2", "imagenet", 81.1, pixels=224)

@@ -87,5 +87,7 @@ def _lines(settings: Iterable[Setting], indent: int, form: str) -> Iterator[str]
 
 def quoted(value: object) -> str:
     """A value as Python text; strings in double quotes if they contain none."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{quoted(name)}: {quoted(each)}' for name, each in value.items())}}}"
     told = repr(value)
     return f'"{told[1:-1]}"' if isinstance(value, str) and told.startswith("'") and '"' not in told else told

@@ -130,8 +130,7 @@ def _choose(look: FirstLook, wishes: Wishes, means: Means) -> _Choice:
     features = {each.model: _all_images(look) * means.forward(each.model) for each in best_first}
     fitting: list[Candidate] = []
     for each in best_first:
-        alike = not fitting or each.weights == fitting[0].weights
-        if alike and sum(features[one.model] for one in (*fitting, each)) <= SHARE_FOR_FEATURES * seconds:
+        if sum(features[one.model] for one in (*fitting, each)) <= SHARE_FOR_FEATURES * seconds:
             fitting.append(each)
     why = (
         f"all layers learn where there are at least {FINE_TUNED} training images, and there are about {train:,}"
@@ -175,7 +174,7 @@ def _trial(look: FirstLook, wishes: Wishes, means: Means, chosen: _Choice, data:
     found = [
         Setting("data", quoted(data), _data_reason(look)),
         Setting("model", quoted(chosen.models[0].model), _model_reason(means, chosen)),
-        Setting("weights", quoted(chosen.models[0].weights), _weights_reason(chosen.models)),
+        Setting("weights", quoted(_weights(chosen.models)), _weights_reason(chosen.models)),
         Setting("validation", quoted(look.validation), _validation_reason(look)),
     ]
     group = wishes.group or look.group
@@ -208,6 +207,12 @@ def _model_reason(means: Means, chosen: _Choice) -> str:
     accuracy = "" if one.accuracy is None else f"{one.accuracy} % on ImageNet, "
     more = "the most accurate of those that fit the time" if len(means.candidates) > 1 else "the one that can be had"
     return f"{more}: {accuracy}{rate}"
+
+
+def _weights(models: Sequence[Candidate]) -> str | dict[str, str | None] | None:
+    """One name where all models have it."""
+    each = {one.model: one.weights for one in models}
+    return models[0].weights if len(set(each.values())) == 1 else each
 
 
 def _weights_reason(models: Sequence[Candidate]) -> str:

@@ -46,7 +46,7 @@ def cached_repositories() -> list[str]:
 
 
 def commits_in(fingerprint: str | None) -> dict[str, str]:
-    """The commits of repositories on the hub, by their names, in a fingerprint of weights."""
+    """The commits of repositories on the hub, and the versions of models' files, by names, in a run's fingerprint."""
     return dict(each.split("@") for each in (fingerprint or "").split(BETWEEN) if "@" in each)
 
 
