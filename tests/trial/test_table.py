@@ -172,7 +172,7 @@ def test_parquet_has_the_same_rows(tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[str | bytes, str]] = {
     "empty": (
         "",
-        "a table needs the column 'image', got no columns in the first row of T; it has nothing, or name it with",
+        "a table needs the column 'image', got no columns in the first row of T; it has nothing, or name it, as data='table:T?image=COLUMN' or Table('T', image='COLUMN')",
     ),
     "header only": (HEAD, "a table needs a row for each image, got T with a header only; add rows"),
     "no header": (

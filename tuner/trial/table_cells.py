@@ -42,8 +42,8 @@ class Header:
             if column not in names and key not in self.optional:
                 raise DataError(
                     f"a table needs the column {column!r}, got {listed(map(repr, names)) or 'no columns'} in the first "
-                    f"row of {self.place}; {did_you_mean(column, names)}, or name it with "
-                    f"Table({self.place!r}, {key}=...)"
+                    f"row of {self.place}; {did_you_mean(column, names)}, or name it, as data='table:{self.place}"
+                    f"?{key}=COLUMN' or Table({self.place!r}, {key}='COLUMN')"
                 )
             if names.count(column) > 1:
                 raise DataError(
