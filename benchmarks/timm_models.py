@@ -78,6 +78,8 @@ def model_row(name: str) -> dict[str, Any] | None:
     stems = [layer for layer in module.modules() if getattr(layer, "in_channels", 0) == 3]
     if not isinstance(classifier, nn.Module) or head not in list(classifier.modules()) or not stems:
         return None
+    if isinstance(classifier, nn.ModuleList):  # several heads
+        return None
     cfg, weights = module.default_cfg, weights_of(name)
     size, fixed = cfg["input_size"][-1], cfg["fixed_input_size"]  # type: ignore[index]
     kind = type(module), _patch(module), name.partition("_")[0], fixed

@@ -42,12 +42,12 @@ def test_a_worker_whose_gpu_is_unusable_is_replaced_and_others_are_kept(tmp_path
     finished = tuner("run", space, "--storage", "out", "--concurrency", "1", "--json", folder=tmp_path, **OFF)
     assert finished.code == 0, finished.err
     processes = [name.split("-")[1] for name in sorted(path.name for path in (tmp_path / "starts").iterdir())]
-    first, second, third, fourth, fifth = processes  # one more than trials: the second was lost, and started again
-    assert len({first, second, third}) == 3
-    assert third == fourth == fifth
+    first, second, third, fourth, fifth, sixth = processes  # the second was lost; an error on a used one is tried again
+    assert len({first, second, third, fifth}) == 4
+    assert (third, fifth) == (fourth, sixth)
     trials = load_run(tmp_path / "out").record.trials.values()
     assert [(trial.status, trial.losses) for trial in trials][:2] == [("failed", 0), ("completed", 1)]
-    assert [trial.status for trial in trials].count("failed") == 2
+    assert [trial.status for trial in trials].count("failed") == 1
     assert next(iter(trials)).message == (
         "AcceleratorError: CUDA error: misaligned address; set CUDA_LAUNCH_BLOCKING=1 to see which operation it was"
     )

@@ -1,11 +1,15 @@
 """The hub's cache, read without the hub's library, beside that library on the same files."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from huggingface_hub import constants, try_to_load_from_cache
 
 from tests import hub_cache
+from tests.hub_server import hub_server
 from tuner.storage.hub import HubFile, HubProblem
 from tuner.storage.hub import hub_cache as cache_folder
 
@@ -58,3 +62,20 @@ def test_a_missing_file_cant_be_had_without_the_hub(home: Path) -> None:
         with pytest.raises(HubProblem):
             request()
     assert HubFile("owner/name", "model.safetensors", OTHER).settled_commit() == OTHER
+
+
+def test_a_runs_commit_is_downloaded_though_main_is_another_one(tmp_path: Path) -> None:
+    """In a process of its own: the hub's library reads its variables when it is loaded."""
+    hub_cache.put(tmp_path / "there", "owner/name", {"config.json": b"old"}, OTHER)
+    hub_cache.put(tmp_path / "there", "owner/name", {"config.json": b"new"})
+    code = f"""
+from tuner.storage.hub import HubFile, at_commits
+with at_commits({{"owner/name": "{OTHER}"}}):
+    file = HubFile("owner/name", "config.json")
+    print(file.settled_commit() == "{OTHER}", file.fetch().read_bytes())
+print(HubFile("owner/name", "config.json").fetch().read_bytes())
+"""
+    with hub_server(tmp_path / "there") as hub:
+        environment = {**os.environ, "HF_ENDPOINT": hub.address, "HF_HUB_CACHE": str(tmp_path / "here")}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "True b'old'\nb'new'\n"

@@ -80,11 +80,15 @@ class HubFile:
         return hub_cache() / f"models--{self.repository.replace('/', '--')}"
 
     @property
+    def fixed_commit(self) -> str | None:
+        """The commit, or that with which the run began whose files are read; None for that of "main"."""
+        return self.commit or _commits.get().get(self.repository)
+
+    @property
     def known_commit(self) -> str | None:
         """The commit, or that of "main" in this machine's cache; None if nothing of it was ever fetched."""
         main = self.folder / "refs" / MAIN
-        commit = self.commit or _commits.get().get(self.repository)
-        return commit or (main.read_text(encoding="utf-8").strip() if main.is_file() else None)
+        return self.fixed_commit or (main.read_text(encoding="utf-8").strip() if main.is_file() else None)
 
     @property
     def path(self) -> Path:
@@ -96,13 +100,13 @@ class HubFile:
 
         "main" itself for a file that a user has put there. Raises HubProblem if the hub has to be asked, and can't be.
         """
-        return self.known_commit or MAIN if self.commit or self.path.is_file() else self._main_now()
+        return self.known_commit or MAIN if self.fixed_commit or self.path.is_file() else self._main_now()
 
     def fetch(self) -> Path:
         """The file's path, downloaded by the hub's library unless it is there; raises HubProblem if it can't be."""
         if not self.path.is_file():
-            is_main = self._main_now() == self.commit  # then the library also notes it as "main" in the cache
-            revision = MAIN if is_main or self.commit is None else self.commit
+            is_main = self._main_now() == self.fixed_commit  # then the library also notes it as "main" in the cache
+            revision = MAIN if is_main or self.fixed_commit is None else self.fixed_commit
             _asked(lambda hub: hub.hf_hub_download(self.repository, self.name, revision=revision))
         return self.path
 

@@ -71,13 +71,21 @@ FAMILIES = (
 def test_every_model_of_torchvision_can_be_fitted(names: tuple[str, ...] | None) -> None:
     from tuner.trial.models import model_facts
 
-    known = [name for name in model_facts() if not name.startswith("regnet")]  # theirs can't be built without memory
+    without_memory = ("regnet", "timm:efficientvim")  # these can't be tried on torch's device "meta"
+    known = [name for name in model_facts() if not name.startswith((*without_memory, "timm:fastvit"))]  # RGB alone
     assert set(FAMILIES) <= set(known)
     with torch.device("meta"):
         for name in names or known:
             network = random_network(name, channels=1, classes=7, seed=0)
             pixels = find_model(name).image_size(32)
             assert network.module.eval()(torch.empty(1, 1, pixels, pixels)).shape == (1, 7), name
+
+
+def test_a_model_whose_images_go_into_several_layers_takes_rgb_alone() -> None:
+    with torch.device("meta"):
+        assert random_network("timm:fastvit_t8", channels=3, classes=7, seed=0).new == ("head.fc",)
+        with pytest.raises(TrialError, match="needs images of 3 channels, got 1 for one with stem"):
+            random_network("timm:fastvit_t8", channels=1, classes=7, seed=0)
 
 
 def test_colour_images_keep_the_stem() -> None:

@@ -315,7 +315,11 @@ def _named_network(facts: ModelFacts) -> Network:
 
 def _find_stem(module: nn.Module) -> str:
     """The first convolution among those that take three channels."""
-    return next(name for name, layer in _weighted_layers(module) if getattr(layer, "in_channels", 0) == 3)
+    return next(name for name, layer in _weighted_layers(module) if _takes_rgb(layer))
+
+
+def _takes_rgb(layer: nn.Module) -> bool:
+    return getattr(layer, "in_channels", 0) == 3
 
 
 def head_of(module: nn.Module) -> nn.Module:
@@ -364,6 +368,13 @@ def _set_channels(network: Network, channels: int) -> bool:
     old = network.module.get_submodule(network.stem)
     if not isinstance(old, nn.Conv2d) or old.in_channels == channels:
         return False
+    if others := [
+        name for name, layer in _weighted_layers(network.module) if _takes_rgb(layer) and name != network.stem
+    ]:
+        raise TrialError(
+            f"a model whose images go into several layers needs images of {old.in_channels} channels, got {channels} "
+            f"for one with {network.stem} and {others[0]}; convert them to RGB, or choose another model"
+        )
     network.module.set_submodule(network.stem, _like_conv(old, inputs=channels, outputs=old.out_channels))
     for layer in network.module.modules():  # transformers' layers refuse images of other channels
         if getattr(layer, "num_channels", None) == old.in_channels:
