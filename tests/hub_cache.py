@@ -5,7 +5,20 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def offline(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of an empty cache in the folder, which is asked alone: the hub isn't."""
+    from huggingface_hub import constants
+
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(folder / "hf"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    return folder / "hf"
 
 
 def put(home: Path, repository: str, files: dict[str, bytes], commit: str = COMMIT) -> Path:

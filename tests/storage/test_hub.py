@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants, try_to_load_from_cache
+from huggingface_hub import try_to_load_from_cache
 
 from tests import hub_cache
 from tests.hub_server import hub_server
@@ -18,11 +18,7 @@ OTHER = "f" * 40
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    return tmp_path / "hf"
+    return hub_cache.offline(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("commit", [None, hub_cache.COMMIT, OTHER])

@@ -28,13 +28,7 @@ CONVNEXT = {**NORMAL, "size": {"shortest_edge": 224}, "crop_pct": 0.875, "resamp
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    from huggingface_hub import constants
-
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    return tmp_path / "hf"
+    return hub_cache.offline(tmp_path, monkeypatch)
 
 
 def put(home: Path, config: Any, processor: Any, commit: str = hub_cache.COMMIT) -> Path:

@@ -19,13 +19,7 @@ PROCESSOR = b'{"size": {"height": 28, "width": 28}, "image_mean": [0.5, 0.5, 0.5
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    from huggingface_hub import constants
-
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    return tmp_path / "hf"
+    return hub_cache.offline(tmp_path, monkeypatch)
 
 
 def test_a_search_keeps_the_commit_that_it_began_with(home: Path) -> None:
