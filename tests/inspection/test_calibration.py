@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from tuner.inspection.calibration import bins_of, calibration, calibration_error, fitted_temperature
+from tuner.inspection.tasks.calibration import bins_of, calibration, calibration_error, fitted_temperature
 
 
 def overconfident(factor: float, images: int = 20_000) -> tuple[torch.Tensor, torch.Tensor]:

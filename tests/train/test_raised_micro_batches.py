@@ -8,8 +8,9 @@ import torch
 
 from tests.train.test_step import CPU, Memory, network, stepper, take
 from tuner.train.memory import raising
-from tuner.train.optimisation import Objective, Precision
+from tuner.train.optimisation import Precision
 from tuner.train.step import TrainingStep
+from tuner.train.tasks.one_label import CrossEntropy
 
 
 def counted(step: TrainingStep, optimizer: torch.optim.Optimizer, steps: int) -> list[int]:
@@ -26,7 +27,7 @@ def roomy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[TrainingStep, 
         module = network().eval()
         memory = Memory(module, room)
         _, optimizer = stepper(module)
-        objective, precision = Objective(), Precision("fp32", CPU)
+        objective, precision = CrossEntropy(), Precision("fp32", CPU)
         return TrainingStep(module, objective, precision, batch_size=13, clip_norm=0.0, room=says), optimizer, memory
 
     return make

@@ -11,10 +11,11 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from tuner.errors import TrialOutOfMemory
-from tuner.train.optimisation import Objective, Precision, build_optimizer, parameter_groups
+from tuner.train.optimisation import Precision, build_optimizer, parameter_groups
 from tuner.train.parallel.group import Group
 from tuner.train.randomness import reseed, seeded
 from tuner.train.step import FIRST_PASS, RUNNING, WHOLE_BATCH, TrainingStep, micro_batches
+from tuner.train.tasks.one_label import CrossEntropy
 from tuner.trial import ImageClassifier
 
 CPU = torch.device("cpu")
@@ -57,7 +58,7 @@ class Memory:
 def stepper(module: nn.Module, batch_size: int = 13, **objective: Any) -> tuple[TrainingStep, torch.optim.Optimizer]:
     chosen = ImageClassifier().hyperparameters({"optimizer": "sgd", "lr": 0.1})
     optimizer = build_optimizer(parameter_groups([(p, 1.0) for p in module.parameters()], 0.0), chosen)
-    step = TrainingStep(module, Objective(**objective), Precision("fp32", CPU), batch_size=batch_size, clip_norm=0.0)
+    step = TrainingStep(module, CrossEntropy(**objective), Precision("fp32", CPU), batch_size=batch_size, clip_norm=0.0)
     return step, optimizer
 
 
@@ -239,7 +240,7 @@ def after_two_steps(precision: str, clip_norm: float, memory: AbstractContextMan
     """Weights, and how often a step was taken again."""
     module = network(norm=False).float()
     _, optimizer = stepper(module)
-    step = TrainingStep(module, Objective(), Precision(precision, CPU), batch_size=13, clip_norm=clip_norm)
+    step = TrainingStep(module, CrossEntropy(), Precision(precision, CPU), batch_size=13, clip_norm=clip_norm)
     images, labels = batch()
     with memory:
         for _ in range(2):
@@ -275,7 +276,7 @@ def test_processes_part_their_images_only_where_memory_ran_out(batch_size: int, 
     shares = [len(Group(rank, 2).share(torch.arange(count))) for rank in range(2)]
     step = TrainingStep(
         network(),
-        Objective(),
+        CrossEntropy(),
         Precision("fp32", CPU),
         batch_size=-(-batch_size // 2),
         clip_norm=0.0,

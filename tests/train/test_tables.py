@@ -13,7 +13,7 @@ from tuner.errors import DataError
 from tuner.train import Trainer
 from tuner.train.cross_validation import trainer_of
 from tuner.train.data import Splits, load_splits
-from tuner.train.optimisation import Objective
+from tuner.train.tasks.one_label import CrossEntropy
 
 CONFIG: dict[str, Any] = {"batch_size": 8, "lr": 0.01, "optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0}
 
@@ -151,7 +151,7 @@ def test_torch_spreads_smoothed_labels_of_weighted_images_by_their_weights() -> 
     weights = torch.tensor([0.5, 2.0, 0.0, 1.5])
     of_classes = torch.tensor([1.0, 3.0, 0.5])
     targets = F.one_hot(labels, 3).float() * weights[:, None]
-    told = Objective(0.3, of_classes, weighted=True).total(logits, targets)
+    told = CrossEntropy(0.3, of_classes, weighted=True).total(logits, targets)
     each = F.cross_entropy(logits, labels, of_classes, label_smoothing=0.3, reduction="none")
     assert float(told) == pytest.approx(float((each * weights).sum()), rel=1e-5)
 

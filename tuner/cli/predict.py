@@ -1,4 +1,4 @@
-"""`tuner predict`: classify images with a run's winner."""
+"""`tuner predict`: answers of a run's winner to images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import csv
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from tuner.machine.installation import check_trains
 from tuner.text import printable, spreadsheet_cell
 
 if TYPE_CHECKING:
+    from tuner.inspection import LoadedModel
     from tuner.inspection.predicting import Answer
 
 SOME_UNREAD = 1
@@ -60,7 +60,7 @@ def perform(options: argparse.Namespace) -> int:
         print(f"the model is the winner trained again on {model.card.trained_on}", file=sys.stderr)
     told = answers(model, files, embed=options.embeddings is not None, tell=_tell)
     found = _with_progress(told, len(files))
-    rows = list(found if options.csv is None else _with_csv(options.csv, model.classes, found))
+    rows = list(found if options.csv is None else _with_csv(options.csv, model, found))
     predictions = [row.prediction for row in rows if row.prediction is not None]
     unread = [row.unread for row in rows if row.unread is not None]
     if rows and not predictions:
@@ -68,9 +68,9 @@ def perform(options: argparse.Namespace) -> int:
     if options.embeddings is not None:
         _write_embeddings(options.embeddings, rows)
     if options.json:
-        print(json.dumps([asdict(prediction) for prediction in predictions], default=str))
+        print(json.dumps([prediction.record() for prediction in predictions], default=str))
     elif options.csv is None and options.embeddings is None:
-        print_predictions(predictions)
+        print_predictions(predictions, model.answers.columns)
     for reason in unread:
         print(printable(f"left out: {reason}"), file=sys.stderr)
     if options.csv is not None:
@@ -108,19 +108,23 @@ def _with_progress(found: Iterable[Answer], total: int) -> Iterator[Answer]:
         yield answer
 
 
-def _with_csv(path: str, classes: Sequence[str], rows: Iterable[Answer]) -> Iterator[Answer]:
-    """The answers, each written as a row as it comes: image, class, confidence, every class's probability, why not."""
+def _with_csv(path: str, model: LoadedModel, rows: Iterable[Answer]) -> Iterator[Answer]:
+    """The answers, each written as a row as it comes: image, the answer, every class's probability, why not."""
+    columns, names = model.answers.columns, model.classes if model.answers.output == "probabilities" else ()
     try:
         with Path(path).open("x", newline="", encoding="utf-8", errors="backslashreplace") as opened:
             table = csv.writer(opened)
-            table.writerow(["image", "class", "confidence", *(f"p({name})" for name in classes), "unread"])
+            table.writerow(["image", *columns, *(f"p({name})" for name in names), "unread"])
             for row in rows:
-                told = row.prediction
-                shares = [f"{value:.6g}" for value in row.probabilities] if told else [""] * len(classes)
-                first = [spreadsheet_cell(told.label), f"{told.confidence:.6g}"] if told else ["", ""]
-                table.writerow([spreadsheet_cell(str(row.path)), *first, *shares, spreadsheet_cell(row.unread or "")])
+                cells = row.prediction.cells if row.prediction else [""] * len(columns)
+                shares = row.probabilities[: len(names)] if row.prediction else [""] * len(names)
+                table.writerow(map(_cell, [str(row.path), *cells, *shares, row.unread or ""]))
                 yield row
     except OSError as error:
         raise StudyError(
             f"--csv needs a file that can be written, got {path!r} ({error.strerror}); choose another"
         ) from error
+
+
+def _cell(value: str | float) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else spreadsheet_cell(value)

@@ -257,11 +257,11 @@ def print_damages(damages: Sequence[str], stream: IO[str], *, of: str = "") -> N
         print(printable(f"note: {of}{more} more of this kind, {len(damages)} in total"), file=stream)
 
 
-def print_predictions(predictions: Iterable[Prediction]) -> None:
-    """A row per image."""
-    table = new_table("image", "class", "confidence")
+def print_predictions(predictions: Iterable[Prediction], columns: Sequence[str]) -> None:
+    """A row per image, with the answer in these columns."""
+    table = new_table("image", *columns)
     for prediction in predictions:
-        table.add_row(str(prediction.path), prediction.label, f"{prediction.confidence:.1%}")
+        table.add_row(str(prediction.path), *prediction.shown)
     new_console().print(table)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -48,11 +49,11 @@ class FirstLook:
     @property
     def splits(self) -> tuple[str, ...]:
         """The splits that the folder has."""
-        return tuple(dict.fromkeys(part for each in self.headers.counts.values() for part in each))
+        return tuple(self.headers.splits)
 
     def count(self, split: str) -> int:
         """Images of a split that can be read."""
-        return sum(each.get(split, 0) for each in self.headers.counts.values())
+        return self.headers.splits.get(split, 0)
 
     @property
     def validation(self) -> float | str:
@@ -107,8 +108,7 @@ def look(images: ImageFiles, tell: Callable[[int, int], None] = lambda done, tot
         DataError: as `ImageFiles.look`; or most of a class's images can't be read, which a search refuses.
     """
     found = images.look()
-    train = sum(item.split == "train" for item in found.items)
-    headers = folder_headers(images, validation=held_out(found.splits, train), identical=False)
+    headers = folder_headers(images, validation=held_out(found.splits, found.images["train"]), identical=False)
     seen, scale = see([item.path for item in found.items], tell)
     left_out = {each.path: each for each in headers.left_out}
     left_out |= {
@@ -119,13 +119,19 @@ def look(images: ImageFiles, tell: Callable[[int, int], None] = lambda done, tot
     read = [(item, picture) for item, picture in zip(found.items, seen, strict=True) if isinstance(picture, Picture)]
     kept = tuple(item for item, _ in read)
     pictures = [picture for _, picture in read]
-    counts = _counts(headers, kept)
+    read_ones = found.counted(Counter((item.label, item.split) for item in kept))
+    counts = {name: {part: read_ones[name, part] for part in each} for name, each in headers.counts.items()}
     _check_readable(images, found, counts)
     files = [item.path for item in kept]
     alike = likeness(files, pictures, scale)
     return FirstLook(
         images=images,
-        headers=replace(headers, counts=counts, left_out=tuple(left_out[each] for each in sorted(left_out))),
+        headers=replace(
+            headers,
+            counts=counts,
+            splits=dict(Counter(item.split for item in kept)),
+            left_out=tuple(left_out[each] for each in sorted(left_out)),
+        ),
         shorter=round(median(min(picture.size) for picture in pictures)) if pictures else 0,
         grey=sum(picture.grey for picture in pictures) / max(1, len(pictures)),
         places=kept,
@@ -148,14 +154,6 @@ def _check_readable(images: ImageFiles, found: Found, read: dict[str, dict[str, 
                 f"at least half of a class's images must be readable, got {read[name][part]} of {count} in "
                 f"{TOLD[part]} of '{name}' in {images.place}; repair or remove the others"
             )
-
-
-def _counts(headers: FolderHeaders, places: Iterable[Item]) -> dict[str, dict[str, int]]:
-    """Counts of readable images, in the classes' order."""
-    counts = {name: dict.fromkeys(each, 0) for name, each in headers.counts.items()}
-    for item in places:
-        counts[item.label][item.split] += 1
-    return counts
 
 
 def _pattern(names: Sequence[str], alike: Sequence[Sequence[int]]) -> str | None:

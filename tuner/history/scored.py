@@ -14,10 +14,14 @@ from tuner.text import in_utf8
 BEST = "best"
 METRICS, CONFUSION, MISTAKES = "metrics.json", "confusion_matrix.json", "mistakes.json"
 LEAST_SURE, CALIBRATION = "least_sure.json", "calibration.json"  # runs of older versions don't have them
+LABELS, NUMBERS = (
+    "labels.json",
+    "numbers.json",
+)  # of several labels, and of a number, instead of confusion and calibration
 CALIBRATED = ("ece", "accuracy", "confidence")
 SCALED = ("temperature", "scaled_ece")  # null if no validation images were left to fit the temperature
 BIN = ("confidence", "accuracy")
-MISTAKE = ("index", "label", "predicted", "confidence", "image")
+MISTAKE = ("index", "label", "predicted", "image")  # and for classes the confidence
 _BASE64 = re.compile(r"[A-Za-z0-9+/=]*")
 
 
@@ -52,10 +56,10 @@ def _are_metrics(content: Any) -> bool:
 
 def _is_of_own(content: Any) -> bool:
     """Whether it is a valid comparison of the winner's own network with its refit, or null."""
-    told = ("test_accuracy", "gain", "error")
     return content is None or (
         isinstance(content, dict)
-        and all(finite(content.get(name)) for name in told)
+        and isinstance(metric := content.get("metric", "accuracy"), str)
+        and all(finite(content.get(name)) for name in (f"test_{metric}", "gain", "error"))
         and is_count(content.get("validation_images", 0))
     )
 
@@ -91,7 +95,7 @@ def _is_mistake(one: dict[str, Any]) -> bool:
         and is_count(one["index"])
         and all(isinstance(one[name], str) for name in ("label", "predicted", "image", "file") if name in one)
         and all(_is_image(one[name]) for name in ("image", "saliency") if name in one)
-        and finite(one["confidence"])
+        and ("confidence" not in one or finite(one["confidence"]))
     )
 
 
@@ -118,10 +122,40 @@ def _are_bins(bins: object) -> bool:
     )
 
 
+def _are_labels(content: Any) -> bool:
+    if not isinstance(content, dict) or not isinstance(labels := content.get("labels"), list):
+        return False
+    counts = (content.get(name) for name in ("hits", "answered", "having"))
+    shares = content.get("thresholds"), content.get("average_precision")
+    together = content.get("wrong_together")
+    return (
+        all(isinstance(label, str) for label in labels)
+        and all(_are_of(each, len(labels), is_count) for each in counts)
+        and all(_are_of(each, len(labels), lambda one: one is None or finite(one)) for each in shares)
+        and _are_of(together, len(labels), lambda row: _are_of(row, len(labels), is_count))
+    )
+
+
+def _are_numbers(content: Any) -> bool:
+    return (
+        isinstance(content, dict)
+        and isinstance(content.get("name"), str)
+        and isinstance(labels := content.get("labels"), list)
+        and all(_are_of(content.get(name), len(labels), finite) for name in ("labels", "answers"))
+    )
+
+
+def _are_of(content: object, count: int, check: Callable[[Any], bool]) -> bool:
+    """Whether it is a list of so many values that pass the check."""
+    return isinstance(content, list) and len(content) == count and all(map(check, content))
+
+
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     METRICS: _are_metrics,
     CONFUSION: _is_confusion,
     MISTAKES: _are_mistakes,
     LEAST_SURE: _are_mistakes,
     CALIBRATION: _is_calibration,
+    LABELS: _are_labels,
+    NUMBERS: _are_numbers,
 }

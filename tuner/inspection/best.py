@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import DataError, RunFolderError, TunerError
-from tuner.history.scored import BEST
+from tuner.history.scored import BEST, LEAST_SURE, METRICS, MISTAKES
 from tuner.inspection.card import CARD, FILES, TRAIN, ModelCard, read_card
 from tuner.inspection.scoring import Mistake, Score
+from tuner.inspection.tasks import Answers, Prediction, answers_of
 from tuner.results.declaring import declared_study
 from tuner.results.run import RecordedRun
 from tuner.results.run_folders import load_run
@@ -28,49 +29,40 @@ from tuner.train.checkpoint import MODEL, read_model
 from tuner.train.data import Split
 from tuner.train.data.images import read_image, resize
 from tuner.train.data.splits import HeldSplit
-from tuner.train.evaluation import Evaluator, Metrics
+from tuner.train.evaluation import Evaluator
 from tuner.train.models import empty_model, head_of, load_state, networks_of, read_state
+from tuner.train.tasks import Metrics, targets_of
 from tuner.trial import ImageClassifier
 from tuner.trial.earlier_pixels import scale_note, scale_together
 from tuner.trial.models import DEFAULTS, looks_published
 from tuner.trial.pixels import DeepScale
 from tuner.trial.splitting import REFIT, Folds, Joined
+from tuner.trial.tasks import TASKS
 
-TOP = 5
 CONFIG = "config.json"
 Restore = Callable[[dict[str, Any]], dict[str, Any]]  # gives a configuration of a file the values of its space
 FILES_PER_BATCH = 256
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """A model's answer to an image file: the likeliest class, and the five likeliest with their probabilities."""
-
-    path: Path
-    label: str
-    confidence: float
-    top5: tuple[tuple[str, float], ...]
-
-    def record(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        return {"image": str(self.path), "label": self.label, "confidence": self.confidence, "top5": dict(self.top5)}
-
-
-@dataclass(frozen=True)
 class LoadedModel:
-    """A trained classifier, ready to use: `module` takes normalised images, the methods take images as they are."""
+    """A trained model, ready to use: `module` takes normalised images, the methods take images as they are.
+
+    `answers` says what its outputs mean.
+    """
 
     module: nn.Module
     card: ModelCard
     device: torch.device
+    answers: Answers[Any]
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes, in the order of the outputs."""
+        """Names of the outputs, in their order: the classes, the labels, or what the number is."""
         return self.card.classes
 
     def predict(self, images: Iterable[str | Path] | str | Path) -> list[Prediction]:
-        """Classify image files of any mode and of up to 120 million pixels, in their order.
+        """The answers to image files of any mode and of up to 120 million pixels, in their order.
 
         Raises:
             DataError: a file is missing, not an image or too large; or the model takes neither grey nor RGB images.
@@ -84,8 +76,10 @@ class LoadedModel:
         return [prediction for batch in batches for prediction in self._predict_batch(batch, scale)]
 
     def evaluate(self, split: Split) -> Metrics:
-        """Loss, accuracy, top-5 accuracy and macro F1 on a split of images of the size that the model takes."""
-        return Evaluator(self.device).metrics(self.module, split, self.card.inputs.normalisation)
+        """The task's metrics, such as loss and accuracy, on a split of images of the size that the model takes."""
+        outputs = Evaluator(self.device).logits(self.module, split, self.card.inputs.normalisation)
+        metrics: Metrics = self.answers.targets.metrics(outputs, split.labels)
+        return metrics
 
     def scale_of(self, paths: Sequence[Path]) -> tuple[DeepScale, str | None]:
         """The scale of deep images; for an old winner that of these files together, with a notice if it matters."""
@@ -111,9 +105,11 @@ class LoadedModel:
             )
 
     def probabilities(self, images: Tensor) -> Tensor:
-        """Probabilities of each class for images [N, C, size, size] uint8: [N, classes] float32 on the CPU."""
+        """Probabilities of each class, or numbers, for images [N, C, size, size] uint8: [N, L] float32 on the CPU."""
         split = HeldSplit(images, torch.zeros(len(images), dtype=torch.int64))
-        return Evaluator(self.device).logits(self.module, split, self.card.inputs.normalisation).softmax(1).cpu()
+        outputs = Evaluator(self.device).logits(self.module, split, self.card.inputs.normalisation)
+        values: Tensor = self.answers.targets.answers(outputs)
+        return values.cpu()
 
     def embedded(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """`probabilities`, and the inputs of the last layer: [N, features] float32 on the CPU."""
@@ -121,13 +117,11 @@ class LoadedModel:
         module = Embedded(self.module, len(self.classes))
         told = Evaluator(self.device).logits(module, split, self.card.inputs.normalisation).cpu()
         logits, features = module.apart(told)
-        return logits.softmax(1), features
+        return self.answers.targets.answers(logits), features
 
-    def prediction(self, path: Path, probabilities: Sequence[float]) -> Prediction:
-        """The prediction for an image, from the probabilities of all classes."""
-        values, order = torch.tensor(probabilities).topk(min(TOP, len(self.classes)))
-        top = tuple((self.classes[index], value) for index, value in zip(order.tolist(), values.tolist(), strict=True))
-        return Prediction(path, label=top[0][0], confidence=top[0][1], top5=top)
+    def prediction(self, path: Path, values: Sequence[float]) -> Prediction:
+        """The prediction for an image, from its `probabilities`."""
+        return self.answers.prediction(path, values)
 
 
 def write_best(
@@ -161,11 +155,12 @@ def write_best(
     for name, content in _contents(config, score, record).items():
         _write(beside / name, content)
     card = ModelCard(
-        *(trial.model_name, trial.source.name, str(trial.own_weights), score.classes, score.inputs),
+        *(trial.model_name, trial.source.name, str(trial.own_weights), score.answers.targets.names, score.inputs),
         networks=max(1, trial.folds),
         trained_on=REFIT if isinstance(trial.validation, Joined) else TRAIN,
         test_time_flip=bool(config.get("test_time_flip")),
         commit=trial.commit,
+        task=score.answers.targets.task.name,
     )
     files = {path.name: sha256(path) for path in sorted(beside.iterdir())}
     _write(beside / CARD, asdict(card) | {FILES: files})
@@ -250,12 +245,21 @@ def _load(
         trial = trial.refitted()
     try:
         module = _module(best, card, trial or declared_trial(card), restore)
+        answers = _answers(best, card)
     except MemoryError:
         raise
     except Exception as error:  # a user's function may raise anything if the configuration isn't its own
         reason = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
         raise RunFolderError(f"a winner must be whole to be loaded, got {best}: {reason}") from error
-    return LoadedModel(module.to(device).eval(), card, torch.device(device))
+    return LoadedModel(module.to(device).eval(), card, torch.device(device), answers)
+
+
+def _answers(best: Path, card: ModelCard) -> Answers[Any]:
+    """What outputs mean, with what was learnt for them."""
+    task = TASKS[card.task]
+    targets = targets_of(task)(card.classes)
+    file = answers_of(targets).learnt_file
+    return answers_of(targets.with_facts(json.loads(LocalFolder(best).read(file).decode())) if file else targets)
 
 
 def declared_trial(card: ModelCard) -> ImageClassifier:
@@ -264,6 +268,7 @@ def declared_trial(card: ModelCard) -> ImageClassifier:
         model=card.model,
         weights=card.weights if card.weights in DEFAULTS or looks_published(card.weights) else None,
         validation=Folds(card.networks) if card.networks > 1 else None,
+        task=card.task,
     ).at_commits(card.commit)
 
 
@@ -305,19 +310,20 @@ def _contents(config: dict[str, Any], score: Score, record: Mapping[str, Any]) -
     """The content of each file, by name."""
     intervals = {f"test_{name}": asdict(interval) for name, interval in score.intervals.items()}
     winner = {"trial": record["trial"], "epoch": record["epoch"]}
+    learnt, unsure = score.answers.learnt_file, score.least_sure
     return {
         CONFIG: recorded(config),
-        "metrics.json": {
+        METRICS: {
             **winner,
             **record,
             "metrics": {**record.get("metrics", {}), **score.test.by_name("test")},
             "intervals": intervals,
             "images": score.images,
         },
-        "confusion_matrix.json": {"classes": list(score.classes), "counts": score.confusion},
-        "mistakes.json": [_told(mistake) for mistake in score.mistakes],
-        "least_sure.json": [_told(answer) for answer in score.least_sure],
-        "calibration.json": asdict(score.calibration),
+        **score.files,
+        **({} if learnt is None else {learnt: score.answers.targets.facts()}),
+        MISTAKES: [_told(mistake) for mistake in score.mistakes],
+        **({} if unsure is None else {LEAST_SURE: [_told(answer) for answer in unsure]}),
     }
 
 

@@ -18,6 +18,7 @@ from tuner.train.data import Normalisation
 from tuner.trial.framing import Interpolation
 from tuner.trial.pixels import DeepScale
 from tuner.trial.splitting import MOST_FOLDS, REFIT
+from tuner.trial.tasks import ONE_LABEL, TASKS
 
 CARD = "model.json"
 FILES = "files"  # key of the sha256 of all other files by name; older runs lack it
@@ -35,12 +36,13 @@ class ModelCard:
         model: the library's name, or that of the user's function with brackets
         data: what it was trained on, as the study file has it
         weights: what training started from, as the study file has it
-        classes: names, in the order of its outputs
+        classes: names of its outputs, in their order
         inputs: what images it takes
         networks: how many networks of a cross-validation predict together; 1 for a single one
         trained_on: "train", or "train+validation" for a winner that was trained again on both
         test_time_flip: whether predictions are the mean over an image and its mirror image
         commit: OWNER/NAME@COMMIT on the Hugging Face hub, by which the model is built; None for others
+        task: the name of what labels are; winners of earlier versions have one
     """
 
     model: str
@@ -52,6 +54,7 @@ class ModelCard:
     trained_on: str = TRAIN
     test_time_flip: bool = False
     commit: str | None = None
+    task: str = ONE_LABEL.name
 
     @property
     def is_function(self) -> bool:
@@ -88,6 +91,7 @@ class ModelCard:
             trained_on=_one_of("trained_on", card.get("trained_on", TRAIN), (TRAIN, REFIT)),
             test_time_flip=_switch("test_time_flip", card.get("test_time_flip", False)),
             commit=None if card.get("commit") is None else _text("commit", card["commit"]),
+            task=_one_of("task", card.get("task", ONE_LABEL.name), tuple(TASKS)),
         )
 
 

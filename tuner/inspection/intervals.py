@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tuner.results.wording import wilson
-from tuner.train.evaluation import Metrics, metrics_of
+from tuner.train.tasks import Metrics, Targets
 from tuner.trial.metrics import ChosenMetric
 
 LEVEL = 0.95
@@ -25,7 +25,6 @@ SAMPLES = 500
 FEWEST_SAMPLES = 100
 IMAGES_DRAWN = 500_000  # in all samples together, so that large test splits get fewer
 FEWEST_IMAGES = 10  # for a bootstrap to be meaningful
-SHARES = ("accuracy", "top5_accuracy")
 
 
 @dataclass(frozen=True)
@@ -37,38 +36,32 @@ class Interval:
     method: str
 
 
-def intervals(
-    logits: Tensor, labels: Tensor, chosen: Sequence[ChosenMetric], names: Sequence[str]
-) -> dict[str, Interval]:
-    """The interval of each metric of `metrics_of` with these arguments, by name; those that can't be computed are
+def intervals(targets: Targets, outputs: Tensor, labels: Tensor, chosen: Sequence[ChosenMetric]) -> dict[str, Interval]:
+    """The interval of each metric of `Targets.metrics` with these arguments, by name; those that can't be computed are
     missing.
     """
-    found = metrics_of(logits, labels, chosen, names)
-    told = {
-        name: Interval(*wilson(round(getattr(found, name) * len(labels)), len(labels)), "wilson") for name in SHARES
-    }
-    if len(labels) < FEWEST_IMAGES:
+    found, images = targets.metrics(outputs, labels, chosen), len(labels)
+    told = {name: Interval(*wilson(round(found[name] * images), images), "wilson") for name in targets.task.shares}
+    if images < FEWEST_IMAGES:
         return told
-    samples = _samples(logits, labels, chosen, names)
+    samples = _samples(targets, outputs, labels, chosen)
     rising = {metric.name for metric in chosen if metric.rises_when_resampled}
-    for name, value in {"loss": found.loss, "f1": found.f1, **found.chosen}.items():
-        drawn = torch.tensor([_values(sample)[name] for sample in samples], dtype=torch.float64)
+    for name, value in found.values.items():
+        if name in told:
+            continue
+        drawn = torch.tensor([sample[name] for sample in samples], dtype=torch.float64)
         interval = _reflected(drawn, value) if name in rising else _percentiles(drawn)
         if all(map(math.isfinite, (*interval, value))):
             told[name] = Interval(*interval, "bootstrap")
     return told
 
 
-def _samples(logits: Tensor, labels: Tensor, chosen: Sequence[ChosenMetric], names: Sequence[str]) -> list[Metrics]:
+def _samples(targets: Targets, outputs: Tensor, labels: Tensor, chosen: Sequence[ChosenMetric]) -> list[Metrics]:
     count = len(labels)
     generator = torch.Generator().manual_seed(0)  # the same images get the same intervals
     times = min(SAMPLES, max(FEWEST_SAMPLES, IMAGES_DRAWN // count))
     drawn = (torch.randint(count, (count,), generator=generator) for _ in range(times))
-    return [metrics_of(logits[rows], labels[rows], chosen, names) for rows in drawn]
-
-
-def _values(metrics: Metrics) -> dict[str, float]:
-    return {"loss": metrics.loss, "f1": metrics.f1, **metrics.chosen}
+    return [targets.metrics(outputs[rows], labels[rows], chosen) for rows in drawn]
 
 
 def _percentiles(drawn: Tensor) -> tuple[float, float]:

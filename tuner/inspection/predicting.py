@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from tuner.errors import DataError
-from tuner.inspection.best import LoadedModel, Prediction
+from tuner.inspection.best import LoadedModel
+from tuner.inspection.tasks import Prediction
 from tuner.trial.data_source import IMAGE_SUFFIXES
 from tuner.trial.pixels import DeepScale
 

@@ -1,4 +1,4 @@
-"""The winner on the test split, once: accuracy, confusions, calibration, surest mistakes, least sure answers.
+"""The winner on the test split, once: its metrics, the task's own results, worst mistakes, least sure answers.
 
 A refitted winner is compared with the network that the search trained, on the same images.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,17 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from tuner.inspection.calibration import Calibration, calibration
 from tuner.inspection.intervals import Interval, intervals
 from tuner.inspection.saliency import has_maps, overlay, saliency
+from tuner.inspection.tasks import Answers, answers_of
 from tuner.train.checkpoint import read_model
-from tuner.train.data import Normalisation, Split, Splits, load_splits
-from tuner.train.evaluation import Evaluator, Metrics, metrics_of
+from tuner.train.data import Normalisation, Splits, load_splits
+from tuner.train.evaluation import Evaluator
 from tuner.train.models import empty_model, load_state, networks_of
+from tuner.train.tasks import Metrics
 from tuner.trial import ImageClassifier
 from tuner.trial.framing import Framing, Interpolation
 from tuner.trial.pixels import DeepScale
-
-SHOWN = 16
 
 Look = Callable[[Tensor, Tensor], Tensor | None]  # images [N, C, H, W] and answers [N] to maps [N, H, W]
 
@@ -63,14 +62,14 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A test image, and the class that the model predicted.
+    """A test image, and what the model predicted.
 
     Attributes:
         index: position in the test split
-        label: its class
-        predicted: the predicted class
-        confidence: the model's probability for that, 0 to 1
+        label: its class; or its labels, or its number
+        predicted: the predicted class, or labels, or number
         image: PNG in base64, at the model's size
+        confidence: the model's probability for the class, 0 to 1; None for other tasks
         saliency: the image with the positions that led to the prediction; None if the model doesn't have such maps
         file: the image's, as messages name it; None if it isn't a file
     """
@@ -78,8 +77,8 @@ class Mistake:
     index: int
     label: str
     predicted: str
-    confidence: float
     image: str
+    confidence: float | None = None
     saliency: str | None = None
     file: str | None = None
 
@@ -89,26 +88,22 @@ class Score:
     """The results of a trained model.
 
     Attributes:
-        test: loss, accuracy, top-5 accuracy, macro F1 and the chosen metrics on the test split
+        test: the task's metrics and the chosen ones on the test split
         intervals: 95 % intervals of these, by name
-        val_accuracy: share of correct answers on the validation split; None if all its images were trained on
-        confusion: counts of the test split, a row per true class, a column per predicted one
-        classes: names of rows and columns
-        mistakes: at most 16, the surest first
-        least_sure: at most 16 answers, right or wrong, the least sure first
-        calibration: its confidence and accuracy
+        answers: what outputs mean, with what was learnt from validation images
+        files: the task's own results on the test split, by the names of their files in `best/`
+        mistakes: at most 16, the worst first
+        least_sure: at most 16 answers, right or wrong, the least sure first; None if answers have no confidence
         inputs: what the model was fed
         images: in the splits "train", "validation" and "test"
     """
 
     test: Metrics
     intervals: dict[str, Interval]
-    val_accuracy: float | None
-    confusion: list[list[int]]
-    classes: tuple[str, ...]
+    answers: Answers[Any]
+    files: dict[str, Any]
     mistakes: tuple[Mistake, ...]
-    least_sure: tuple[Mistake, ...]
-    calibration: Calibration
+    least_sure: tuple[Mistake, ...] | None
     inputs: Inputs
     images: dict[str, int]
 
@@ -120,6 +115,7 @@ def score(
     *,
     split_seed: int,
     device: torch.device | str = "cpu",
+    learnt: Mapping[str, Any] | None = None,
 ) -> Score:
     """Score a trial's checkpoint on the test split.
 
@@ -129,6 +125,7 @@ def score(
         checkpoint: folder that `Trainer.save` wrote
         split_seed: of the study
         device: where to compute
+        learnt: what another network's answers to validation images taught, for one that was trained on these
 
     Raises:
         TrialError: the checkpoint is cut off or damaged.
@@ -141,17 +138,19 @@ def score(
     evaluator = Evaluator(device)
     logits = evaluator.logits(module, splits.test, splits.normalisation).cpu()
     validated = _validation(trial, config, module, splits, evaluator, split_seed)
-    asked = splits.test.labels, trial.chosen_metrics, splits.classes
-    shown = ShownImages(splits, logits, _where_it_looked(trial, module, splits, torch.device(device)))
+    answers = answers_of(splits.targets)
+    learnt = answers.learn(validated) if validated else learnt or {}
+    answers = answers_of(splits.targets.with_facts(learnt))
+    labels = splits.test.labels
+    shown = ShownImages(splits, logits, answers, _where_it_looked(trial, module, splits, torch.device(device)))
+    unsure = answers.least_sure(logits)
     return Score(
-        test=metrics_of(logits, *asked),
-        intervals=intervals(logits, *asked),
-        val_accuracy=metrics_of(*validated).accuracy if validated else None,
-        confusion=confusion_matrix(splits.test.labels, logits.argmax(1), len(splits.classes)),
-        classes=splits.classes,
-        mistakes=shown.of(confident_mistakes(splits.test, logits)),
-        least_sure=shown.of(least_sure(logits)),
-        calibration=calibration(logits, splits.test.labels, validated),
+        test=answers.targets.metrics(logits, labels, trial.chosen_metrics),
+        intervals=intervals(answers.targets, logits, labels, trial.chosen_metrics),
+        answers=answers,
+        files=answers.files(logits, labels, validated),
+        mistakes=shown.of(answers.worst(logits, labels)),
+        least_sure=None if unsure is None else shown.of(unsure),
         inputs=_inputs(splits),
         images={"train": len(splits.train), "validation": len(splits.validation), "test": len(splits.test)},
     )
@@ -197,50 +196,30 @@ def trained_module(trial: ImageClassifier, config: dict[str, Any], splits: Split
     return module
 
 
-def confusion_matrix(labels: Tensor, predicted: Tensor, classes: int) -> list[list[int]]:
-    """How often each class [row] was predicted as each class [column], from labels and predictions [N] int64."""
-    counts = torch.bincount(labels * classes + predicted, minlength=classes * classes)
-    rows: list[list[int]] = counts.view(classes, classes).tolist()
-    return rows
-
-
-def confident_mistakes(split: Split, logits: Tensor) -> Tensor:
-    """Indices of the most confident wrong answers, from logits [N, classes]: at most 16, ties in order."""
-    confidence, predicted = logits.softmax(1).max(1)
-    wrong = (predicted != split.labels).nonzero().flatten()
-    return wrong[confidence[wrong].argsort(descending=True, stable=True)][:SHOWN]
-
-
-def least_sure(logits: Tensor) -> Tensor:
-    """Indices of the least confident answers, from logits [N, classes]: at most 16, ties in order."""
-    return logits.softmax(1).amax(1).argsort(stable=True)[:SHOWN]
-
-
 @dataclass(frozen=True)
 class ShownImages:
-    """Makes the shown test images, with predictions from logits [N, classes], and where the model looked."""
+    """Makes the shown test images, with predictions from outputs [N, L], and where the model looked."""
 
     splits: Splits
-    logits: Tensor
+    outputs: Tensor
+    answers: Answers[Any]
     look: Look = lambda images, answers: None
 
     def of(self, chosen: Tensor) -> tuple[Mistake, ...]:
         """The images at some indices [B]."""
         if not len(chosen):
             return ()
-        confidence, answers = self.logits[chosen].softmax(1).max(1)
-        images, classes = self.splits.test.images(chosen), self.splits.classes
-        maps = self.look(images, answers)
-        labels, files = self.splits.test.labels[chosen].tolist(), self.splits.test_files
+        images, outputs = self.splits.test.images(chosen), self.outputs[chosen]
+        maps = self.look(images, outputs.argmax(1))
+        told = self.answers.shown(outputs, self.splits.test.labels[chosen])
+        files = self.splits.test_files
         return tuple(
             Mistake(
                 index=index,
-                label=classes[labels[place]],
-                predicted=classes[int(answers[place])],
-                confidence=float(confidence[place]),
                 image=png_base64(images[place]),
                 saliency=None if maps is None else png_base64(overlay(images[place], maps[place])),
                 file=files[index] if files else None,
+                **told[place],
             )
             for place, index in enumerate(chosen.tolist())
         )
@@ -279,7 +258,7 @@ def beside_own(
     own: Path,
     split_seed: int,
     device: torch.device | str = "cpu",
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Test metrics of the winner's own network, and what the refitted one gains on them.
 
     Args:
@@ -291,28 +270,28 @@ def beside_own(
         device: where to compute
 
     Returns:
-        "test_loss", "test_accuracy" and so on of the winner's own network; "gain", by how much the share of right
-        answers is higher with the refitted one; "error", the standard error of that over the test images, paired;
-        "validation_images", on how many the winner was validated.
+        "test_loss" and so on of the winner's own network; "gain", by how much better answers are on average with the
+        refitted one, see `Targets.goodness`; "error", the standard error of that over the test images, paired;
+        "validation_images", on how many the winner was validated; "learnt", what its answers to these taught.
     """
-    answers, splits = _answers(trial, config, own, split_seed, device)
-    again, _ = _answers(trial.refitted(), config, refitted, split_seed, device)
-    labels = splits.test.labels
-    gain, error = paired_gain(answers.argmax(1) == labels, again.argmax(1) == labels)
-    told = metrics_of(answers, labels, trial.chosen_metrics, splits.classes).by_name("test")
-    return {**told, "gain": gain, "error": error, "validation_images": len(splits.validation)}
+    trial = trial.of(config)
+    splits = trial_splits(trial, config, split_seed=split_seed)
+    module, evaluator = trained_module(trial, config, splits, own).to(device), Evaluator(device)
+    outputs = evaluator.logits(module, splits.test, splits.normalisation).cpu()
+    validated = _validation(trial, config, module, splits, evaluator, split_seed)
+    learnt = answers_of(splits.targets).learn(validated) if validated else {}
+    again = trial_splits(trial.refitted(), config, split_seed=split_seed)
+    refit = trained_module(trial.refitted(), config, again, refitted).to(device)
+    of_refit = evaluator.logits(refit, again.test, again.normalisation).cpu()
+    targets, labels = splits.targets.with_facts(learnt), splits.test.labels
+    better = again.targets.with_facts(learnt).goodness(of_refit, labels)
+    gain, error = paired_gain(targets.goodness(outputs, labels), better)
+    told: dict[str, Any] = targets.metrics(outputs, labels, trial.chosen_metrics).by_name("test")
+    paired = {"metric": targets.task.paired, "gain": gain, "error": error}
+    return {**told, **paired, "validation_images": len(splits.validation), "learnt": learnt}
 
 
 def paired_gain(before: Tensor, after: Tensor) -> tuple[float, float]:
-    """Mean of after - before and its standard error; both [N] bool say which answers were right."""
-    difference = after.double() - before.double()
+    """Mean of after - before and its standard error; both [N] float64 say how good answers are."""
+    difference = after - before
     return float(difference.mean()), float(difference.std(unbiased=False)) / len(difference) ** 0.5
-
-
-def _answers(
-    trial: ImageClassifier, config: dict[str, Any], checkpoint: Path, seed: int, device: torch.device | str
-) -> tuple[Tensor, Splits]:
-    """Logits [N, classes] for the test images, on the CPU, and the data."""
-    splits = trial_splits(trial, config, split_seed=seed)
-    module = trained_module(trial, config, splits, checkpoint).to(device)
-    return Evaluator(device).logits(module, splits.test, splits.normalisation).cpu(), splits

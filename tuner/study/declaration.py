@@ -52,15 +52,16 @@ class Study:
     config["image_size"] ** 2 < 10_000_000`: others are never tried. `repeats` is the most seeds with which a leading
     configuration is trained before it counts as the best; 1 for no repeats. `refit="train+validation"` trains the
     winner again at the end, on all images except those of the test split. `source` is the file that declared it, set by
-    `load_study`. `mode` may be left out: `ImageClassifier` declares which of its metrics are better high and which low;
-    a function's metric is maximised then.
+    `load_study`. `metric` may be left out for the trial's usual one, which is "val_accuracy" unless an
+    `ImageClassifier` has another task. `mode` may be left out: `ImageClassifier` declares which of its metrics are
+    better high and which low; a function's metric is maximised then.
     """
 
     name: str
     _: KW_ONLY
     trial: Trial | Callable[[dict[str, Any]], Any]
     space: Mapping[str, Any] | Space
-    metric: str = "val_accuracy"
+    metric: str = None  # type: ignore[assignment]  # never left so: see __post_init__
     mode: Mode = None  # type: ignore[assignment]  # never left so: see __post_init__
     search: SearchAlgorithm = field(default_factory=MultiFidelityGP)
     scheduler: Scheduler = field(default_factory=ASHA)
@@ -77,6 +78,8 @@ class Study:
 
     def __post_init__(self) -> None:
         """Run every check that doesn't depend on the machine or files."""
+        if self.metric is None:
+            object.__setattr__(self, "metric", as_trial(self.trial).usual_metric)
         _check_types(self)
         self.declared_trial.check(self.search_space)
         self._check_metric()

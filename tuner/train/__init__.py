@@ -13,8 +13,9 @@ from tuner.train.cross_validation import CrossValidation, trainer_of
 from tuner.train.data import HeldSplit, Normalisation, Split, Splits, StreamedSplit, load_splits
 from tuner.train.download import download_missing
 from tuner.train.epoch_result import EpochResult
-from tuner.train.evaluation import Evaluator, Metrics, metrics_of
+from tuner.train.evaluation import Evaluator
 from tuner.train.models import Network, build_network
+from tuner.train.tasks import Metrics
 from tuner.train.trainer import Trainer
 
 __all__ = [
@@ -32,6 +33,5 @@ __all__ = [
     "build_network",
     "download_missing",
     "load_splits",
-    "metrics_of",
     "trainer_of",
 ]

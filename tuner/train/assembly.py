@@ -22,10 +22,8 @@ from tuner.train.memory.watch import MemoryWatch
 from tuner.train.models import Network, build_network
 from tuner.train.optimisation import (
     AveragedWeights,
-    Objective,
     Precision,
     Schedule,
-    balanced_weights,
     build_optimizer,
     parameter_groups,
 )
@@ -33,6 +31,7 @@ from tuner.train.parallel.strategy import LEAST_BATCH, Strategy
 from tuner.train.randomness import INITIAL_WEIGHTS, derive_seed
 from tuner.train.step import TrainingStep
 from tuner.train.stepping import Stepping
+from tuner.train.tasks.objective import Objective
 from tuner.trial import ImageClassifier
 from tuner.trial.metrics import check_classes
 
@@ -173,10 +172,9 @@ def _examples(splits: Splits, device: torch.device, count: int) -> Tensor:
 
 
 def _objective(splits: Splits, chosen: dict[str, Any], device: torch.device) -> Objective:
-    weights = None
-    if chosen["class_weights"] == "balanced":
-        weights = balanced_weights(splits.train.labels, len(splits.classes)).to(device)
-    return Objective(chosen["label_smoothing"], weights, weighted=splits.train.weights is not None)
+    labels, weighted = splits.train.labels, splits.train.weights is not None
+    objective = splits.targets.objective(chosen, labels, weighted=weighted)
+    return objective.having({name: tensor.to(device) for name, tensor in objective.tensors.items()})
 
 
 def _remembered(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from tuner.train.evaluation import Metrics
+from tuner.train.tasks import Metrics
 
 
 @dataclass(frozen=True)

@@ -132,19 +132,21 @@ def _of_files(trial: ImageClassifier, files: ImageFiles, framing: Framing) -> _S
     if not images:
         raise DataError(f"a folder of images needs some that can be read, got none of {begun} in {files.place}")
     each = (time.perf_counter() - start) / begun
-    return _Sample(torch.stack(images), _sizes(found, trial), len(found.classes), each)
+    return _Sample(torch.stack(images), _sizes(found, trial), len(found.outputs), each)
 
 
 def _sizes(found: Found, trial: ImageClassifier) -> tuple[int, int, int]:
     """Numbers of images for training, validation and test of one network, as `cut` gives them if none are identical."""
-    counts, classes = found.counts, found.classes
-    labels = np.repeat(np.arange(len(classes)), [counts[name, "train"] for name in classes])
-    given = {part: sum(counts[name, part] for name in classes) for part in PARTS}
-    cut = {"test": sum(quotas(labels, 3).values())}
+    given = {part: found.images[part] for part in PARTS}
+    if all(len(found.strata.of(item.label)) == 1 for item in found.items):
+        counts = np.array([found.counts[name, "train"] for name in found.strata.names])
+    else:  # about: images with several labels are held out as if all had the same
+        counts = np.array([given["train"]])
+    cut = {"test": sum(quotas(counts, 3).values())}
     if trial.folds:
         cut["validation"] = -(-(given["train"] - (0 if given["test"] else cut["test"])) // trial.folds)
     else:
-        cut["validation"] = sum(quotas(labels, 2, Cut(0, trial.validation).share).values())
+        cut["validation"] = sum(quotas(counts, 2, Cut(0, trial.validation).share).values())
     validation, test = (given[part] or cut[part] for part in ("validation", "test"))
     left = given["train"] - sum(cut[part] for part in ("validation", "test") if not given[part])
     return max(1, left), validation, test
@@ -185,7 +187,7 @@ def _trainer(
         "batch_size": min(count, trial.hyperparameters(config)["batch_size"]),
     }
     start = time.perf_counter()
-    like = replace(trial, data=stand_in, validation=None, group=None, metrics=())  # its classes have no names
+    like = replace(trial, data=stand_in, validation=None, group=None, metrics=(), task="one")  # takes the same time
     trainer = Trainer(like, given, epochs=epochs, device=device, step_path="eager")
     return trainer, time.perf_counter() - start
 

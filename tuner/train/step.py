@@ -15,10 +15,10 @@ from tuner.errors import TrialOutOfMemory
 from tuner.train.memory.batch_statistics import BatchNorms
 from tuner.train.memory.errors import first_line, is_out_of_memory
 from tuner.train.memory.raising import Raising
-from tuner.train.optimisation.objective import Objective
 from tuner.train.optimisation.optimizer import drop_unfinished_state
 from tuner.train.optimisation.precision import Precision
 from tuner.train.parallel.group import ALONE, Group, without_synchronising
+from tuner.train.tasks.objective import Objective
 
 Prepare = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 

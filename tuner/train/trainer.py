@@ -19,7 +19,6 @@ from tuner.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from tuner.train.data import Split, Splits
 from tuner.train.data.device_images import forget_images
 from tuner.train.epoch_result import EpochResult
-from tuner.train.evaluation import Metrics, metrics_of
 from tuner.train.memory.errors import SMALLER_MODEL, memory_errors
 from tuner.train.memory.watch import explained
 from tuner.train.models.mirrored import mean_of_views, mirror
@@ -28,6 +27,7 @@ from tuner.train.parallel.group import Group
 from tuner.train.parallel.strategy import Strategy
 from tuner.train.randomness import IMAGES, ORDER, STEPS, derive_seed, derive_seeds, seeded
 from tuner.train.state import put_back, taken
+from tuner.train.tasks import Metrics
 from tuner.trial import ImageClassifier
 
 Views = list[Callable[[Tensor], Tensor]]
@@ -239,7 +239,7 @@ class Trainer:
             ask, evaluator = self.parts.strategy.logits, self.parts.evaluator
             answers = [ask(evaluator, module, split, normalise) for normalise in views]
             logits = answers[0] if len(answers) == 1 else mean_of_views(*answers)
-            return metrics_of(logits, split.labels, self.parts.trial.chosen_metrics, self.splits.classes)
+            return self.splits.targets.metrics(logits, split.labels, self.parts.trial.chosen_metrics)
 
     def snapshot(self) -> Checkpoint:
         """Everything that the next step depends on, copied to the host: training may go on at once.

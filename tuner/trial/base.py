@@ -87,6 +87,11 @@ class Trial(ABC):
         return did_you_mean(metric, self.reports or ())
 
     @property
+    def usual_metric(self) -> str:
+        """The metric of a study that names none."""
+        return "val_accuracy"
+
+    @property
     def described(self) -> str:
         """Kind and name, for messages."""
         return f"the {self.kind} {self.name!r}"

@@ -17,6 +17,7 @@ from tuner.trial.models import families_with_stochastic_depth
 from tuner.trial.pooling import MEAN, Pooling
 from tuner.trial.sources import function_name
 from tuner.trial.splitting import check_splitting
+from tuner.trial.tasks import TASKS, Task
 
 OF_SOME_MODELS = (  # hyperparameters that not every model can have, or not without weights
     *("stochastic_depth", "image_size", "pooling", "blocks", "finetune", "freeze_batch_norm"),
@@ -28,12 +29,29 @@ def check_space(trial: ModelAndData, space: Space) -> None:
     """Raise StudyError for models that no library has, unknown hyperparameters, and values that they don't take."""
     _check_models(trial, space)
     known = trial.within(space)
+    _check_used(trial.label_task, space)
     for name, value in space.constants.items():
         if row := trial.row(name):
             _check_value(known, row, value, space)
     for name, domain in space.dimensions.items():
         if row := trial.row(name):
             _check_domain(known, row, domain, space)
+
+
+def check_task(name: object) -> None:
+    """Raise StudyError for an unknown task."""
+    if name is not None and not (isinstance(name, str) and name in TASKS):
+        raise StudyError(
+            f"task must be {', '.join(map(repr, TASKS))} or None, got {shown(name)}; leave it out to find it in a table"
+        )
+
+
+def _check_used(task: Task, space: Space) -> None:
+    """Raise StudyError for hyperparameters that only mean something for other tasks."""
+    own = {row.name for row in task.hyperparameters}
+    others = {row.name for each in TASKS.values() for row in each.hyperparameters if row.name not in own}
+    for name in {*space.constants, *space.dimensions} & {*task.unused, *others}:
+        raise StudyError(f"{name} means nothing for {task.described} for each image; leave it out")
 
 
 def check_functions(trial: ModelAndData) -> None:

@@ -14,18 +14,10 @@ from tuner.space.mode import Mode
 from tuner.trial import splitting
 from tuner.trial.base import Trial
 from tuner.trial.bringing import ReadsFiles
-from tuner.trial.checking import check_functions, check_settings, check_space, notices
+from tuner.trial.checking import check_functions, check_settings, check_space, check_task, notices
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.hyperparameters import HYPERPARAMETERS, OF_A_LIBRARYS_MODEL
-from tuner.trial.metrics import (
-    METRICS,
-    REPRODUCED,
-    ChosenMetric,
-    check_classes,
-    chosen_metrics,
-    directions,
-    how_to_report,
-)
+from tuner.trial.metrics import EVERY_EPOCH, REPRODUCED, ChosenMetric, check_classes
 from tuner.trial.model_and_data import DEFAULT_MODEL, DataFunction, ModelFunction, Weights, of_each
 from tuner.trial.models import DEFAULTS, IMAGENET, looks_published
 from tuner.trial.sources import function_name
@@ -33,6 +25,7 @@ from tuner.trial.splitting import Folds, Joined, Validation
 from tuner.trial.stored import Copies
 from tuner.trial.strategies import STRATEGIES
 from tuner.trial.table import Table
+from tuner.trial.tasks import ONE_LABEL
 
 
 @dataclass(frozen=True)
@@ -61,6 +54,8 @@ class ImageClassifier(ReadsFiles, Trial):
             those of one patient or one burst of a camera, are never in two splits.
         metrics: names of metrics in addition to those that are always reported, such as "balanced_accuracy", "auroc",
             "cohen_kappa" or "calibration_error", and `RecallAtPrecision(0.9, of="cat")`; reported as `val_NAME`.
+        task: what labels are: "one" class for each image, "several" labels, or a "number"; None to find it in a table,
+            and one class for other data. A function returns labels [N, L] of 0 and 1 for several, [N] for numbers.
         candidates: the models that the space has, set by the study.
         copies: versions of what is copied from object stores, by URI, and commits of repositories on the Hugging Face
             hub, set when a search starts.
@@ -80,6 +75,7 @@ class ImageClassifier(ReadsFiles, Trial):
     validation: Validation = None
     group: str | None = None
     metrics: Sequence[str | ChosenMetric] = ()
+    task: str | None = None
     candidates: tuple[str, ...] = field(default=(), repr=False, compare=False)
     copies: Copies = field(default=(), repr=False, compare=False)
 
@@ -89,7 +85,8 @@ class ImageClassifier(ReadsFiles, Trial):
             object.__setattr__(self, "data", str(self.data))
         given = dict(self.weights) if isinstance(self.weights, Mapping) else self.weights
         object.__setattr__(self, "weights", of_each(given, _weights_by_name))
-        object.__setattr__(self, "metrics", chosen_metrics(self.metrics))
+        check_task(self.task)
+        object.__setattr__(self, "metrics", self.label_task.chosen_metrics(self.metrics) if self.metrics else ())
         object.__setattr__(self, "copies", tuple((uri, version) for uri, version in self.copies))  # JSON has lists
 
     @property
@@ -119,12 +116,15 @@ class ImageClassifier(ReadsFiles, Trial):
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """All strategies; none for a cross-validation, whose networks can't be spread over devices."""
-        return () if self.folds else tuple(STRATEGIES)
+        """All strategies, but a pipeline for classes only; none for a cross-validation, whose networks are many."""
+        of_task = [name for name in STRATEGIES if name != "pipeline" or self.label_task is ONE_LABEL]
+        return () if self.folds else tuple(of_task)
 
     @property
     def without_strategies(self) -> str:
         """See `Trial.without_strategies`."""
+        if not self.folds:
+            return f"whose images have {self.label_task.described} each; use {' or '.join(self.strategies)}"
         return f"whose validation={self.validation} trains several networks on one device; leave strategy out"
 
     @property
@@ -140,14 +140,19 @@ class ImageClassifier(ReadsFiles, Trial):
     @property
     def reproduced(self) -> tuple[str, ...]:
         """See `Trial.reproduced`."""
-        return (*REPRODUCED, *(name for name in self.directions if name not in METRICS))
+        return (*(name for name in self.directions if name not in EVERY_EPOCH), *REPRODUCED)
 
     def instead_of(self, metric: str) -> str:
         """See `Trial.instead_of`."""
         short = f"val_{metric}"
         if short in self.directions:
             return f"did you mean {short!r}?"
-        return how_to_report(metric) or super().instead_of(metric)
+        return self.label_task.how_to_report(metric) or super().instead_of(metric)
+
+    @property
+    def usual_metric(self) -> str:
+        """See `Trial.usual_metric`: that of the task."""
+        return self.label_task.metric
 
     @property
     def chosen_metrics(self) -> tuple[ChosenMetric, ...]:
@@ -157,7 +162,7 @@ class ImageClassifier(ReadsFiles, Trial):
     @property
     def directions(self) -> Mapping[str, Mode | None]:
         """Which of the metrics are better high or low, or aren't an aim at all."""
-        return directions(self.chosen_metrics, with_errors=bool(self.folds))
+        return self.label_task.directions(self.chosen_metrics, with_errors=bool(self.folds))
 
     @property
     def known_hyperparameters(self) -> Mapping[str, Hyperparameter]:
@@ -250,6 +255,7 @@ class ImageClassifier(ReadsFiles, Trial):
         weights = ", ".join(f"{model}: {named}" for model, named in each) or str(self.weights)
         told = {"data": data, "model": ", ".join(self.candidates) or self.model_name, "weights": weights}
         told |= {"preprocessing": "of the weights"} if any(each.published for each in self.each) else {}
+        told |= {} if self.label_task is ONE_LABEL else {"task": self.label_task.name}
         cut = {"validation": self.validation, "group": self.group}
         return told | {name: str(value) for name, value in cut.items() if value is not None}
 

@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple
 
 from tuner.errors import DataError
 from tuner.storage.regular_files import sha256
+from tuner.trial.tasks import ONE_LABEL, Label, Strata, Task
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 _ENDINGS = tuple(IMAGE_SUFFIXES)
@@ -53,6 +54,11 @@ class Source(ABC):
     @abstractmethod
     def check(self, data_dir: Path) -> None:
         """Raise DataError if the data set is damaged, or doesn't exist here and can't be downloaded."""
+
+    @property
+    def task(self) -> Task:
+        """What its labels are."""
+        return ONE_LABEL
 
     def image_files(self, data_dir: Path) -> ImageFiles | None:
         """The image files that the data set is read from; None if it has files of another kind."""
@@ -101,14 +107,14 @@ class Item(NamedTuple):
 
     Attributes:
         file: its path
-        label: the name of its class
+        label: the name of its class; or the names of its labels, or a number, as the task says
         split: "train", "validation" or "test"
         group: what images that belong together share; None for an image by itself
         weight: of the image in the training loss, >= 0
     """
 
     file: str
-    label: str
+    label: Label
     split: str = "train"
     group: str | None = None
     weight: float = 1.0
@@ -127,25 +133,56 @@ class Found:
         items: its images, those of a split and of a class together, in the classes' order
         left_out: files among them that aren't image files that can be opened, sorted
         notices: what the user should know, in sentences
+        task: what labels are
+        columns: of a table that has labels: their names
     """
 
     items: tuple[Item, ...]
     left_out: tuple[LeftOut, ...]
     notices: tuple[str, ...] = ()
+    task: Task = ONE_LABEL
+    columns: tuple[str, ...] = ()
 
     @cached_property
     def splits(self) -> tuple[str, ...]:
         """The splits that have images."""
-        return tuple(dict.fromkeys(split for _, split in self.counts))
+        return tuple(dict.fromkeys(split for _, split in self._pairs))
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of a network's outputs: the classes, the labels, or what the number is."""
+        return self.task.outputs((label for label, _ in self._pairs), self.columns)
+
+    @cached_property
+    def strata(self) -> Strata:
+        """The kinds of images: classes, labels, or ranges of the number."""
+        return self.task.strata(label for label, split in self._pairs.elements())
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes that have training images, sorted."""
-        return tuple(label for label, split in self.counts if split == "train")
+        """The names of the strata that have training images, in their order."""
+        return tuple(name for name in self.strata.names if self.counts[name, "train"])
+
+    @cached_property
+    def images(self) -> Counter[str]:
+        """How many images a split has."""
+        return Counter(item.split for item in self.items)
 
     @cached_property
     def counts(self) -> Counter[tuple[str, str]]:
-        """How many images a class has in a split, by both."""
+        """How many images a stratum has in a split, by both."""
+        return self.counted(self._pairs)
+
+    def counted(self, pairs: Mapping[tuple[Label, str], int]) -> Counter[tuple[str, str]]:
+        """How many of some images, which are counted by label and split, a stratum has in a split, by both."""
+        found: Counter[tuple[str, str]] = Counter()
+        for (label, split), count in pairs.items():
+            for place in self.strata.of(label):
+                found[self.strata.names[place], split] += count
+        return found
+
+    @cached_property
+    def _pairs(self) -> Counter[tuple[Label, str]]:
         return Counter((item.label, item.split) for item in self.items)
 
 
@@ -180,11 +217,11 @@ class ImageFiles(Source):
         return str(path).removeprefix(f"{self.path}/")
 
     def class_names(self) -> tuple[str, ...] | None:
-        """The names of the classes that have training images."""
-        return self.look().classes
+        """The names of a network's outputs."""
+        return self.look().outputs
 
     def count_classes(self) -> int | None:
-        """The number of classes that have training images."""
+        """The number of a network's outputs."""
         return None if (names := self.class_names()) is None else len(names)
 
     def files(self, data_dir: Path) -> list[Path]:
@@ -315,11 +352,15 @@ def is_named_as_image(name: str) -> bool:
 
 
 def check_classes(found: Found, *, few: str, where: str, fix: str) -> None:
-    """Raise DataError for fewer than two classes, or one without training images; the texts are for the sentences."""
-    if len(found.classes) < 2:
-        raise DataError(f"{few}, got {sorted(found.classes)} in {where}")
+    """Raise DataError for fewer strata than the task needs, or classes of which one has no training images.
+
+    The texts are for the sentences.
+    """
+    named = [name for name in found.classes if name in found.outputs or not found.task.has_classes]
+    if len(named) < found.task.fewest:
+        raise DataError(f"{few}, got {sorted(named)} in {where}")
     for name, split in found.counts:
-        if not found.counts[name, "train"]:
+        if name in found.outputs and not found.counts[name, "train"]:
             raise DataError(f"every class needs training images, got '{name}' in {split} only; {fix}")
 
 

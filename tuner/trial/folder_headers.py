@@ -28,6 +28,7 @@ class FolderHeaders:
 
     Attributes:
         counts: images by class and split, except for those whose headers say that they can't be read
+        splits: images by split, likewise
         opened: images whose headers were read
         sizes: width and height of the smallest, the median and the largest of these; None without any
         modes: how many of these have each of Pillow's modes, such as RGB and L
@@ -36,6 +37,7 @@ class FolderHeaders:
     """
 
     counts: dict[str, dict[str, int]]
+    splits: dict[str, int]
     opened: int
     sizes: tuple[tuple[int, int], tuple[int, int], tuple[int, int]] | None
     modes: dict[str, int]
@@ -45,7 +47,7 @@ class FolderHeaders:
     @property
     def images(self) -> int:
         """The number of all images."""
-        return sum(sum(each.values()) for each in self.counts.values())
+        return sum(self.splits.values())
 
     def record(self) -> dict[str, Any]:
         """The facts as plain data."""
@@ -69,28 +71,28 @@ def folder_headers(images: ImageFiles, *, validation: Validation = None, identic
     found = images.look()
     sizes, modes, unreadable = _opened(images, found.items)
     left_out = tuple(by_path((*found.left_out, *unreadable)))
-    counts = _counts(images, found, {each.path for each in unreadable})
+    lost = {each.path for each in unreadable}
+    gone = [item for item in found.items if images.relative(item.file) in lost] if lost else []
+    counts = _counts(found, gone)
+    splits = dict(found.images - Counter(item.split for item in gone))
     return FolderHeaders(
         counts,
+        splits,
         sum(modes.values()) + len(unreadable),
         (sizes[0], sizes[len(sizes) // 2], sizes[-1]) if sizes else None,
         dict(modes.most_common()),
         left_out,
         (
             *found.notices,
-            *_uneven(counts),
-            *_single(counts),
-            *without_images(counts),
-            *_cut(images, counts, validation),
+            *(_of_classes(counts) if found.task.has_classes else ()),
+            *_cut(images, splits, validation),
             *(_duplicates(images, found.items) if identical else ()),
         ),
     )
 
 
-def _counts(images: ImageFiles, found: Found, unreadable: set[str]) -> dict[str, dict[str, int]]:
-    each = found.counts
-    if unreadable:
-        each -= Counter((item.label, item.split) for item in found.items if images.relative(item.file) in unreadable)
+def _counts(found: Found, gone: Sequence[Item]) -> dict[str, dict[str, int]]:
+    each = found.counts - found.counted(Counter((item.label, item.split) for item in gone))
     return {name: {part: each[name, part] for part in found.splits} for name in found.classes}
 
 
@@ -123,6 +125,12 @@ def _opened(images: ImageFiles, items: Sequence[Item]) -> tuple[list[tuple[int, 
     return sorted(sizes, key=lambda size: size[0] * size[1]), modes, unreadable
 
 
+def _of_classes(counts: dict[str, dict[str, int]]) -> Iterator[str]:
+    yield from _uneven(counts)
+    yield from _single(counts)
+    yield from without_images(counts)
+
+
 def _uneven(counts: dict[str, dict[str, int]]) -> Iterator[str]:
     training = {name: each["train"] for name, each in counts.items()}
     most, fewest = max(training, key=training.__getitem__), min(training, key=training.__getitem__)
@@ -150,9 +158,9 @@ def without_images(counts: Mapping[str, Mapping[str, int]], told: Collection[str
             yield f"{part} has no image of {named(without)}, so its metrics don't cover it; add images"
 
 
-def _cut(images: ImageFiles, counts: dict[str, dict[str, int]], validation: Validation) -> Iterator[str]:
+def _cut(images: ImageFiles, splits: Mapping[str, int], validation: Validation) -> Iterator[str]:
     """What a split will take of the training images, if there are only some of the splits or few images."""
-    whole = {part: sum(each.get(part, 0) for each in counts.values()) for part in SPLITS}
+    whole = {part: splits.get(part, 0) for part in SPLITS}
     folded = isinstance(validation, Folds)
     missing = [part for part in ("validation", "test") if not whole[part]]
     if len(missing) == 1 and not (folded and missing == ["validation"]):

@@ -10,6 +10,7 @@ from tuner.trial.hyperparameter import Hyperparameter, spellings_of
 from tuner.trial.image_hyperparameters import IMAGES
 from tuner.trial.pooling import BLOCKS, POOLINGS
 from tuner.trial.strategies import STRATEGIES
+from tuner.trial.tasks import TASKS
 
 TABLE: tuple[Hyperparameter, ...] = (
     Hyperparameter(
@@ -292,6 +293,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         high=0.9,
         aliases=("drop_path", "drop_path_rate", "stochastic_depth_prob"),
     ),
+    *(row for task in TASKS.values() for row in task.hyperparameters),
     *IMAGES,
     # On several devices
     Hyperparameter(

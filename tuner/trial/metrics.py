@@ -1,4 +1,4 @@
-"""The metrics of image classifiers: those of every epoch, and those that the user chooses. Imports no torch."""
+"""Metrics of image classifiers: those of every epoch, and those that the user chooses. Imports no torch."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pkgutil import resolve_name
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from tuner.errors import StudyError, did_you_mean, shown
 from tuner.space.mode import Mode
 from tuner.space.values import is_number
 
-METRICS: dict[str, Mode | None] = {  # what every epoch reports, and whether it is better high or low
-    "val_accuracy": "max",
-    "val_loss": "min",
-    "val_top5_accuracy": "max",
-    "val_f1": "max",
+EVERY_EPOCH: dict[str, Mode | None] = {  # what every epoch reports beside the task's metrics: the aim, or None
     "train_loss": "min",
     "learning_rate": None,
     "seconds": "min",
@@ -30,25 +26,7 @@ METRICS: dict[str, Mode | None] = {  # what every epoch reports, and whether it 
     "device_memory_bytes": "min",
 }
 STANDARD_ERROR = "_se"  # suffix of the name of a metric's standard error
-REPRODUCED = ("val_accuracy", "val_loss", "val_top5_accuracy", "val_f1", "train_loss", "learning_rate")
-OTHER_WORDS = {  # for metrics that are always reported, or have another name here
-    "accuracy": "val_accuracy",
-    "top5_accuracy": "val_top5_accuracy",
-    "f1": "val_f1",
-    "macro_f1": "val_f1",
-    "f1_macro": "val_f1",
-    "loss": "val_loss",
-    "cross_entropy": "val_loss",
-    "recall": "balanced_accuracy",
-    "macro_recall": "balanced_accuracy",
-    "auc": "auroc",
-    "roc_auc": "auroc",
-    "kappa": "cohen_kappa",
-    "ece": "calibration_error",
-    "expected_calibration_error": "calibration_error",
-    "mcc": "matthews_correlation",
-    "map": "average_precision",
-}
+REPRODUCED = ("train_loss", "learning_rate")  # beside the metrics of the images
 
 
 class ChosenMetric(ABC):
@@ -65,18 +43,18 @@ class ChosenMetric(ABC):
     rises_when_resampled: bool = False
     computed_by: ClassVar[str]
 
-    def compute(self, probabilities: Any, labels: Any, classes: Sequence[str]) -> Any:
+    def compute(self, answers: Any, labels: Any, classes: Sequence[str]) -> Any:
         """The value as a tensor [], NaN if the images don't determine it.
 
         Args:
-            probabilities: Tensor [N, C] float32, on any device
-            labels: Tensor [N] int64, on the same device
-            classes: names of the C classes
+            answers: Tensor [N, C] float32, on any device: probabilities, or numbers
+            labels: Tensor [N] int64, or [N, C] of several labels or numbers, on the same device
+            classes: names of the C outputs
 
         Raises:
             StudyError: it is about a class that doesn't exist.
         """
-        return resolve_name(self.computed_by)(self, probabilities, labels, classes)
+        return resolve_name(self.computed_by)(self, answers, labels, classes)
 
     @abstractmethod
     def check_classes(self, classes: Sequence[str]) -> None:
@@ -85,7 +63,7 @@ class ChosenMetric(ABC):
 
 @dataclass(frozen=True)
 class NamedMetric(ChosenMetric):
-    """A metric of all classes, by the function of `torchmetrics.functional.classification` that computes it.
+    """A metric of all classes, by the function of `torchmetrics.functional` that computes it.
 
     `settings` are its arguments. `by_class`: it is computed for each class, and the values of classes that have images
     are averaged; for some metrics torchmetrics itself counts a class without images as 0.
@@ -97,7 +75,7 @@ class NamedMetric(ChosenMetric):
     settings: Mapping[str, Any] = field(default_factory=dict)
     by_class: bool = False
     rises_when_resampled: bool = False
-    computed_by: ClassVar[str] = "tuner.train.evaluation:of_all_classes"
+    computed_by: ClassVar[str] = "tuner.train.tasks.one_label:of_all_classes"
 
     @property
     def declared(self) -> str:
@@ -120,7 +98,7 @@ class RecallAtPrecision(ChosenMetric):
     precision: float
     of: str
     direction: ClassVar[Mode] = "max"  # type: ignore[misc]
-    computed_by: ClassVar[str] = "tuner.train.evaluation:recall_at_precision"
+    computed_by: ClassVar[str] = "tuner.train.tasks.metrics:recall_at_precision"
 
     def __post_init__(self) -> None:
         """Raise StudyError for an impossible precision, or a class without a name."""
@@ -145,76 +123,7 @@ class RecallAtPrecision(ChosenMetric):
             )
 
 
-NAMED = {
-    metric.name: metric
-    for metric in (
-        NamedMetric("balanced_accuracy", "max", "multiclass_accuracy", by_class=True),
-        NamedMetric("precision", "max", "multiclass_precision", {"average": "macro"}),
-        NamedMetric("weighted_f1", "max", "multiclass_f1_score", {"average": "weighted"}),
-        NamedMetric("auroc", "max", "multiclass_auroc", by_class=True),
-        NamedMetric("average_precision", "max", "multiclass_average_precision", by_class=True),
-        NamedMetric("cohen_kappa", "max", "multiclass_cohen_kappa"),
-        NamedMetric("matthews_correlation", "max", "multiclass_matthews_corrcoef"),
-        NamedMetric(
-            "calibration_error", "min", "multiclass_calibration_error", {"n_bins": 15}, rises_when_resampled=True
-        ),
-    )
-}
-
-
-def chosen_metrics(given: object) -> tuple[ChosenMetric, ...]:
-    """The metrics of `ImageClassifier(metrics=...)`, each once; StudyError for an unknown name."""
-    if type(given) not in (list, tuple):
-        raise StudyError(f"metrics needs a list of names, got {shown(given)}; write metrics=['balanced_accuracy']")
-    found = {metric.name: metric for metric in map(_chosen, cast("Sequence[object]", given))}
-    return tuple(found.values())
-
-
 def check_classes(chosen: Iterable[ChosenMetric], classes: Sequence[str]) -> None:
     """Raise StudyError if one is about a class that isn't one of these."""
     for metric in chosen:
         metric.check_classes(classes)
-
-
-def directions(chosen: Iterable[ChosenMetric], *, with_errors: bool = False) -> dict[str, Mode | None]:
-    """Every metric that is reported with these chosen ones, and whether it is better high or low.
-
-    `with_errors`: with the standard error of each metric of the validation images, as `val_accuracy_se`.
-    """
-    found = METRICS | {f"val_{metric.name}": metric.direction for metric in chosen}
-    validated = [name for name in found if name.startswith("val_")] if with_errors else []
-    return found | dict.fromkeys([f"{name}{STANDARD_ERROR}" for name in validated], None)
-
-
-def how_to_report(metric: str) -> str | None:
-    """The end of a message about a metric that is known, but wasn't chosen; None if it isn't known."""
-    name = _plain(metric)
-    name = OTHER_WORDS.get(name, name)
-    if name not in NAMED:
-        return None
-    return f"add metrics=['{name}'] to ImageClassifier, and write metric='val_{name}'"
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[\s-]+", "_", name.strip().lower()).removeprefix("val_").removeprefix("test_")
-
-
-def _chosen(one: object) -> ChosenMetric:
-    if isinstance(one, ChosenMetric):
-        return one
-    if not isinstance(one, str):
-        raise StudyError(f"metrics needs names or RecallAtPrecision(...), got {shown(one)}; {_names()}")
-    name = _plain(one)
-    if name in NAMED:
-        return NAMED[name]
-    meant = OTHER_WORDS.get(name)
-    if meant in METRICS:
-        raise StudyError(
-            f"metrics has what isn't always reported, got {shown(one)}; leave it out, it is there as {meant!r}"
-        )
-    fix = f"did you mean {meant!r}?" if meant else did_you_mean(name, NAMED)
-    raise StudyError(f"metrics needs names of metrics, got {shown(one)}; {fix}")
-
-
-def _names() -> str:
-    return f"there are {', '.join(NAMED)}"

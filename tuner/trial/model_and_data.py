@@ -20,6 +20,7 @@ from tuner.trial.sources import find_source, function_name
 from tuner.trial.splitting import Validation
 from tuner.trial.stored import Copies, is_stored
 from tuner.trial.table import Table
+from tuner.trial.tasks import ONE_LABEL, TASKS, Task
 
 DEFAULT_MODEL = "resnet18"
 Weights = str | Path | None
@@ -42,13 +43,20 @@ class ModelAndData:
     data_memory_gb: float | None
     validation: Validation
     group: str | None
+    task: str | None
     candidates: tuple[str, ...]
     copies: Copies
 
     @property
     def source(self) -> Source:
         """Where the images come from; StudyError for an unknown data set."""
-        return find_source(self.data, self.copies)
+        return find_source(self.data, self.copies, self.task)
+
+    @property
+    def label_task(self) -> Task:
+        """What labels are: as declared, else as the data's own labels show."""
+        source = self.source if self.task is None and isinstance(self.data, str) else None
+        return source.task if source is not None else TASKS[self.task or ONE_LABEL.name]
 
     @property
     def data_folder(self) -> Path:

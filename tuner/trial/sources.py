@@ -173,10 +173,10 @@ def function_name(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def find_source(data: str | Table | Callable[[], Any], copies: Copies = ()) -> Source:
+def find_source(data: str | Table | Callable[[], Any], copies: Copies = (), task: str | None = None) -> Source:
     """The source that a study calls `data`: a known name, `folder:` or `table:` with a path or URI, or a function.
 
-    `copies` has the versions of what is copied from object stores.
+    `copies` has the versions of what is copied from object stores, `task` is the name of a declared one.
 
     Raises:
         StudyError: there is no such data set; the message names the nearest one.
@@ -189,7 +189,7 @@ def find_source(data: str | Table | Callable[[], Any], copies: Copies = ()) -> S
         place = data.removeprefix("folder:")
         return StoredFolder.at(place, copies) if is_stored(place) else Folder(Path(place).expanduser())
     if isinstance(data, Table) or (isinstance(data, str) and data.startswith(PREFIX)):
-        return TableOfImages(Table.of(str(data)))
+        return TableOfImages(Table.of(str(data)), task)
     spelt = {name.replace("-", ""): name for name in KNOWN_SOURCES}
     near = closest(re.sub(r"[\s_-]", "", data.lower()), spelt) if isinstance(data, str) else None
     hint = f"did you mean '{spelt[near]}'?" if near else f"images of your own are 'folder:{_place(data)}'"

@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import isfinite
 from operator import itemgetter
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 from urllib.parse import quote, unquote
 
 from tuner.errors import DataError, StudyError, shown
@@ -31,10 +31,11 @@ from tuner.trial.data_source import (
 )
 from tuner.trial.stored import is_stored
 from tuner.trial.table_cells import Cells, Header, cells_of
+from tuner.trial.tasks import ONE_LABEL, SEVERAL_LABELS, TASKS, LabelError, Task
 
 PREFIX = "table:"
 COLUMNS = dict.fromkeys(("image", "label", "split", "group", "weight"))  # in this order
-NO_LABEL = frozenset({"", "nan", "null", "<na>", "#n/a"})  # in lower case; others are labels as they are written
+OPTIONAL = ("split", "group", "weight")
 MOST_ABSENT = 0.5  # of a class's images
 State = tuple[tuple[str, int], ...]
 
@@ -46,7 +47,8 @@ class Table:
     Attributes:
         path: of the file; paths of images are relative to its folder
         image: the column of the images' paths
-        label: the column of the classes' names
+        label: the column of the classes' names, of several labels with ; between them, or of numbers; or a list of
+            columns of 0 and 1, one for each label
         split: the column that says train, val or test; None for "split", if there is such a column
         group: the column whose images stay on one side of a cut if they have the same value; None for "group", likewise
         weight: the column of the images' weights in the training loss, >= 0; None for "weight", likewise
@@ -54,7 +56,7 @@ class Table:
 
     path: str | Path
     image: str = "image"
-    label: str = "label"
+    label: str | Sequence[str] = "label"
     split: str | None = None
     group: str | None = None
     weight: str | None = None
@@ -69,23 +71,36 @@ class Table:
                 f"Table needs a file on this machine, got {shown(self.path)}; copy it and its images here, or store "
                 "the images with a prefix per class, as data='folder:s3://…'"
             )
-        for name, column in self.columns.items():
+        if isinstance(self.label, list | tuple):
+            object.__setattr__(self, "label", tuple(self.label) if len(self.label) != 1 else self.label[0])
+        columns = self.columns
+        for name, column in columns:
             if not isinstance(column, str) or not column.strip():
                 raise StudyError(
                     f"Table needs the name of one column for {name}, got {shown(column)}; write {name}='{name}'"
                 )
-        if self.image == self.label:
-            raise StudyError(f"Table needs two columns for image and label, got {self.image!r} for both; change one")
+        twice = next((column for _, column in columns if [one for _, one in columns].count(column) > 1), None)
+        if not self.labels or twice in (self.image, *self.labels):
+            raise StudyError(
+                f"Table needs two columns for image and label, got {shown(twice)} for both; change one"
+                if self.labels
+                else "Table needs columns of labels, got an empty list; write label='label'"
+            )
 
     @property
-    def columns(self) -> dict[str, str]:
-        """The columns that the table must have, by what they say."""
-        given = {name: getattr(self, name) for name in COLUMNS}
-        return {name: column for name, column in given.items() if column is not None or name in ("image", "label")}
+    def labels(self) -> tuple[str, ...]:
+        """The columns of labels."""
+        return self.label if isinstance(self.label, tuple) else (self.label,)
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """The columns that the table must have, each after what it says, in the order of `COLUMNS`."""
+        others = [(name, column) for name in OPTIONAL if (column := getattr(self, name)) is not None]
+        return [("image", self.image), *(("label", column) for column in self.labels), *others]
 
     def __str__(self) -> str:
         """As text for `data`, such as `table:labels.csv?image=file&label=species`."""
-        changed = [f"{name}={quote(column)}" for name, column in self.columns.items() if column != name]
+        changed = [f"{name}={quote(column)}" for name, column in self.columns if column != name or len(self.labels) > 1]
         return f"{PREFIX}{self.path}{'&' if '?' in str(self.path) else '?'}{'&'.join(changed)}".rstrip("?&")
 
     @classmethod
@@ -93,16 +108,22 @@ class Table:
         """The table that a text for `data` names; raises StudyError as the class does."""
         path, _, query = text.removeprefix(PREFIX).partition("?")
         pairs = [part.partition("=") for part in query.split("&") if part]
-        columns = {name: unquote(column) for name, _, column in pairs if name in COLUMNS}
+        columns: dict[str, Any] = {name: unquote(column) for name, _, column in pairs if name in COLUMNS}
         others = "&".join("".join(pair) for pair in pairs if pair[0] not in columns)  # of a name with a question mark
+        if labels := [unquote(column) for name, _, column in pairs if name == "label"]:
+            columns["label"] = labels
         return cls(f"{path}?{others}" if others else path, **columns)
 
 
 @dataclass(frozen=True)
 class TableOfImages(ImageFiles):
-    """The image files that a table on this machine names; those of a class and a split are sorted by their paths."""
+    """The image files that a table on this machine names; those of a class and a split are sorted by their paths.
+
+    `declared` is the name of the task; None to find it in the table.
+    """
 
     table: Table
+    declared: str | None = None
     default_size: int | None = 64
 
     names_of_splits: ClassVar[Mapping[str, str]] = {
@@ -149,7 +170,18 @@ class TableOfImages(ImageFiles):
 
     def details(self, item: Item) -> tuple[str, ...]:
         """All that the table says of an image."""
-        return item.split, item.label, item.group or "", repr(item.weight)
+        label = item.label if isinstance(item.label, str) else repr((item.label,))
+        return item.split, label, item.group or "", repr(item.weight)
+
+    @property
+    def task(self) -> Task:
+        """What labels are: as declared, else as the table's cells look; one label if the table can't be read."""
+        if self.declared is not None:
+            return TASKS[self.declared]
+        if len(self.table.labels) > 1:
+            return SEVERAL_LABELS
+        state = _file_state(self.file)
+        return ONE_LABEL if state is None else _found_task(self, state)
 
     @property
     def has_columns(self) -> bool:
@@ -163,7 +195,9 @@ class TableOfImages(ImageFiles):
     @property
     def _header(self) -> Header:
         given = self.table.columns
-        return Header(self.place, {name: given.get(name, name) for name in COLUMNS}, COLUMNS.keys() - given.keys())
+        missing = [(name, name) for name in OPTIONAL if name not in dict(given)]
+        wanted = sorted([*given, *missing], key=lambda pair: [*COLUMNS].index(pair[0]))
+        return Header(self.place, tuple(wanted), [name for name, _ in missing])
 
     @property
     def rows(self) -> Rows:
@@ -173,9 +207,8 @@ class TableOfImages(ImageFiles):
                 f"table:PATH needs a file that ends in {', '.join(TABLE_SUFFIXES)}, got {self.file}, which is "
                 f"{'a folder' if self.file.is_dir() else 'no file'}; correct the path"
             )
-        state = self.file.stat()
         with _uncollected():
-            return _rows(self, (str(self.file), state.st_mtime_ns, state.st_size))
+            return _rows(self, self.task, _file_state(self.file))
 
     def _state(self) -> State:
         named = [str(self.file), *self.rows.folders]
@@ -216,16 +249,35 @@ def _changed(path: str) -> int:
         return 0
 
 
+def _file_state(file: Path) -> tuple[str, int, int] | None:
+    """A key for a file's present content; None if it can't be looked at."""
+    try:
+        state = file.stat()
+    except (OSError, ValueError):
+        return None
+    return str(file), state.st_mtime_ns, state.st_size
+
+
+@lru_cache(maxsize=4)
+def _found_task(source: TableOfImages, state: tuple[str, int, int]) -> Task:
+    """The task of a table with one column of labels, as its cells look."""
+    try:
+        cells = [str(cells[1]) for _, cells in cells_of(source.file, source._header)]
+    except DataError:  # told when the table is read for its images
+        return ONE_LABEL
+    return next((task for task in TASKS.values() if task.is_of(cells)), ONE_LABEL)
+
+
 @lru_cache(maxsize=1)
-def _rows(source: TableOfImages, state: tuple[str, int, int]) -> Rows:
+def _rows(source: TableOfImages, task: Task, state: tuple[str, int, int] | None) -> Rows:
     """The rows of a table, whose file is in this state."""
-    base = str(source.path)
+    base, labels = str(source.path), source.table.labels
     items: dict[str, Item] = {}
     repeated: list[str] = []
     without: list[str] = []
     for number, cells in cells_of(source.file, source._header):
-        item = _item(cells, base, number, source.place)
-        if not (cells[2] and cells[2].strip()):
+        item = _item(cells, labels, task, base, number, source.place)
+        if not (cells[-3] and cells[-3].strip()):
             without.append(item.file)
         before = items.setdefault(item.file, item)
         if before is not item:
@@ -239,20 +291,22 @@ def _rows(source: TableOfImages, state: tuple[str, int, int]) -> Rows:
     return Rows(items, tuple(sorted({file.rpartition("/")[0] or "/" for file in items})), tuple(repeated))
 
 
-def _item(cells: Cells, base: str, number: int, place: str) -> Item:
+def _item(cells: Cells, columns: Sequence[str], task: Task, base: str, number: int, place: str) -> Item:
     """What a row says; raises DataError for a value that can't be one."""
-    image, label, word, group, weight = cells
-    image, label = image.strip().replace("\\", "/"), label.strip()
+    named, *said, word, group, weight = cells
+    image = str(named).strip().replace("\\", "/")
     if not image or "\0" in image or "://" in image:
         raise DataError(
             f"every row needs the path of an image, got {shown(image)} in row {number} of {place}; write a path that "
             "is absolute or relative to the table, or remove the row"
         )
-    if (len(label) < 5 and label.casefold() in NO_LABEL) or "\0" in label:
+    try:
+        label = task.label(cast("list[str]", said), columns)
+    except LabelError as error:
         raise DataError(
-            f"every row needs a label, got {shown(label)} for '{image}' in row {number} of {place}; add it, or remove "
+            f"{error.rule}, got {shown(error.value)} for '{image}' in row {number} of {place}; {error.fix}, or remove "
             "the row"
-        )
+        ) from error
     if (split := SPLITS.get(word.strip().casefold() or "train") if word else "train") is None:
         raise DataError(
             f"split needs to be {', '.join(SPLITS)}, got {shown(word)} for '{image}' in row {number} of {place}; "
@@ -322,11 +376,11 @@ def _look(source: TableOfImages, state: State) -> Found:
     items = [item for item in rows.items.values() if present.get(item.file, "") is None]
     for column in (itemgetter(0), itemgetter(1), itemgetter(2)):  # file, label, split: quicker than by all at once
         items.sort(key=column)
-    found = Found(tuple(items), ())
+    found = Found(tuple(items), (), task=source.task, columns=source.table.labels)
     check_classes(
         found,
-        few=f"a table needs at least 2 labels in the column {source.table.label!r}",
-        where=f"{source.place}; name the column that has the classes, as in Table({source.place!r}, label=...)",
+        few=f"a table needs at least {found.task.fewest} labels in the column {source.table.label!r}",
+        where=f"{source.place}; name the column that has the labels, as in Table({source.place!r}, label=...)",
         fix="give some of its rows the split train",
     )
     left_out = [
@@ -377,16 +431,17 @@ def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
 
 def _check_present(source: TableOfImages, rows: Rows, absent: list[str]) -> None:
     """Raise DataError if more than half of a class's images don't exist: then their paths must be wrong."""
-    of_class = Counter(item.label for item in rows.items.values())
-    missing: dict[str, list[str]] = defaultdict(list)
-    for file in absent:
-        missing[rows.items[file].label].append(file)
-    for label, files in sorted(missing.items()):
-        if len(files) > MOST_ABSENT * of_class[label]:
+    named = Found(tuple(rows.items.values()), (), task=source.task, columns=source.table.labels)
+    missing = named.counted(Counter((rows.items[file].label, "") for file in absent))
+    for (name, _), count in sorted(missing.items()):
+        of_class = sum(named.counts[name, split] for split in named.splits)
+        if count > MOST_ABSENT * of_class:
+            place = named.strata.names.index(name)
+            example = next(file for file in absent if place in named.strata.of(rows.items[file].label))
             raise DataError(
-                f"at least half of a class's images must be there, got no file for {len(files):,} of "
-                f"{of_class[label]:,} rows of '{label}' in {source.place}, such as {shown(files[0])}; correct the "
-                f"column {source.table.image!r}, whose paths are relative to the table"
+                f"at least half of a class's images must be there, got no file for {count:,} of {of_class:,} rows of "
+                f"'{name}' in {source.place}, such as {shown(example)}; correct the column {source.table.image!r}, "
+                "whose paths are relative to the table"
             )
 
 
@@ -400,6 +455,8 @@ def _notices(
     for label in counts:
         by_case[label.casefold()].append(label)
     alike = [" and ".join(map(repr, labels)) for labels in by_case.values() if len(labels) > 1]
+    if found.task is not ONE_LABEL:
+        yield _what_it_took(source, found)
     files = {
         "a row but no file": absent,
         "a file but no row": unnamed,
@@ -408,11 +465,19 @@ def _notices(
     for what, those in files.items():
         if those:
             yield f"{_count(len(those), 'image has', 'images have')} {what}: {listed(map(source.relative, those))}"
-    if once := [label for label, count in counts.items() if count == 1]:
+    if found.task.has_classes and (once := [label for label in found.outputs if counts[label] == 1]):
         labels = _count(len(once), "label is", "labels are")
         yield f"{labels} seen once: {listed(map(repr, once))}; correct those that are misspelt"
     if alike:
         yield f"labels that differ in case are different classes, got {listed(alike)}; write them alike if they aren't"
+
+
+def _what_it_took(source: TableOfImages, found: Found) -> str:
+    """The sentence about a task that isn't one label, and about what it was seen by."""
+    told = f"each image has {found.task.described}"
+    if source.declared is not None or len(source.table.labels) > 1:
+        return told
+    return f"{told}: in {source.table.label!r} {found.task.seen_by}; task='one' makes classes of them"
 
 
 def _count(count: int, one: str, several: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
@@ -12,9 +12,10 @@ from typing import Any, cast
 
 from tuner.errors import DataError, did_you_mean, one_line
 from tuner.trial.data_source import listed
+from tuner.trial.tasks.several_labels import BETWEEN
 
 SEPARATORS = ",;\t|"
-Cells = tuple[str, str, str | None, str | None, str | None]  # the wanted ones; None for a column that isn't there
+Cells = tuple[str | None, ...]  # the wanted ones; None for a column that isn't there
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,12 @@ class Header:
 
     Attributes:
         place: the table, for messages
-        wanted: columns by what they say
+        wanted: what columns say, and their names
         optional: what need not be said
     """
 
     place: str
-    wanted: Mapping[str, str]
+    wanted: Sequence[tuple[str, str]]
     optional: Collection[str]
 
     def chosen(self, columns: Sequence[str]) -> list[int | None]:
@@ -38,7 +39,7 @@ class Header:
             DataError: a column is missing, or there twice.
         """
         names = [column.strip() for column in columns]
-        for key, column in self.wanted.items():
+        for key, column in self.wanted:
             if column not in names and key not in self.optional:
                 raise DataError(
                     f"a table needs the column {column!r}, got {listed(map(repr, names)) or 'no columns'} in the first "
@@ -49,14 +50,14 @@ class Header:
                 raise DataError(
                     f"a table needs one column {column!r}, got {names.count(column)} in {self.place}; rename the others"
                 )
-        return [names.index(column) if column in names else None for column in self.wanted.values()]
+        return [names.index(column) if column in names else None for _, column in self.wanted]
 
     def separator(self, line: str) -> str:
         """The one between the columns of the first line: by which most wanted columns, then most columns are found."""
 
         def columns(separator: str) -> tuple[int, int]:
             names = [name.strip() for name in next(csv.reader([line], delimiter=separator), [])]
-            return len({*names} & {*self.wanted.values()}), len(names)
+            return len({*names} & {column for _, column in self.wanted}), len(names)
 
         return max(SEPARATORS, key=columns)
 
@@ -135,7 +136,12 @@ def _of_batch(batch: Any, columns: list[str | None], header: Header, pa: Any) ->
             continue
         values = batch.column(column)
         try:
-            texts.append([cell or "" for cell in values.cast(pa.string()).to_pylist()])
+            if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
+                texts.append([BETWEEN.join(map(str, cell or ())) for cell in values.to_pylist()])
+            elif pa.types.is_floating(values.type):  # as text 1.0 would become a whole number
+                texts.append(["" if cell is None else repr(float(cell)) for cell in values.to_pylist()])
+            else:
+                texts.append([cell or "" for cell in values.cast(pa.string()).to_pylist()])
         except pa.ArrowException as error:
             raise DataError(
                 f"a table's columns need texts or numbers, got {values.type} for {column!r} in {header.place}; "

@@ -26,6 +26,7 @@ OF_THE_DATA = (
     "validation",
     "group",
     "copies",
+    "task",
 )  # the fields that `look` needs
 
 
@@ -145,12 +146,13 @@ class Classification(Implementation[ImageClassifier]):
         """See `Implementation.score`."""
         from tuner.inspection import score, write_best
 
-        scored = score(trial, config, checkpoint, split_seed=split_seed, device=device)
+        learnt = ((record.get("refit") or {}).get("own") or {}).get("learnt")
+        scored = score(trial, config, checkpoint, split_seed=split_seed, device=device, learnt=learnt)
         write_best(best, trial, config, checkpoint, scored, record)
 
     def beside_own(
         self, trial: ImageClassifier, config: dict[str, Any], *, refitted: Path, own: Path, split_seed: int, device: str
-    ) -> dict[str, float]:
+    ) -> dict[str, Any]:
         """See `Implementation.beside_own`."""
         from tuner.inspection.scoring import beside_own
 

@@ -139,7 +139,7 @@ class Implementation(ABC, Generic[T]):
 
     def beside_own(
         self, trial: T, config: dict[str, Any], *, refitted: Path, own: Path, split_seed: int, device: str
-    ) -> dict[str, float] | None:
+    ) -> dict[str, Any] | None:
         """The results of the winner's `own` network and its refit on the same test images; None if nothing is known.
 
         Runs as `score` does, if the winner was trained again on training and validation images together.

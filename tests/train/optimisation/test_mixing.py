@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tuner.train.optimisation.mixing import NUMBERS, Mixing
-from tuner.train.optimisation.objective import Objective
+from tuner.train.tasks.one_label import CrossEntropy
 from tuner.train.without_compiler import compiler_not_needed
 
 with compiler_not_needed():
@@ -74,7 +74,7 @@ def test_with_both_a_batch_gets_either_equally_often() -> None:
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
 def test_the_loss_is_the_papers(kind: str, smoothing: float, weights: Tensor | None) -> None:
     """l * loss(y) + (1 - l) * loss(other y) of each image; class weights weigh each of both, and the mean is of images."""
-    mix, objective = mixing(kind), Objective(smoothing, weights)
+    mix, objective = mixing(kind), CrossEntropy(smoothing, weights)
     torch.manual_seed(2)
     drawn, logits = numbers(mix), torch.randn(7, 3)
     _, targets = mix(torch.rand(7, 3, 6, 9), LABELS, drawn)

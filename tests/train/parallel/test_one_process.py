@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from tests.train.parallel.test_group import TRIAL
 from tuner.train import Trainer
-from tuner.train.optimisation import Objective, Precision
+from tuner.train.optimisation import Precision
 from tuner.train.parallel.one_process import BalancedOneProcess, EvenParallel, InPrecision, Losses, OneProcess
+from tuner.train.tasks.one_label import CrossEntropy
 
 CPU = torch.device("cpu")
 CONFIG = {"optimizer": "sgd", "lr": 0.05, "batch_size": 9, "class_weights": "balanced", "label_smoothing": 0.1}
@@ -19,7 +20,7 @@ CONFIG = {"optimizer": "sgd", "lr": 0.05, "batch_size": 9, "class_weights": "bal
 def test_the_losses_of_parts_add_up_to_the_whole() -> None:
     torch.manual_seed(0)
     network, images, labels = nn.Linear(4, 3), torch.randn(7, 4), torch.arange(7) % 3
-    objective = Objective(0.1, torch.tensor([1.0, 2.0, 3.0]))
+    objective = CrossEntropy(0.1, torch.tensor([1.0, 2.0, 3.0]))
     losses = Losses(network, objective, Precision("fp32", CPU))
     parts = torch.cat([losses(images[part], labels[part]) for part in (slice(0, 4), slice(4, 7))])
     assert parts.shape == (2,)
@@ -28,7 +29,7 @@ def test_the_losses_of_parts_add_up_to_the_whole() -> None:
 
 
 @dataclass(frozen=True)
-class Doubled(Objective):
+class Doubled(CrossEntropy):
     """An objective with a setting more."""
 
     factor: float = 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +10,7 @@ from tuner.inspection.best import LoadedModel, declared_trial
 from tuner.inspection.shipping.examples import CHECKED, Examples
 from tuner.inspection.shipping.forms import SHIPPED
 from tuner.results.run import RecordedRun
-from tuner.results.wording import own_network, settings, trained_again, trials_and_repeats, wilson
+from tuner.results.wording import own_network, settings, trained_again, trials_and_repeats
 from tuner.trial.models import TORCHVISION
 from tuner.trial.splitting import REFIT
 
@@ -28,7 +28,7 @@ def model_card(
 ) -> str:
     """The card of a winner that was written in a form; `facts` as in model.json."""
     sections = [
-        f"# {run.name}: {loaded.card.model}, {len(loaded.classes)} classes",
+        f"# {run.name}: {loaded.card.model}, {loaded.answers.asked}",
         _about(run, loaded),
         "## Use",
         *_use(loaded, form, facts, scripted=scripted),
@@ -41,7 +41,7 @@ def model_card(
         "## How it was found",
         *_search(run),
         "## Limits",
-        _limits(),
+        _limits(loaded),
         "## Licence",
         _licence(loaded),
         "## Versions",
@@ -52,12 +52,12 @@ def model_card(
 
 def _about(run: RecordedRun, loaded: LoadedModel) -> str:
     together = (
-        f" It is {loaded.card.networks} networks of a cross-validation, whose probabilities are averaged: each was "
+        f" It is {loaded.card.networks} networks of a cross-validation, whose answers are averaged: each was "
         "trained on all training images but those of its part."
     )
     again = " It was trained on all images but those of the test split, those for validation among them."
     return (
-        f"An image classifier: `{loaded.card.model}`, started from {run.info['started_from']}, trained on "
+        f"{loaded.answers.kind}: `{loaded.card.model}`, started from {run.info['started_from']}, trained on "
         f"`{loaded.card.data}`; written by tuner on {datetime.now(UTC):%Y-%m-%d}."
         + together * (loaded.card.networks > 1)
         + again * (loaded.card.trained_on == REFIT)
@@ -67,7 +67,7 @@ def _about(run: RecordedRun, loaded: LoadedModel) -> str:
 def _use(loaded: LoadedModel, form: str, facts: Mapping[str, Any], *, scripted: bool) -> Iterator[str]:
     if scripted:
         yield "```sh\npython predict.py photo.jpg\n```"
-    yield SHIPPED[form].use.format(**{"opset": None, **facts}, classes=len(facts["labels"]))
+    yield SHIPPED[form].use.format(**{"opset": None, **facts}, classes=len(facts["labels"]), **_words(loaded))
     if form == "safetensors" and loaded.card.networks > 1:
         yield (
             f"The names of its {loaded.card.networks} networks start with `networks.0.`, `networks.1.` and so on; the "
@@ -82,6 +82,10 @@ def _use(loaded: LoadedModel, form: str, facts: Mapping[str, Any], *, scripted: 
         yield f"The network is made by the function `{loaded.card.model}` of the run's study.py."
     labels = ", ".join(f"{index} {label}" for index, label in enumerate(facts["labels"][:SHOWN_CLASSES]))
     yield f"Labels: {labels}" + ("; all are in model.json" if len(facts["labels"]) > SHOWN_CLASSES else "")
+
+
+def _words(loaded: LoadedModel) -> dict[str, str]:
+    return {"output": loaded.answers.output, "answering": loaded.answers.answering}
 
 
 def _framing(facts: Mapping[str, Any]) -> str:
@@ -119,70 +123,28 @@ def _checks(facts: Mapping[str, Any], shown: Examples) -> Iterator[str]:
 
 
 def _metrics(run: RecordedRun, loaded: LoadedModel) -> Iterator[str]:
-    metrics, images = run.best_metrics, run.images.get("test", 0)
-    if not images or "test_accuracy" not in metrics:
+    if not run.images.get("test"):
         yield "It was not scored on a test split."
         return
-    low, high = wilson(round(metrics["test_accuracy"] * images), images)
-    yield (
-        f"Accuracy on {images:,} test images that no trial saw: **{metrics['test_accuracy']:.4f}**, 95 % interval "
-        f"{low:.4f} to {high:.4f} (Wilson)."
-    )
-    yield from _other_metrics(metrics, run.test_intervals)
+    yield from loaded.answers.goodness(run)
+    yield from _all_metrics(run.best_metrics, run.test_intervals)
     told = trained_again(run.record)
     if told and loaded.card.trained_on == REFIT:
         yield f"No image was left to validate it: {told}."
     own = own_network(run)
     if own and loaded.card.trained_on == REFIT:
         yield f"{own[0].upper()}{own[1:]}."
-    matrix = run.scored("confusion_matrix.json")
-    if matrix:
-        yield from _classes(matrix["classes"], matrix["counts"])
-    calibration = run.scored("calibration.json")
-    if calibration:
-        yield (
-            f"It is sure of its answers by {calibration['confidence']:.3f} on average and right in "
-            f"{calibration['accuracy']:.3f} (expected calibration error {calibration['ece']:.3f}"
-            f"{_scaled(calibration)})."
-        )
 
 
-def _scaled(calibration: Mapping[str, Any]) -> str:
-    if calibration["temperature"] is None:
-        return ""
-    return f"; {calibration['scaled_ece']:.3f} with logits divided by {calibration['temperature']:.3g}"
-
-
-def _other_metrics(metrics: Mapping[str, Any], intervals: Mapping[str, tuple[float, float, str]]) -> Iterator[str]:
+def _all_metrics(metrics: Mapping[str, Any], intervals: Mapping[str, tuple[float, float, str]]) -> Iterator[str]:
     rows = ["| metric | value | 95 % interval | by |", "|---|---|---|---|"]
     for name, value in metrics.items():
-        if not name.startswith("test_") or name == "test_accuracy" or not isinstance(value, int | float):
+        if not name.startswith("test_") or not isinstance(value, int | float):
             continue
         low, high, method = intervals.get(name, (None, None, ""))
         told = "–" if low is None else f"{low:.4f} to {high:.4f}"  # noqa: RUF001
         rows.append(f"| {name} | {value:.4f} | {told} | {SOURCES.get(method, method)} |")
     yield "\n".join(rows)
-
-
-def _classes(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Iterator[str]:
-    rows = ["| class | test images | recall | 95 % interval | precision |", "|---|---|---|---|---|"]
-    for index, name in enumerate(names[:SHOWN_CLASSES]):
-        total, right = sum(counts[index]), counts[index][index]
-        answered = sum(row[index] for row in counts)
-        precision = f"{right / answered:.3f}" if answered else "–"  # noqa: RUF001
-        if total:
-            low, high = wilson(right, total)
-            rows.append(f"| {name} | {total} | {right / total:.3f} | {low:.3f} to {high:.3f} | {precision} |")
-    yield "\n".join(rows)
-    wrong = [
-        (count, names[row], names[column])
-        for row, line in enumerate(counts)
-        for column, count in enumerate(line)
-        if row != column and count
-    ]
-    if wrong:
-        worst = sorted(wrong, key=lambda one: -one[0])[:SHOWN_CONFUSIONS]
-        yield "It confuses most: " + "; ".join(f"{a} taken for {b} ({count})" for count, a, b in worst) + "."
 
 
 def _data(run: RecordedRun, loaded: LoadedModel, shown: Examples) -> Iterator[str]:
@@ -193,6 +155,8 @@ def _data(run: RecordedRun, loaded: LoadedModel, shown: Examples) -> Iterator[st
     )
     if shown.missing:
         yield f"The images of each class are not counted: {shown.missing}."
+        return
+    if not shown.counts["train"]:
         return
     rows = ["| class | " + " | ".join(shown.counts) + " |", "|---" * (1 + len(shown.counts)) + "|"]
     rows += [
@@ -213,12 +177,9 @@ def _search(run: RecordedRun) -> Iterator[str]:
         yield f"Trial {best.trial}, epoch {run.best_epoch}: {settings(best.config)}"
 
 
-def _limits() -> str:
-    return (
-        "- The figures hold for images like those of the test split: other cameras, light or classes were not tried.\n"
-        "- Every image gets one of the labels, also one that shows something else.\n"
-        "- The probabilities are those of the network; the calibration above says how far to believe them."
-    )
+def _limits(loaded: LoadedModel) -> str:
+    of_all = "The figures hold for images like those of the test split: other cameras, light or classes were not tried."
+    return "\n".join(f"- {sentence}" for sentence in (of_all, *loaded.answers.limits()))
 
 
 def _licence(loaded: LoadedModel) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tuner.errors import StudyError
 from tuner.history.refits import shipped_refit
@@ -27,13 +28,13 @@ class Examples:
 
     Attributes:
         images: spread over the test split; random ones if the data isn't here
-        labels: [N] int64; None for random images
+        labels: as splits have them; None for random images
         counts: number of images by class for each split; empty if the data isn't here
         missing: why the data isn't here; None if it is
     """
 
     images: np.ndarray
-    labels: np.ndarray | None
+    labels: Tensor | None
     counts: dict[str, dict[str, int]]
     missing: str | None = None
 
@@ -57,7 +58,7 @@ def examples(run: RecordedRun, loaded: LoadedModel, *, trust: bool) -> Examples:
     images = splits.test.images(chosen)
     if images.dtype != torch.uint8:
         images = images.mul(255).round().clamp(0, 255).to(torch.uint8)
-    return Examples(images.numpy(), splits.test.labels[chosen].numpy(), _counts(splits))
+    return Examples(images.numpy(), splits.test.labels[chosen], _counts(splits, loaded))
 
 
 def random_images(shape: tuple[int, ...]) -> np.ndarray:
@@ -80,15 +81,6 @@ def _splits(run: RecordedRun, *, trust: bool) -> Splits:
     return trial_splits(trial, best.config, split_seed=study.seed)
 
 
-def _counts(splits: Splits) -> dict[str, dict[str, int]]:
+def _counts(splits: Splits, loaded: LoadedModel) -> dict[str, dict[str, int]]:
     parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
-    return {
-        part: dict(
-            zip(
-                splits.classes,
-                torch.bincount(split.labels, minlength=len(splits.classes)).tolist(),
-                strict=False,
-            )
-        )
-        for part, split in parts.items()
-    }
+    return {part: loaded.answers.counts(split.labels) for part, split in parts.items()}

@@ -33,7 +33,7 @@ METADATA = "tuner"  # key of tuner's facts in a file's own metadata
 
 # How `predict.py` of each form begins, see `Shipped.script`.
 ONNX_SCRIPT = '''\
-"""Classify images: python predict.py IMAGE … (needs onnxruntime, numpy and pillow, nothing else)."""
+"""Answers to images: python predict.py IMAGE … (needs onnxruntime, numpy and pillow, nothing else)."""
 import json
 import sys
 from pathlib import Path
@@ -47,11 +47,11 @@ facts = json.loads(session.get_modelmeta().custom_metadata_map["tuner"])
 
 
 def answer(pixels):
-    """A probability for each label."""
+    """What the model answers: a probability for each label, or a number."""
     return session.run(None, {"images": pixels[None]})[0][0]
 '''
 TORCH_EXPORT_SCRIPT = '''\
-"""Classify images: python predict.py IMAGE … (needs torch, numpy and pillow, nothing else)."""
+"""Answers to images: python predict.py IMAGE … (needs torch, numpy and pillow, nothing else)."""
 import json
 import sys
 from pathlib import Path
@@ -66,11 +66,11 @@ facts = json.loads(Path(__file__).with_name("model.json").read_text(encoding="ut
 
 @torch.inference_mode()
 def answer(pixels):
-    """A probability for each label."""
+    """What the model answers: a probability for each label, or a number."""
     return model(torch.from_numpy(pixels.copy())[None])[0]
 '''
 SAFETENSORS_SCRIPT = '''\
-"""Classify images: python predict.py IMAGE … (needs what is imported here, nothing else)."""
+"""Answers to images: python predict.py IMAGE … (needs what is imported here, nothing else)."""
 import json
 import sys
 from pathlib import Path
@@ -89,11 +89,12 @@ mean, sd = (torch.tensor(facts[name]).view(-1, 1, 1) for name in ("mean", "sd"))
 
 @torch.inference_mode()
 def answer(pixels):
-    """A probability for each label."""
+    """What the model answers: a probability for each label, or a number."""
     image = (torch.from_numpy(pixels.copy())[None] / 255 - mean) / sd
     views = [image, image.flip(-1)] if facts["test_time_flip"] else [image]
-    return torch.stack([logits(view) for view in views]).mean(0).softmax(1)[0]
+    return torch.stack([logits(view) for view in views]).mean(0).FINISH
 '''
+FINISH = "FINISH"  # see `Answers.finish`
 
 Answers = Callable[[np.ndarray], np.ndarray]  # images [N, C, H, W] uint8 to probabilities [N, classes]
 
@@ -110,7 +111,7 @@ def write_onnx(loaded: LoadedModel, file: Path, *, half: bool = False) -> int:
                 dynamo=True,
                 verbose=False,
                 input_names=["images"],
-                output_names=["probabilities"],
+                output_names=[loaded.answers.output],
                 dynamic_shapes=shapes,
             )
             if program is None:
@@ -184,7 +185,8 @@ def safetensors_script(loaded: LoadedModel) -> str | None:
             same = torch.allclose(names["logits"](image), loaded.module(image), rtol=1e-3, atol=1e-3)
     except (RuntimeError, ValueError, TypeError):  # other channels, or the networks of a cross-validation
         return None
-    return f"{SAFETENSORS_SCRIPT}{made}{SAFETENSORS_ANSWER}" if same else None  # the head may see other tokens
+    answer = SAFETENSORS_ANSWER.replace(FINISH, loaded.answers.finish)
+    return f"{SAFETENSORS_SCRIPT}{made}{answer}" if same else None  # the head may see other tokens
 
 
 def original_answers(loaded: LoadedModel) -> Answers:
@@ -233,9 +235,9 @@ class Shipped:
         file: its name
         write: writes the file, and others beside it; facts for model.json
         answers: gives the probabilities of such a file
-        use: what the card says of it; facts of model.json, and `classes`, stand in braces
-        script: how `predict.py` begins: `facts`, as in model.json, and `answer`, which gives an image's probabilities;
-            None if it could not work
+        use: what the card says of it; facts of model.json, `classes`, `output` and `answering` stand in braces
+        script: how `predict.py` begins: `facts`, as in model.json, and `answer`, which gives an image's answers; None
+            if it could not work
         others: further files with the same predictions, less exactly
         libraries: needed to write it; the extra of the same name has them
     """
@@ -255,7 +257,7 @@ SHIPPED: Mapping[str, Shipped] = {
         _write_onnx_and_its_half,
         lambda file, loaded: onnx_answers(file),
         "`model.onnx` takes `images`, uint8 [batch, {channels}, {image_size}, {image_size}], and gives "
-        "`probabilities`, float32 [batch, {classes}], in the order of the labels. Normalisation and softmax are "
+        "`{output}`, float32 [batch, {classes}], in the order of the labels. Normalisation and {answering} are "
         "inside; the batch may have any size. Opset {opset}. The labels, and what comes before, are in its metadata, "
         "as JSON under `tuner`.",
         lambda loaded: ONNX_SCRIPT,
@@ -267,8 +269,8 @@ SHIPPED: Mapping[str, Shipped] = {
         _write_torch_export,
         lambda file, loaded: torch_export_answers(file),
         "`torch.export.load('model.pt2').module()` takes uint8 [batch, {channels}, {image_size}, "
-        "{image_size}] and gives probabilities, float32 [batch, {classes}], in the order of the labels. Normalisation "
-        "and softmax are inside; the batch may have any size.",
+        "{image_size}] and gives {output}, float32 [batch, {classes}], in the order of the labels. Normalisation "
+        "and {answering} are inside; the batch may have any size.",
         lambda loaded: TORCH_EXPORT_SCRIPT,
     ),
     "safetensors": Shipped(
@@ -277,21 +279,21 @@ SHIPPED: Mapping[str, Shipped] = {
         safetensors_answers,
         "`model.safetensors` has the weights of `{model}` under torch's names. The network takes float32 "
         "[batch, {channels}, {image_size}, {image_size}], pixels from 0 to 1 with `mean` subtracted and divided by "
-        "`sd` (both in `model.json`), and gives logits in the order of the labels.",
+        "`sd` (both in `model.json`), and gives outputs before {answering}, in the order of the labels.",
         safetensors_script,
     ),
 }
 
 
 class WholeModel(nn.Module):
-    """Images [N, channels, size, size] uint8 to probabilities [N, classes] float32."""
+    """Images [N, channels, size, size] uint8 to answers [N, L] float32: probabilities, or numbers."""
 
     def __init__(self, loaded: LoadedModel, *, half: bool = False) -> None:
-        """Take the network, in float16 if `half`; normalisation and softmax stay in float32."""
+        """Take the network, in float16 if `half`; normalisation and what makes answers stay in float32."""
         super().__init__()
         normalisation = loaded.card.inputs.normalisation
         self.network = deepcopy(loaded.module).half() if half else loaded.module
-        self.half_precision = half
+        self.half_precision, self.targets = half, loaded.answers.targets
         self.register_buffer("mean", torch.tensor(normalisation.mean).mul(LEVELS).view(-1, 1, 1))
         self.register_buffer("sd", torch.tensor(normalisation.sd).mul(LEVELS).view(-1, 1, 1))
 
@@ -299,7 +301,8 @@ class WholeModel(nn.Module):
         """See the class."""
         values = (images.float() - self.get_buffer("mean")) / self.get_buffer("sd")
         logits: Tensor = self.network(values.half() if self.half_precision else values)
-        return logits.float().softmax(1)
+        answers: Tensor = self.targets.answers(logits.float())
+        return answers
 
 
 def facts_of(loaded: LoadedModel) -> dict[str, Any]:
@@ -317,6 +320,7 @@ def facts_of(loaded: LoadedModel) -> dict[str, Any]:
         "sd": list(card.inputs.normalisation.sd),
         "model": card.model,
         "test_time_flip": card.test_time_flip,
+        "answers": loaded.answers.facts,
     } | ({} if card.is_function else {"network": _settings(loaded)})
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from tuner.errors import RunFolderError
 from tuner.inspection.best import LoadedModel, load_winner
@@ -24,9 +25,10 @@ from tuner.results.run import RecordedRun
 from tuner.trial import pixels
 
 CARD, FACTS, SCRIPT, READER = "README.md", "model.json", "predict.py", "pixels.py"
-MOST_APART = 1e-4  # largest difference of probabilities between an export and the original
+MOST_APART = 1e-4  # largest difference of answers between an export and the original
 RUNS = 20  # runs of one image; the median time is reported
 AT_ONCE = 32
+TELL = "TELL"  # in main.txt, see `Answers.tell`
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Checked:
     Attributes:
         file: its name
         images: number of compared images
-        apart: largest difference of two probabilities
+        apart: largest difference of two probabilities, or of two numbers in their standard deviations
         bytes: of the file
         milliseconds: of one image, median, on this machine's CPU
         accuracy: on the labelled images; None without labels
@@ -63,7 +65,7 @@ def ship(run: RecordedRun, form: Form, path: str | Path, *, trust: bool = False)
 
     Raises:
         RunFolderError: the run has no winner that can be loaded, the folder exists, the form can't express the network,
-            or a file's probabilities differ from the original's by more than 1e-4.
+            or a file's answers differ from the original's by more than 1e-4.
         StudyError: a library is missing.
     """
     target = Path(path)
@@ -104,7 +106,7 @@ def _write(run: RecordedRun, loaded: LoadedModel, form: Form, folder: Path, show
     original = forms.original_answers(loaded)
     facts: dict[str, Any] = facts_of(loaded) | {"file": shipped.file} | dict(shipped.write(loaded, file))
     answers = {one: shipped.answers(one, loaded) for one in (file, *map(folder.joinpath, shipped.others))}
-    checks = [_checked(one, asked, original, shown) for one, asked in answers.items()]
+    checks = [_checked(loaded, one, asked, original, shown) for one, asked in answers.items()]
     if checks[0].apart > MOST_APART:
         raise RunFolderError(
             f"an export must answer as the original within {MOST_APART:g}, got {checks[0].apart:.2g} apart from "
@@ -129,15 +131,17 @@ def predict_script(form: Form, loaded: LoadedModel) -> str | None:
         return None
     assets = files("tuner.inspection.shipping") / "assets"
     rest = ((assets / part).read_text(encoding="utf-8") for part in ("load.txt", "main.txt"))
-    return "".join([script, *rest])
+    return "".join([script, *rest]).replace(TELL, loaded.answers.tell)
 
 
-def _checked(file: Path, asked: forms.Answers, original: forms.Answers, shown: Examples) -> Checked:
-    images = shown.checked
-    apart = float(np.abs(_in_batches(asked, images) - _in_batches(original, images)).max())
+def _checked(
+    loaded: LoadedModel, file: Path, asked: forms.Answers, original: forms.Answers, shown: Examples
+) -> Checked:
+    images, answers = shown.checked, loaded.answers
+    apart = float(np.abs(_in_batches(asked, images) - _in_batches(original, images)).max()) / answers.targets.unit
     accuracy = None
     if shown.labels is not None:
-        accuracy = float((_in_batches(asked, shown.images).argmax(1) == shown.labels).mean())
+        accuracy = answers.share_right(torch.from_numpy(_in_batches(asked, shown.images)), shown.labels)
     labelled = 0 if shown.labels is None else len(shown.labels)
     return Checked(
         file.name, len(images), apart, file.stat().st_size, _milliseconds(asked, images[:1]), accuracy, labelled

@@ -12,9 +12,10 @@ from tuner.train.data.holding_out import (
     SHARE,
     Groups,
     Keys,
-    Labels,
+    Kinds,
     hold_out,
     hold_out_groups,
+    in_strata,
     joined,
     name_groups,
     quotas,
@@ -86,7 +87,7 @@ def cut(pool: Pool, scheme: Cut, name: str) -> dict[str, Rows]:
     check_given(scheme.validation, name, has_own="validation" in given)
     check_groups(scheme.group, name, has_own=pool.groups is not None)
     groups = name_groups(pool.files, scheme.group) if scheme.group is not None and pool.files else pool.groups
-    whole = pool.labels[rows["train"]]
+    whole = pool.count(rows["train"])
     for stream, (part, at_least) in enumerate((("test", 3), ("validation", 2))):
         if part not in given:
             generator = np.random.default_rng([scheme.seed, stream])
@@ -96,11 +97,11 @@ def cut(pool: Pool, scheme: Cut, name: str) -> dict[str, Rows]:
             share = SHARE if part == "test" else scheme.share
             held = _held_out(pool, rows["train"], groups, quotas(whole, at_least, share), generator)
             rows["train"], rows[part] = rows["train"][~held], rows["train"][held]
-    lost = np.setdiff1d(whole, pool.labels[rows["train"]])
-    if len(lost):
+    lost = np.flatnonzero((whole > 0) & (pool.count(rows["train"]) == 0))
+    if gone := [pool.kind_names[kind] for kind in lost if pool.kind_names[kind] in pool.classes]:
         raise DataError(
             f"training must keep images of every class, got validation={scheme.validation}, which leaves none of "
-            f"'{pool.classes[lost[0]]}' in {name}; lower it, or add images"
+            f"'{gone[0]}' in {name}; lower it, or add images"
         )
     for part in ("test", "validation"):
         if not len(rows[part]):
@@ -121,8 +122,8 @@ def _folded(
     pool: Pool, rest: Rows, groups: Groups | None, folds: Folds, generator: np.random.Generator
 ) -> dict[str, Rows]:
     """Training and validation rows of one part, or all images as both."""
-    labels, keys = pool.labels[rest], pool.keys[rest]
-    parts = spread(labels, keys, np.arange(len(rest)) if groups is None else groups[rest], folds.count, generator)
+    kinds, keys = pool.kinds[rest], pool.keys[rest]
+    parts = spread(kinds, keys, np.arange(len(rest)) if groups is None else groups[rest], folds.count, generator)
     empty = np.setdiff1d(np.arange(folds.count), parts)
     if len(empty):
         raise DataError(
@@ -137,21 +138,23 @@ def _folded(
 def _held_out(
     pool: Pool, rest: Rows, groups: Groups | None, quota: dict[int, int], generator: np.random.Generator
 ) -> np.ndarray:
-    labels, keys = pool.labels[rest], pool.keys[rest]
-    if groups is None:
-        return hold_out(labels, keys, quota, generator)
-    return hold_out_groups(labels, keys, groups[rest], quota, generator)
+    kinds, keys = pool.kinds[rest], pool.keys[rest]
+    if groups is None and kinds.ndim == 1:
+        return hold_out(kinds, keys, quota, generator)
+    together = np.arange(len(rest)) if groups is None else groups[rest]
+    return hold_out_groups(kinds, keys, together, quota, generator)
 
 
-def spread(labels: Labels, keys: Keys, groups: Groups, count: int, generator: np.random.Generator) -> Groups:
+def spread(kinds: Kinds, keys: Keys, groups: Groups, count: int, generator: np.random.Generator) -> Groups:
     """The part in which each image is used for validation.
 
-    Groups of several images come first, the largest before the others: each goes to the part where it keeps the classes
-    most even. Single images follow class by class: each goes to the part with the fewest images of its class, or of
-    these to the smallest. Groups that have an image in common, or the same one twice, are one group.
+    Groups of several images come first, the largest before the others: each goes to the part where it keeps the strata
+    most even. Single images follow, stratum by stratum, those that are in several from the rarest on (Sechidis et al.
+    2011, "On the Stratification of Multi-label Data"): each goes to the part with the fewest images of its strata, or
+    of these to the smallest. Groups that have an image in common, or the same one twice, are one group.
 
     Args:
-        labels: [N] int64
+        kinds: [N] int64, or [N, K] bool of images in several strata
         keys: [N] uint64, equal for identical images
         groups: [N] int64, equal for images that belong together
         count: of parts
@@ -161,25 +164,30 @@ def spread(labels: Labels, keys: Keys, groups: Groups, count: int, generator: np
         [N] int64, from 0 to count - 1; a part may be empty if there are too few groups
     """
     together = joined(groups, keys)
-    classes = int(labels.max(initial=0)) + 1
+    of_kind = in_strata(kinds, np.zeros(len(kinds), dtype=np.int64))[0].clip(min=1)
     sizes = np.bincount(together)
-    of_class = np.bincount(labels, minlength=classes).clip(min=1)
-    has = np.zeros((count, classes), dtype=np.int64)  # images of each part and class
+    has = np.zeros((count, len(of_kind)), dtype=np.int64)  # images of each part and stratum
+    filled = np.zeros(count, dtype=np.int64)
     part_of = np.zeros(len(sizes), dtype=np.int64)
     order = generator.permutation(len(sizes))
     several = order[sizes[order] > 1]
     for group in several[np.argsort(-sizes[several], kind="stable")]:
-        inside = np.bincount(labels[together == group], minlength=classes)
-        uneven = ((2 * has + inside) * inside / of_class).sum(1)  # the increase of the sum of squared shares
-        part_of[group] = part = _least(uneven, has.sum(1))
+        members = kinds[together == group]
+        inside = in_strata(members, np.zeros(len(members), dtype=np.int64), len(of_kind))[0]
+        uneven = ((2 * has + inside) * inside / of_kind).sum(1)  # the increase of the sum of squared shares
+        part_of[group] = part = _least(uneven, filled)
         has[part] += inside
-    label_of = np.zeros(len(sizes), dtype=np.int64)
-    label_of[together] = labels
+        filled[part] += len(members)
+    row_of = np.zeros(len(sizes), dtype=np.int64)
+    row_of[together] = np.arange(len(kinds))
     alone = order[sizes[order] == 1]
-    for group in alone[np.argsort(label_of[alone], kind="stable")]:
-        label = label_of[group]
-        part_of[group] = part = _least(has[:, label], has.sum(1))
-        has[part, label] += 1
+    first = kinds if kinds.ndim == 1 else np.where(kinds, of_kind, len(kinds) + 1).min(1, initial=len(kinds) + 1)
+    for group in alone[np.argsort(first[row_of[alone]], kind="stable")]:
+        own = kinds[row_of[group]]
+        inside = np.flatnonzero(own) if kinds.ndim == 2 else np.array([own])
+        part_of[group] = part = _least((has[:, inside] / of_kind[inside]).sum(1), filled)
+        has[part, inside] += 1
+        filled[part] += 1
     return np.asarray(part_of[together])
 
 

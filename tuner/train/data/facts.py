@@ -17,6 +17,7 @@ from tuner.trial.data_source import NAMED, ImageFiles, LeftOut, listed
 from tuner.trial.folder_headers import named, without_images, without_split
 from tuner.trial.pixels import DeepScale
 from tuner.trial.splitting import OWN
+from tuner.trial.tasks import ONE_LABEL
 
 MOST_LISTED = 10_000  # files that are left out
 FEW = 50  # with fewer images a split's figures are coarse
@@ -29,6 +30,7 @@ class DataFacts:
 
     Attributes:
         counts: images by class and split
+        images: by split
         left_out: files that are left out
         files: images and files left out
         scale: of the deep images
@@ -36,6 +38,7 @@ class DataFacts:
     """
 
     counts: dict[str, dict[str, int]]
+    images: dict[str, int]
     left_out: tuple[LeftOut, ...]
     files: int
     scale: DeepScale
@@ -45,7 +48,7 @@ class DataFacts:
         """The facts as plain data: data.json in a run's folder."""
         return {
             "classes": self.counts,
-            "images": {part: sum(each[part] for each in self.counts.values()) for part in PARTS},
+            "images": self.images,
             "files": self.files,
             SCALE: asdict(self.scale),
             "files_left_out": len(self.left_out),
@@ -65,8 +68,8 @@ def data_facts(
         images: the data set
         known: whether it is a data set by name, whose splits are well known
     """
-    counts = {part: np.bincount(pool.labels[rows[part]], minlength=len(pool.classes)) for part in PARTS}
-    by_class = {name: {part: int(counts[part][label]) for part in PARTS} for label, name in enumerate(pool.classes)}
+    counts = {part: pool.count(rows[part]) for part in PARTS}
+    by_class = {name: {part: int(counts[part][kind]) for part in PARTS} for kind, name in enumerate(pool.kind_names)}
     files = len(pool.files) + len(pool.left_out) - int((pool.parts == LEFT_OUT).sum())
     notices = [
         *_left_out(pool, files),
@@ -74,10 +77,11 @@ def data_facts(
         *([] if known else _cut_from_training(pool, rows, scheme, images)),
         *_in_two_classes(pool, images),
         *_on_two_sides(pool, images),
-        *_small_classes(by_class),
+        *(_small_classes(by_class) if pool.task.has_classes else ()),
         *_coarse(rows, scheme),
     ]
-    return DataFacts(by_class, pool.left_out, files, pool.scale, tuple(map(one_line, notices)))
+    sizes = {part: len(rows[part]) for part in PARTS}
+    return DataFacts(by_class, sizes, pool.left_out, files, pool.scale, tuple(map(one_line, notices)))
 
 
 def _left_out(pool: Pool, files: int) -> list[str]:
@@ -107,17 +111,15 @@ def _cut_from_training(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, images
 def _in_two_classes(pool: Pool, images: ImageFiles) -> list[str]:
     used = np.flatnonzero(pool.parts != LEFT_OUT)
     groups = _sharing(pool.keys[used])
-    mixed = [
-        used[group][np.unique(pool.labels[used[group]], return_index=True)[1]]  # one image of each class
-        for group in groups
-        if len(set(pool.labels[used[group]].tolist())) > 1
-    ]
+    alike = [np.unique(pool.labels[used[group]], axis=0, return_index=True)[1] for group in groups]  # one of each label
+    mixed = [used[group][first] for group, first in zip(groups, alike, strict=True) if len(first) > 1]
     if not mixed:
         return []
     mixed.sort(key=lambda group: int(group.min()))
     one = len(mixed) == 1
+    where = "in two classes" if pool.task is ONE_LABEL else "there with different labels"
     return [
-        f"{len(mixed):,} image{' lies' if one else 's lie'} in two classes: {_examples(mixed, pool, images)}; no model "
+        f"{len(mixed):,} image{' lies' if one else 's lie'} {where}: {_examples(mixed, pool, images)}; no model "
         f"can get both right, so delete the wrong one{'' if one else 's'}"
     ]
 

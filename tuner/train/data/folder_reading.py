@@ -14,54 +14,67 @@ from torch.utils.data import Dataset
 from tuner.errors import DataError
 from tuner.machine.hardware import this_machine
 from tuner.train.data.cache import Builder, cache_key
-from tuner.train.data.holding_out import Groups, Labels, numbered_groups
+from tuner.train.data.holding_out import Groups, numbered_groups
 from tuner.train.data.images import UnreadableImage, max_pixels, pixel_key, read_image, resize
 from tuner.train.data.pool import IMAGES, KEYS, LABELS, LEFT_OUT, PART, PARTS, SCALE, UNREADABLE, Pool, from_cache
+from tuner.train.tasks import targets_of
 from tuner.trial.data_source import Found, ImageFiles, by_path, listed
 from tuner.trial.framing import Framing
 from tuner.trial.pixels import DeepScale, with_one_scale
+from tuner.trial.tasks import ONE_LABEL, Label
 
 MOST_LEFT_OUT = 0.5  # of a class's images in a split: if more are unreadable, not only single files are wrong
 
 
-class FilesDecodedLater(Dataset[tuple[Tensor, int]]):
+class FilesDecodedLater(Dataset[tuple[Tensor]]):
     """Image files as RGB, brought to a size by `framing`, decoded when requested."""
 
-    def __init__(self, files: Sequence[Path], labels: Labels, framing: Framing, scale: DeepScale) -> None:
-        self._files, self._labels, self._framing, self._scale = files, labels, framing, scale
+    def __init__(self, files: Sequence[Path], framing: Framing, scale: DeepScale) -> None:
+        self._files, self._framing, self._scale = files, framing, scale
 
     def __len__(self) -> int:
         return len(self._files)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def __getitem__(self, index: int) -> tuple[Tensor]:
         image = read_image(self._files[index], scale=self._scale)
-        return resize(image[None], self._framing)[0], int(self._labels[index])
+        return (resize(image[None], self._framing)[0],)
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """What is known of every image file; class and split as indices into `classes` and PARTS. See `Pool`."""
+    """What is known of every image file; the split as an index into PARTS. See `Pool`."""
 
     files: list[Path]
-    labels: Labels
+    labels: np.ndarray
+    kinds: np.ndarray
     parts: np.ndarray
-    classes: list[str]
     groups: Groups | None
     weights: np.ndarray | None
 
     @classmethod
     def of(cls, found: Found) -> _Rows:
-        items, classes = found.items, list(found.classes)
-        numbers = {name: number for number, name in enumerate(classes)}
+        items, labels = found.items, [item.label for item in found.items]
         grouped, weighted = any(item.group is not None for item in items), len({item.weight for item in items}) > 1
+        encoded = targets_of(found.task).encoded(labels, found.outputs)
         return cls(
             [item.path for item in items],
-            np.array([numbers[item.label] for item in items], dtype=np.int64),
+            encoded,
+            encoded if found.task is ONE_LABEL else _membership(found, labels),
             np.array([PARTS.index(item.split) for item in items], np.int8),
-            classes,
             numbered_groups([item.group for item in items]) if grouped else None,
             np.array([item.weight for item in items], np.float32) if weighted else None,
         )
+
+
+def _membership(found: Found, labels: Sequence[Label]) -> np.ndarray:
+    """In which strata images are: [M] int64 if each is in one, otherwise [M, K] bool."""
+    each = [found.strata.of(label) for label in labels]
+    if all(len(places) == 1 for places in each):
+        return np.array([place for (place,) in each], dtype=np.int64)
+    kinds = np.zeros((len(each), len(found.strata.names)), dtype=np.bool_)
+    for row, places in enumerate(each):
+        kinds[row, list(places)] = True
+    return kinds
 
 
 def read_files(source: ImageFiles, framing: Framing, memory_bytes: float) -> Pool:
@@ -90,15 +103,16 @@ def read_files(source: ImageFiles, framing: Framing, memory_bytes: float) -> Poo
         parts[list(problems)] = LEFT_OUT
         builder.put(LABELS, rows.labels)
         builder.put(PART, parts)
-        builder.facts["classes"] = rows.classes
+        builder.facts["classes"] = list(found.outputs)
         builder.facts[SCALE] = asdict(scale)
         builder.facts[UNREADABLE] = [(source.relative(rows.files[index]), why) for index, why in problems.items()]
 
     key = cache_key("folder, own numbers", source.content_key(), framing.key if held else None, max_pixels())
     pool = from_cache(key, build, rows.files, size if held else 0)
-    _check_enough(source, rows, pool)
-    left_out = tuple(by_path((*pool.left_out, *found.left_out)))
-    pool = replace(pool, left_out=left_out, groups=rows.groups, weights=rows.weights)
+    pool = replace(pool, groups=rows.groups, weights=rows.weights, task=found.task)
+    pool = replace(pool, kinds=rows.kinds, kind_names=found.strata.names)
+    _check_enough(source, rows.parts, pool)
+    pool = replace(pool, left_out=tuple(by_path((*pool.left_out, *found.left_out))))
     if held:
         return pool
     note = (
@@ -109,17 +123,18 @@ def read_files(source: ImageFiles, framing: Framing, memory_bytes: float) -> Poo
     return replace(pool, images=None, notes=(*pool.notes, note))
 
 
-def _check_enough(source: ImageFiles, rows: _Rows, pool: Pool) -> None:
-    """Raise DataError if more than half of a class's images in a split can't be read."""
+def _check_enough(source: ImageFiles, parts: np.ndarray, pool: Pool) -> None:
+    """Raise DataError if more than half of a class's images in a split, of `parts`, can't be read."""
     reasons = {each.path: each for each in pool.left_out}
     lost = pool.parts == LEFT_OUT
-    for part, label in sorted(set(zip(rows.parts[lost].tolist(), rows.labels[lost].tolist(), strict=True))):
-        here = (rows.parts == part) & (rows.labels == label)
-        if (lost & here).sum() > MOST_LEFT_OUT * here.sum():
-            named = [reasons[source.relative(rows.files[row])] for row in np.flatnonzero(lost & here)]
+    for part, split in enumerate(PARTS):
+        whole, without = pool.count(parts == part), pool.count(lost & (parts == part))
+        for kind in np.flatnonzero(without > MOST_LEFT_OUT * whole):
+            here = lost & (parts == part) & pool.is_of(int(kind))
+            named = [reasons[source.relative(pool.files[row])] for row in np.flatnonzero(here).tolist()]
             raise DataError(
-                f"at least half of a class's images must be readable, got {len(named)} of {here.sum()} of "
-                f"'{rows.classes[label]}' for {PARTS[part]} in {source.place} that aren't: {listed(named)}; repair or "
+                f"at least half of a class's images must be readable, got {len(named)} of {whole[kind]} of "
+                f"'{pool.kind_names[kind]}' for {split} in {source.place} that aren't: {listed(named)}; repair or "
                 "remove them"
             )
 

@@ -16,19 +16,21 @@ from tuner.errors import DataError
 SHARE = 0.1  # of a class's images, for validation and for test each, unless the study says otherwise
 
 Labels = np.ndarray[tuple[int], np.dtype[np.int64]]
+Kinds = np.ndarray  # strata: [N] int64, or [N, K] bool of images that are in several
 Keys = np.ndarray[tuple[int], np.dtype[np.uint64]]
 Groups = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-def quotas(labels: Labels, at_least: int, share: float = SHARE) -> dict[int, int]:
-    """How many images of every class to hold out: `share`, at least one, none of a class below `at_least` images.
+def quotas(counts: Labels, at_least: int, share: float = SHARE) -> dict[int, int]:
+    """How many images of every class to hold out, from its number of images: `share`, at least one, none of a class
+    below `at_least` images.
 
     Of a class of two or more images at least one stays.
     """
-    classes, counts = np.unique(labels, return_counts=True)
     return {
-        int(label): min(max(1, round(share * int(count))), max(1, int(count) - 1)) if count >= at_least else 0
-        for label, count in zip(classes, counts, strict=True)
+        label: min(max(1, round(share * count)), max(1, count - 1)) if count >= at_least else 0
+        for label, count in enumerate(counts.tolist())
+        if count
     }
 
 
@@ -134,8 +136,19 @@ def joined(groups: Groups, keys: Keys) -> Groups:
     return np.asarray(np.unique(roots, return_inverse=True)[1], dtype=np.int64)
 
 
+def in_strata(kinds: Kinds, groups: Groups, strata: int = 0) -> np.ndarray:
+    """How many images of each group are in each stratum: [groups, K] int64, K at least `strata`."""
+    known = kinds.shape[1] if kinds.ndim == 2 else max(strata, int(kinds.max(initial=-1)) + 1)
+    counts = np.zeros((int(groups.max(initial=-1)) + 1, known), dtype=np.int64)
+    if kinds.ndim == 2:
+        np.add.at(counts, groups, kinds)
+    else:
+        np.add.at(counts, (groups, kinds), 1)
+    return counts
+
+
 def hold_out_groups(
-    labels: Labels, keys: Keys, groups: Groups, quota: dict[int, int], generator: np.random.Generator
+    kinds: Kinds, keys: Keys, groups: Groups, quota: dict[int, int], generator: np.random.Generator
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which images to hold out, whole groups at a time, so that the classes' numbers come close to the quota.
 
@@ -143,7 +156,7 @@ def hold_out_groups(
     best fitting one is held out, unless it is the class's only one.
 
     Args:
-        labels: [N] int64
+        kinds: [N] int64, or [N, K] bool of images that are in several classes
         keys: [N] uint64, equal for identical images
         groups: [N] int64, equal for images that belong together
         quota: class -> number of images
@@ -153,25 +166,31 @@ def hold_out_groups(
         [N] bool
     """
     together = joined(groups, keys)
-    wanted = np.array([quota.get(label, 0) for label in range(int(labels.max(initial=0)) + 1)])
-    counts = np.zeros((int(together.max(initial=-1)) + 1, len(wanted)), dtype=np.int64)  # [groups, classes]
-    np.add.at(counts, (together, labels), 1)
-    free = ~np.isin(np.arange(len(counts)), together[_in_two_classes(labels, keys)])
+    counts = in_strata(kinds, together)  # [groups, classes]
+    wanted = np.array([quota.get(label, 0) for label in range(counts.shape[1])])
+    free = ~np.isin(np.arange(len(counts)), together[_in_two_classes(kinds, keys)])
     order = generator.permutation(np.flatnonzero(free))
     taken = np.zeros(len(counts), dtype=np.bool_)
-    room = wanted.copy()
+    room, left = wanted.copy(), counts.sum(0)
+
+    def leaves_some(group: int) -> bool:
+        """Whether every class of the group has images outside of it that aren't held out."""
+        return bool((left > counts[group])[counts[group] > 0].all())
+
+    def take(group: int) -> None:
+        nonlocal room, left
+        taken[group] = True
+        room, left = room - counts[group], left - counts[group]
+
     for group in order:
-        if _far(room - counts[group]) < _far(room) and _leaves_some(counts, taken, group):
-            taken[group] = True
-            room -= counts[group]
+        if _far(room - counts[group]) < _far(room) and leaves_some(group):
+            take(group)
     for label in np.flatnonzero(wanted):
         if room[label] < wanted[label]:
             continue  # some images of the class are held out already
-        fitting = [g for g in order if counts[g, label] and not taken[g] and _leaves_some(counts, taken, g)]
+        fitting = [g for g in order if counts[g, label] and not taken[g] and leaves_some(g)]
         if fitting:
-            best = min(fitting, key=lambda group: _far(room - counts[group]))
-            taken[best] = True
-            room -= counts[best]
+            take(min(fitting, key=lambda group: _far(room - counts[group])))
     return np.asarray(taken[together])
 
 
@@ -180,14 +199,8 @@ def _far(room: np.ndarray) -> int:
     return int((room**2).sum())
 
 
-def _in_two_classes(labels: Labels, keys: Keys) -> np.ndarray:
+def _in_two_classes(kinds: Kinds, keys: Keys) -> np.ndarray:
     """Which images [N] bool have an identical one under another label."""
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    differs = labels != labels[first][inverse]
-    return np.isin(inverse, inverse[differs])
-
-
-def _leaves_some(counts: np.ndarray, taken: np.ndarray, group: int) -> bool:
-    """Whether every class of the group has images outside of it that aren't held out."""
-    left = counts[~taken].sum(0) - counts[group]
-    return bool((left[counts[group] > 0] > 0).all())
+    differs = kinds != kinds[first][inverse]
+    return np.isin(inverse, inverse[differs if kinds.ndim == 1 else differs.any(1)])

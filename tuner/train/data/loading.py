@@ -52,7 +52,8 @@ def load_splits(trial: ImageClassifier, *, seed: int, image_size: int | None = N
 
 def _splits(trial: ImageClassifier, framing: Framing | None, seed: int) -> Splits:
     if callable(trial.data):
-        return given_splits(trial.data, framing, seed=seed, joined=isinstance(trial.validation, Joined))
+        joined = isinstance(trial.validation, Joined)
+        return given_splits(trial.data, framing, task=trial.label_task, seed=seed, joined=joined)
     if framing is None:
         raise TypeError(f"{trial.source.name} has no default size")
     folder = trial.data_folder.absolute()
@@ -138,6 +139,7 @@ class _Loaded:
             if self._images
             else (),
             before=before,
+            task=pool.task,
         )
 
 
@@ -169,7 +171,7 @@ def _split(pool: Pool, rows: Rows, framing: Framing, weights: Weights | None = N
     labels = torch.from_numpy(pool.labels[rows])
     if pool.images is None:
         files = [pool.files[row] for row in rows.tolist()]
-        dataset = FilesDecodedLater(files, pool.labels[rows], framing, pool.scale)
+        dataset = FilesDecodedLater(files, framing, pool.scale)
         return StreamedSplit(dataset, labels, deterministic=True, weights=weights)
     as_it_is = pool.images.shape[-2:] == (framing.pixels, framing.pixels)  # or framed when it was decoded
     return HeldSplit(pool.images, labels, torch.from_numpy(rows), None if as_it_is else framing, weights)

@@ -14,6 +14,7 @@ from tuner.train.data.cache import ArrayCache, Builder, CacheUnavailable
 from tuner.train.data.holding_out import Groups, Keys, Labels
 from tuner.trial.data_source import LeftOut
 from tuner.trial.pixels import NO_DEEP, DeepScale
+from tuner.trial.tasks import ONE_LABEL, Task
 
 PARTS = ("train", "validation", "test")  # as the files are split; `Pool.parts` holds indices of these
 LEFT_OUT = -1  # in `Pool.parts`, for an image that is in none of them
@@ -28,17 +29,20 @@ class Pool:
     Attributes:
         images: [M, C, H, W] uint8; None if there are too many for memory
         files: the file of every image; empty if images aren't separate files
-        labels: [M] int64
+        labels: [M] int64 of classes, or [M, L] of another task
         keys: [M] uint64 that identical images share; from the pixels before any resizing, so that the cut is the same
             at every image size
         parts: [M] int8, index into PARTS; LEFT_OUT for an image that can't be read
-        classes: names
+        classes: names of a network's outputs
         key: changes with all of the above
         notes: what the user should know, in sentences
         left_out: files that are left out
         scale: of the deep images
         groups: [M] int64, equal for images that the data says belong together; None if it says nothing
         weights: [M] float32, of the images in the training loss; None if all are equal
+        task: what labels are
+        kinds: [M] int64 or [M, K] bool, the strata of images, which a cut spreads evenly
+        kind_names: their names
     """
 
     images: Tensor | None
@@ -53,6 +57,24 @@ class Pool:
     scale: DeepScale = NO_DEEP
     groups: Groups | None = None
     weights: np.ndarray | None = None
+    task: Task = ONE_LABEL
+    kinds: np.ndarray = None  # type: ignore[assignment]  # the labels and the classes: see __post_init__
+    kind_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Classes are strata."""
+        if self.kinds is None:
+            object.__setattr__(self, "kinds", self.labels)
+            object.__setattr__(self, "kind_names", self.classes)
+
+    def count(self, rows: np.ndarray) -> np.ndarray:
+        """How many of some images, by their indices [R] or a mask [M], each stratum has: [K] int64."""
+        kinds = self.kinds[rows]
+        return kinds.sum(0) if kinds.ndim == 2 else np.bincount(kinds, minlength=len(self.kind_names))
+
+    def is_of(self, kind: int) -> np.ndarray:
+        """Which images are in a stratum: [M] bool."""
+        return self.kinds[:, kind] if self.kinds.ndim == 2 else self.kinds == kind
 
 
 def from_cache(key: str, build: Callable[[Builder], None], files: Sequence[Path] = (), size: int = 0) -> Pool:

@@ -18,8 +18,10 @@ from tuner.errors import DataError
 from tuner.train.data.images import as_tensor, resize
 from tuner.train.data.normalisation import Normalisation
 from tuner.train.randomness import generators_kept, reseed_all
+from tuner.train.tasks import Targets, targets_of
 from tuner.trial.framing import Framing
 from tuner.trial.pixels import NO_DEEP, DeepScale
+from tuner.trial.tasks import ONE_LABEL, Task
 
 LOADER_WORKERS = {"cpu": 4, "cuda": 16}  # the most; on the CPU they take time from the training
 GATHERED_BYTES = 2**22  # of images that are gathered at once
@@ -42,9 +44,14 @@ class Weights:
     classes: int
 
     def targets(self, labels: Tensor, chosen: Tensor) -> Tensor:
-        """Probabilities times the weight, [B, classes] float32, for labels [B] int64 and indices of their images."""
-        weights = self.values.to(chosen.device).index_select(0, chosen).to(labels.device)
-        return one_hot(labels, self.classes).mul_(weights[:, None])
+        """Labels with their weights, for labels and the indices [B] of their images.
+
+        [B, classes] probabilities times the weight from labels [B] int64; otherwise [B, L + 1], the weight last.
+        """
+        weights = self.values.to(chosen.device).index_select(0, chosen).to(labels.device)[:, None]
+        if labels.ndim == 2:
+            return torch.cat([labels, weights], 1)
+        return one_hot(labels, self.classes).mul_(weights)
 
 
 def one_hot(labels: Tensor, classes: int) -> Tensor:
@@ -56,7 +63,7 @@ class Split(ABC):
     """Images and their labels.
 
     Attributes:
-        labels: [N] int64, on the CPU
+        labels: [N] int64 of classes, or [N, L] of another task, on the CPU
         weights: of the images in the training loss; None if all are equal
     """
 
@@ -71,7 +78,7 @@ class Split(ABC):
     def batches(self, chosen: Iterable[Tensor], device: torch.device | str) -> Iterator[Batch]:
         """Images [B, C, H, W] uint8 or float32 and labels on `device`, for each of the index tensors [B].
 
-        Labels are [B] int64, or what `Weights.targets` makes of them.
+        Labels are those of `labels`, or what `Weights.targets` makes of them.
         """
 
     @abstractmethod
@@ -97,7 +104,7 @@ class HeldSplit(Split):
 
     Attributes:
         pool: [M, C, H, W] uint8 (or float32), never written: other processes may share the memory
-        labels: [N] int64, on the CPU
+        labels: see `Split`
         rows: [N] int64, where in the pool the split's images are; None for all of it
         framing: how the images are resized for the network; None for the pool's own size
         weights: see `Split`
@@ -180,7 +187,7 @@ class StreamedSplit(Split):
     """Images of a torch `Dataset`, fetched by worker processes while the device computes.
 
     As many processes as the trial has threads, at most 4, or 16 beside a GPU; they live as long as the split. The data
-    set yields (image, label), the image a tensor [C, H, W] uint8 or float, an array [H, W] or [H, W, C], or a PIL
+    set yields (image, anything), the image a tensor [C, H, W] uint8 or float, an array [H, W] or [H, W, C], or a PIL
     image. Before it is asked for an image, the global generators of `random`, numpy and torch start from the split's
     seed and the image's index: what it draws from them is the same in any process, for any number of processes.
     """
@@ -209,15 +216,17 @@ class StreamedSplit(Split):
         """See `Split.images`."""
         indices = torch.arange(len(self)) if chosen is None else chosen
         with generators_kept():
-            return torch.stack([self._passes.dataset[index, self._seed][0] for index in indices.tolist()])
+            return torch.stack([self._passes.dataset[index, self._seed] for index in indices.tolist()])
 
     def batches(self, chosen: Iterable[Tensor], device: torch.device | str) -> Iterator[Batch]:
         """See `Split.batches`."""
         chosen = list(chosen)
         drawn = [[(index, self._seed) for index in indices.tolist()] for indices in chosen]
         batches = self._passes.over(drawn, torch.device(device).type)
-        for indices, (images, labels) in zip(chosen, batches, strict=True):
-            wanted = labels if self.weights is None else self.weights.targets(labels, indices)
+        for indices, images in zip(chosen, batches, strict=True):
+            wanted = self.labels[indices]
+            if self.weights is not None:
+                wanted = self.weights.targets(wanted, indices)
             yield images.to(device, non_blocking=True), wanted.to(device, non_blocking=True)
 
     def normalisation(self) -> Normalisation:
@@ -236,8 +245,8 @@ class Passes:
         self._order: list[list[Draw]] = []  # a loader with lasting workers iterates over it again in every pass
         self._loader: DataLoader[Any] | None = None
 
-    def over(self, batches: list[list[Draw]], device: str) -> Iterator[Batch]:
-        """Images and labels of each batch, on the CPU, ready to be copied to a "cuda" device."""
+    def over(self, batches: list[list[Draw]], device: str) -> Iterator[Tensor]:
+        """The images of each batch, on the CPU, ready to be copied to a "cuda" device."""
         self._order[:] = batches
         try:
             yield from self._open_loader(device)
@@ -259,7 +268,7 @@ class Passes:
         return self._loader
 
 
-class Images(Dataset[Batch]):
+class Images(Dataset[Tensor]):
     """A data set whose images are all tensors of one size, each with its own random numbers if `random`."""
 
     def __init__(self, dataset: Dataset[Any], framing: Framing | None, *, random: bool) -> None:
@@ -268,13 +277,12 @@ class Images(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self._dataset) if isinstance(self._dataset, Sized) else 0
 
-    def __getitem__(self, draw: Draw) -> Batch:
+    def __getitem__(self, draw: Draw) -> Tensor:
         index, seed = draw
         if self._random:
             reseed_all(seed, index)
-        image, label = self._dataset[index]
-        tensor = as_tensor(image)
-        return (resize(tensor[None], self._framing)[0] if self._framing else tensor), torch.tensor(int(label))
+        tensor = as_tensor(self._dataset[index][0])
+        return resize(tensor[None], self._framing)[0] if self._framing else tensor
 
 
 def loader_workers(device: str, cpus: int) -> int:
@@ -307,7 +315,7 @@ class Splits:
     """A data set cut into splits: the search uses training and validation, the winner is scored once on test.
 
     Attributes:
-        classes: their names, in the order of the labels
+        classes: the names of a network's outputs, in their order
         notes: what the user should know of how the data is held, in sentences
         key: changes with the images, their order and their cut; None if unknown
         prescribed: statistics that the weights expect instead of the training images' own
@@ -316,6 +324,7 @@ class Splits:
         whole: in a cross-validation, all images of it; None otherwise
         test_files: the files of the test images, as messages name them; none if images aren't files
         before: if validation images are trained on, after those for training: the splits before that
+        task: what labels are
     """
 
     train: Split
@@ -330,6 +339,16 @@ class Splits:
     whole: Whole | None = None
     test_files: tuple[str, ...] = ()
     before: Splits | None = None
+    task: Task = ONE_LABEL
+
+    @cached_property
+    def targets(self) -> Targets:
+        """What networks are trained to answer; what it takes of the training images is as in `normalisation`."""
+        return targets_of(self.task).of(self.classes, self._learnt_from.labels)
+
+    @property
+    def _learnt_from(self) -> Split:
+        return self.train if self.whole is None else self.whole.split
 
     @cached_property
     def _example(self) -> Tensor:
@@ -355,4 +374,4 @@ class Splits:
         fits = self.prescribed and self.channels == len(self.prescribed.mean) and self._example.dtype == torch.uint8
         if self.prescribed and fits:
             return self.prescribed
-        return (self.train if self.whole is None else self.whole.split).normalisation()
+        return self._learnt_from.normalisation()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tuner.train.models.batch_norm import is_synchronised
-from tuner.train.optimisation.objective import at_least_float32
+from tuner.train.tasks.objective import at_least_float32
 
 
 class BatchNorms:

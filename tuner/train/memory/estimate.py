@@ -31,12 +31,12 @@ from tuner.train.fine_tuning import LP_FT, FineTuning
 from tuner.train.models import Network, build_network
 from tuner.train.optimisation import (
     AveragedWeights,
-    Objective,
     Precision,
     build_optimizer,
     parameter_groups,
 )
 from tuner.train.step import TrainingStep
+from tuner.train.tasks.one_label import CrossEntropy
 from tuner.train.without_compiler import compiler_not_needed
 from tuner.trial import ImageClassifier, MemoryEstimate
 from tuner.trial.hyperparameters import TABLE
@@ -199,7 +199,7 @@ class _Training:
         self._mixed = is_on(chosen, "mixup") or is_on(chosen, "cutmix")
         self._step = TrainingStep(
             module,
-            Objective(chosen["label_smoothing"]),
+            CrossEntropy(chosen["label_smoothing"]),
             self._precision,
             batch_size=chosen["batch_size"],
             clip_norm=chosen["clip_norm"],

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tuner.train.optimisation.objective import at_least_float32
+from tuner.train.tasks.objective import at_least_float32
 
 
 def synchronise_batch_norms(module: nn.Module, device: torch.device) -> nn.Module:

@@ -1,9 +1,8 @@
-"""The networks of a cross-validation as one model: their probabilities are averaged."""
+"""The networks of a cross-validation as one model: their answers are averaged."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -11,20 +10,20 @@ from torch import Tensor, nn
 
 from tuner.train.models.mirrored import answer_for_both_views
 from tuner.train.models.network import empty_network
+from tuner.train.tasks import targets_of
 from tuner.trial import ImageClassifier
 
 
 class Ensemble(nn.Module):
-    """Networks with the same inputs and classes; the outputs are logits whose softmax is the mean of the networks'."""
+    """Networks with the same inputs and outputs, which are joined by `Targets.together`."""
 
-    def __init__(self, networks: Iterable[nn.Module]) -> None:
+    def __init__(self, networks: Iterable[nn.Module], together: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.networks = nn.ModuleList(networks)
+        self.networks, self.together = nn.ModuleList(networks), together
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits [N, classes] float32 of normalised images."""
-        each = torch.stack([network(images).float().log_softmax(1) for network in self.networks])
-        return each.logsumexp(0) - math.log(len(self.networks))
+        """Outputs [N, L] float32 of normalised images."""
+        return self.together(torch.stack([network(images).float() for network in self.networks]))
 
 
 def networks_of(module: nn.Module) -> list[nn.Module]:
@@ -41,4 +40,4 @@ def empty_model(trial: ImageClassifier, *, channels: int, classes: int, config: 
     if config["test_time_flip"]:
         for module in each:
             answer_for_both_views(module)
-    return Ensemble(each) if trial.folds else each[0]
+    return Ensemble(each, targets_of(trial.label_task).together) if trial.folds else each[0]

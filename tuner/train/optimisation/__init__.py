@@ -2,7 +2,6 @@
 
 from tuner.train.optimisation.average import AveragedWeights
 from tuner.train.optimisation.mixing import Mixing
-from tuner.train.optimisation.objective import Objective, balanced_weights
 from tuner.train.optimisation.optimizer import build_optimizer, parameter_groups, set_learning_rate
 from tuner.train.optimisation.precision import Precision
 from tuner.train.optimisation.schedule import Schedule
@@ -10,10 +9,8 @@ from tuner.train.optimisation.schedule import Schedule
 __all__ = [
     "AveragedWeights",
     "Mixing",
-    "Objective",
     "Precision",
     "Schedule",
-    "balanced_weights",
     "build_optimizer",
     "parameter_groups",
     "set_learning_rate",

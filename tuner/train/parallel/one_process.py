@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,10 +10,10 @@ from torch import Tensor, nn
 
 from tuner.train.data.splits import Split
 from tuner.train.models.network import Network
-from tuner.train.optimisation.objective import Objective
 from tuner.train.optimisation.precision import Precision
 from tuner.train.parallel.strategy import LEAST_BATCH, Images, Normalise, Strategy
 from tuner.train.step import TrainingStep
+from tuner.train.tasks.objective import Objective
 
 if TYPE_CHECKING:
     from tuner.train.evaluation import Evaluator
@@ -147,11 +146,12 @@ class Losses(nn.Module):
     def __init__(self, forward: Callable[[Tensor], Tensor], objective: Objective, precision: Precision) -> None:
         super().__init__()
         self.module, self._objective, self._precision = forward, objective, precision
-        self.class_weights: Tensor | None
-        self.register_buffer("class_weights", objective.class_weights)  # copied to each GPU
+        for name, tensor in objective.tensors.items():
+            self.register_buffer(name, tensor)  # copied to each GPU
 
     def forward(self, images: Tensor, targets: Tensor) -> Tensor:
         """The sum for images [B, ...] and targets [B] int64 or [B, classes]."""
         with self._precision.arithmetic():
             logits = self.module(images)
-        return replace(self._objective, class_weights=self.class_weights).total(logits, targets)[None]
+        here = {name: self.get_buffer(name) for name in self._objective.tensors}
+        return self._objective.having(here).total(logits, targets)[None]

@@ -16,10 +16,10 @@ from tuner.train.data.splits import Batch, Split
 from tuner.train.memory.raising import room_for_twice
 from tuner.train.models.batch_norm import synchronise_batch_norms
 from tuner.train.models.network import Network
-from tuner.train.optimisation.objective import Objective
 from tuner.train.optimisation.precision import Precision
 from tuner.train.parallel.group import ALONE, Group
 from tuner.train.step import TrainingStep
+from tuner.train.tasks.objective import Objective
 from tuner.trial import HYPERPARAMETERS
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from tuner.train.data.splits import Batch, Split
 from tuner.train.fine_tuning import LP_FT
 from tuner.train.memory.errors import first_line, is_out_of_memory
 from tuner.train.models.network import Network
-from tuner.train.optimisation.objective import Objective
 from tuner.train.optimisation.precision import Precision
 from tuner.train.parallel.group import Group
 from tuner.train.parallel.pipeline.balance import balanced, measure
@@ -22,6 +21,7 @@ from tuner.train.parallel.pipeline.chain import Chain, find_chain
 from tuner.train.parallel.pipeline.stage import Link, Stage
 from tuner.train.parallel.strategy import LEAST_BATCH, Images, Normalise, Strategy
 from tuner.train.step import SMALLER, WHOLE_BATCH, TrainingStep, micro_batches
+from tuner.train.tasks.objective import Objective
 
 if TYPE_CHECKING:
     from tuner.train.evaluation import Evaluator

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tuner.train.optimisation.objective import Objective, balanced_weights
+from tuner.train.tasks.one_label import CrossEntropy, balanced_weights
 
 LOGITS = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2])
@@ -13,7 +13,7 @@ WEIGHTS = torch.tensor([0.5, 1.0, 3.0])
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
 @pytest.mark.parametrize("soft", [False, True])
 def test_parts_of_a_batch_add_up_to_torchs_mean(smoothing: float, weights: torch.Tensor | None, soft: bool) -> None:
-    objective = Objective(smoothing, weights)
+    objective = CrossEntropy(smoothing, weights)
     targets = F.one_hot(LABELS, 3).float().roll(1, 0) * 0.3 + F.one_hot(LABELS, 3) * 0.7 if soft else LABELS
     parts = sum(objective.total(LOGITS[part], targets[part]) for part in (slice(0, 3), slice(3, 7)))
     expected = F.cross_entropy(LOGITS, targets, weights, label_smoothing=smoothing)

@@ -1,0 +1,107 @@
+"""A number for each image, such as an age, an angle or a grade: regression."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tuner.trial.hyperparameter import Hyperparameter
+from tuner.trial.metrics import ChosenMetric, NamedMetric
+from tuner.trial.tasks.task import Label, LabelError, Strata, Task
+
+RANGES = 10  # into which images are divided by their numbers, with equally many in each
+
+
+@dataclass(frozen=True)
+class OfNumbers(NamedMetric):
+    """A metric of numbers."""
+
+    computed_by: ClassVar[str] = "tuner.train.tasks.number:of_numbers"
+
+
+class Number(Task):
+    """A finite number for each image, in the user's unit."""
+
+    name = "number"
+    described = "a number"
+    seen_by = "all cells are numbers, and some have a decimal point"
+    metric = "val_mae"
+    metrics: ClassVar = {"mae": "min", "rmse": "min", "r2": "max", "loss": "min"}
+    paired = "mae"
+    named: ClassVar[dict[str, ChosenMetric]] = {
+        metric.name: metric
+        for metric in (
+            OfNumbers("spearman", "max", "spearman_corrcoef"),
+            OfNumbers("pearson", "max", "pearson_corrcoef"),
+        )
+    }
+    other_words: ClassVar = {
+        "mean_absolute_error": "mae",
+        "root_mean_squared_error": "rmse",
+        "r_squared": "r2",
+        "mse": "rmse",
+        "mean_squared_error": "rmse",
+        "srcc": "spearman",
+        "plcc": "pearson",
+    }
+    has_classes = False
+    hyperparameters = (
+        Hyperparameter(
+            "loss",
+            "categorical",
+            "mse",
+            "Loss of numbers, which are standardised for it: squared (`mse`), absolute (`mae`), or squared up to one "
+            "standard deviation and absolute beyond (`huber`). For `task='number'` alone.",
+            choices=("mse", "mae", "huber"),
+            aliases=("criterion", "loss_function"),
+            costs=False,
+        ),
+    )
+    unused = ("label_smoothing", "class_weights")
+    training = "tuner.train.tasks.number:NumberTargets"
+    inspection = "tuner.inspection.tasks.number:NumberAnswers"
+    plots = ("tuner.plots.number:predicted_against_true", "tuner.plots.number:errors_by_target")
+
+    def is_of(self, cells: Sequence[str]) -> bool:
+        """See `Task.is_of`: all are numbers, and one is written with a decimal point, as classes seldom are."""
+        try:
+            return all(math.isfinite(float(cell)) for cell in cells) and any("." in cell for cell in cells)
+        except ValueError:
+            return False
+
+    def label(self, cells: Sequence[str], columns: Sequence[str]) -> Label:
+        """See `Task.label`: a finite number, with a point before its decimals."""
+        try:
+            number = float(cells[0])
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise LabelError("every row needs a number", cells[0].strip(), "correct it")
+        return number
+
+    def outputs(self, labels: Iterable[Label], columns: Sequence[str]) -> tuple[str, ...]:
+        """The column's name."""
+        return tuple(columns)
+
+    def strata(self, labels: Iterable[Label]) -> Strata:
+        """Ranges with about equally many images, or single numbers if there are few."""
+        numbers: Any = labels
+        known = sorted(numbers)
+        distinct = sorted({*known})
+        if len(distinct) <= RANGES:
+            starts, ends = distinct, distinct
+        else:
+            starts = sorted({known[len(known) * place // RANGES] for place in range(RANGES)})
+            ends = [*starts[1:], known[-1]]
+        names = tuple(_range(low, high) for low, high in zip(starts, ends, strict=True))
+        return Strata(names, lambda label: (bisect_right(starts, label) - 1,))
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low!r}" if low == high else f"{low!r} to {high!r}"
+
+
+NUMBER = Number()

@@ -1,0 +1,76 @@
+"""One label: each image is of one class. What runs without a task have, and folders of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from tuner.trial.metrics import ChosenMetric, NamedMetric
+from tuner.trial.tasks.task import NO_LABEL, Label, LabelError, Strata, Task
+
+
+class OneLabel(Task):
+    """One class for each image; labels are names."""
+
+    name = "one"
+    described = "one label"
+    metric = "val_accuracy"
+    metrics: ClassVar = {"accuracy": "max", "loss": "min", "top5_accuracy": "max", "f1": "max"}
+    shares = ("accuracy", "top5_accuracy")
+    paired = "accuracy"
+    named: ClassVar[dict[str, ChosenMetric]] = {
+        metric.name: metric
+        for metric in (
+            NamedMetric("balanced_accuracy", "max", "multiclass_accuracy", by_class=True),
+            NamedMetric("precision", "max", "multiclass_precision", {"average": "macro"}),
+            NamedMetric("weighted_f1", "max", "multiclass_f1_score", {"average": "weighted"}),
+            NamedMetric("auroc", "max", "multiclass_auroc", by_class=True),
+            NamedMetric("average_precision", "max", "multiclass_average_precision", by_class=True),
+            NamedMetric("cohen_kappa", "max", "multiclass_cohen_kappa"),
+            NamedMetric("matthews_correlation", "max", "multiclass_matthews_corrcoef"),
+            NamedMetric(
+                "calibration_error", "min", "multiclass_calibration_error", {"n_bins": 15}, rises_when_resampled=True
+            ),
+        )
+    }
+    other_words: ClassVar = {
+        "macro_f1": "f1",
+        "f1_macro": "f1",
+        "cross_entropy": "loss",
+        "recall": "balanced_accuracy",
+        "macro_recall": "balanced_accuracy",
+        "auc": "auroc",
+        "roc_auc": "auroc",
+        "kappa": "cohen_kappa",
+        "ece": "calibration_error",
+        "expected_calibration_error": "calibration_error",
+        "mcc": "matthews_correlation",
+        "map": "average_precision",
+    }
+    training = "tuner.train.tasks.one_label:ClassTargets"
+    inspection = "tuner.inspection.tasks.one_label:ClassAnswers"
+    plots = (
+        "tuner.plots.mistakes:confusion_matrix",
+        "tuner.plots.classes:class_scores",
+        "tuner.plots.classes:reliability",
+    )
+
+    def label(self, cells: Sequence[str], columns: Sequence[str]) -> Label:
+        """See `Task.label`: a name, as it is written."""
+        label = cells[0].strip()
+        if (len(label) < 5 and label.casefold() in NO_LABEL) or "\0" in label:
+            raise LabelError("every row needs a label", label, "add it")
+        return label
+
+    def outputs(self, labels: Iterable[Label], columns: Sequence[str]) -> tuple[str, ...]:
+        """The classes, sorted."""
+        return tuple(sorted({str(label) for label in labels}))
+
+    def strata(self, labels: Iterable[Label]) -> Strata:
+        """The classes."""
+        names = self.outputs(labels, ())
+        places = {name: (place,) for place, name in enumerate(names)}
+        return Strata(names, places.__getitem__)  # type: ignore[arg-type]  # labels are names
+
+
+ONE_LABEL = OneLabel()
