@@ -208,6 +208,7 @@ SAME_ROLE = {
     *("groups", "space", "summary", "tables"),  # something computed, and how it is shown
     *("confirming", "refining", "run", "steering", "detached", "studies", "queue", "users"),  # a verb, and what it does
     *("base", "errors", "events", "speed"),
+    *("one_label", "several_labels", "number"),  # tasks
 }
 
 

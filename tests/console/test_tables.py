@@ -27,7 +27,7 @@ from tuner.console.tables import print_failure, print_predictions, print_run, pr
 from tuner.errors import RunFolderError
 from tuner.history.events import Event
 from tuner.history.run_info import FORMAT
-from tuner.inspection import Prediction
+from tuner.inspection.tasks.one_label import ClassPrediction
 
 TRACEBACK = "Traceback (most recent call last):\n  line 3\nValueError: x[:x:] of [red]shape[/red] " + "9" * 500
 
@@ -373,7 +373,7 @@ def test_a_study_says_how_many_trials_it_can_run(
 
 
 def test_predictions_are_a_row_per_image(capsys: pytest.CaptureFixture[str]) -> None:
-    prediction = Prediction(Path("a/3.png"), "three", 0.956, (("three", 0.956), ("eight", 0.044)))
+    prediction = ClassPrediction(Path("a/3.png"), "three", 0.956, (("three", 0.956), ("eight", 0.044)))
     print_predictions([prediction])
     assert printed(capsys) == "image    class  confidence\na/3.png  three  95.6%"
 

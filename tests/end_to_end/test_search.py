@@ -68,9 +68,9 @@ def test_the_demos_winner_is_loaded_back_and_scores_the_same(demo: tuple[Finishe
     model = load_model(run)
     splits = load_splits(ImageClassifier("digits", weights=None), seed=0, image_size=8)
     scored = model.evaluate(splits.test)
-    assert scored.accuracy == pytest.approx(metrics["test_accuracy"], abs=1e-9)
+    assert scored["accuracy"] == pytest.approx(metrics["test_accuracy"], abs=1e-9)
     assert scored.loss == pytest.approx(metrics["test_loss"], rel=1e-4)
-    assert model.evaluate(splits.validation).accuracy == pytest.approx(metrics["val_accuracy"], abs=1e-9)
+    assert model.evaluate(splits.validation)["accuracy"] == pytest.approx(metrics["val_accuracy"], abs=1e-9)
 
 
 def test_the_demos_run_folder_holds_everything(demo: tuple[Finished, Run]) -> None:
@@ -148,8 +148,8 @@ def test_fashion_mnist_whole_through_the_command_line(real_data: Callable[[str],
     assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [54_000, 6_000, 10_000]
     model = load_model(load_run(tmp_path))
     metrics = summary["best"]["metrics"]
-    assert model.evaluate(splits.test).accuracy == pytest.approx(metrics["test_accuracy"], abs=2e-4)
-    assert model.evaluate(splits.validation).accuracy == pytest.approx(metrics["val_accuracy"], abs=4e-4)
+    assert model.evaluate(splits.test)["accuracy"] == pytest.approx(metrics["test_accuracy"], abs=2e-4)
+    assert model.evaluate(splits.validation)["accuracy"] == pytest.approx(metrics["val_accuracy"], abs=4e-4)
     assert metrics["test_accuracy"] > 0.75
 
 
@@ -405,7 +405,7 @@ study = Study(
         alone = trainer.run_epoch()
     metrics = fifth.epochs[1].metrics
     assert (metrics["train_loss"], metrics["val_loss"], metrics["val_accuracy"]) == (
-        *(alone.train_loss, alone.validation.loss, alone.validation.accuracy),
+        *(alone.train_loss, alone.validation.loss, alone.validation["accuracy"]),
     )
 
 

@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from tests.results.simulated import simulated
 from tuner.errors import DataError, RunFolderError, TrialError
-from tuner.inspection import Prediction, load_model, load_winner, score, write_best
+from tuner.inspection import load_model, load_winner, score, write_best
+from tuner.inspection.tasks.one_label import ClassPrediction
 from tuner.study.budget import Budget
 from tuner.train import Evaluator, Trainer
 from tuner.trial import ImageClassifier
@@ -49,16 +50,16 @@ def test_best_holds_what_the_contract_says(best: Path, trainer: Trainer, colours
     metrics = content(best / "metrics.json")
     told = metrics.pop("intervals")
     assert set(told) == {"test_accuracy", "test_top5_accuracy"}  # six images tell no more
-    assert told["test_accuracy"]["low"] < scored.accuracy <= told["test_accuracy"]["high"]
+    assert told["test_accuracy"]["low"] < scored["accuracy"] <= told["test_accuracy"]["high"]
     assert metrics == {
         "trial": "00003",
         "epoch": 3,
         "metrics": {
             "val_accuracy": 0.9,
             "test_loss": scored.loss,
-            "test_accuracy": scored.accuracy,
-            "test_top5_accuracy": scored.top5_accuracy,
-            "test_f1": scored.f1,
+            "test_accuracy": scored["accuracy"],
+            "test_top5_accuracy": scored["top5_accuracy"],
+            "test_f1": scored["f1"],
         },
         "images": {"train": 48, "validation": 6, "test": 6},
     }
@@ -273,4 +274,4 @@ def test_one_file_alone_may_be_named_and_what_cannot_be_fed_is_refused(best: Pat
 
 
 def test_predictions_are_plain_values() -> None:
-    assert Prediction(Path("a.png"), "cat", 0.5, (("cat", 0.5),)).record()["image"] == "a.png"
+    assert ClassPrediction(Path("a.png"), "cat", 0.5, (("cat", 0.5),)).record()["image"] == "a.png"

@@ -3,11 +3,11 @@
 import torch
 
 from tuner.inspection.intervals import intervals
-from tuner.train.evaluation import metrics_of
-from tuner.trial.metrics import chosen_metrics
+from tuner.train.tasks.one_label import ClassTargets
+from tuner.trial.tasks import ONE_LABEL
 
-CHOSEN = chosen_metrics(["balanced_accuracy", "cohen_kappa", "calibration_error"])
-CLASSES = ("a", "b", "c")
+CHOSEN = ONE_LABEL.chosen_metrics(["balanced_accuracy", "cohen_kappa", "calibration_error"])
+TARGETS = ClassTargets(("a", "b", "c"))
 
 
 def answers(count: int, numbers: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
@@ -17,15 +17,15 @@ def answers(count: int, numbers: torch.Generator) -> tuple[torch.Tensor, torch.T
 
 def test_each_metric_has_an_interval_around_it_and_says_by_what() -> None:
     logits, labels = answers(200, torch.Generator().manual_seed(0))
-    found = metrics_of(logits, labels, CHOSEN, CLASSES)
-    told = intervals(logits, labels, CHOSEN, CLASSES)
+    found = TARGETS.metrics(logits, labels, CHOSEN)
+    told = intervals(TARGETS, logits, labels, CHOSEN)
     values = {name.removeprefix("test_"): value for name, value in found.by_name("test").items()}
-    assert list(told) == ["accuracy", "top5_accuracy", "loss", "f1", *found.chosen]
+    assert list(told) == ["accuracy", "top5_accuracy", "loss", "f1", *(metric.name for metric in CHOSEN)]
     assert {name for name, one in told.items() if one.method == "wilson"} == {"accuracy", "top5_accuracy"}
     assert all(told[name].low <= value <= told[name].high for name, value in values.items())
-    assert told == intervals(logits, labels, CHOSEN, CLASSES)  # the same images, the same intervals
+    assert told == intervals(TARGETS, logits, labels, CHOSEN)  # the same images, the same intervals
 
 
 def test_a_few_images_tell_shares_alone() -> None:
     logits, labels = answers(9, torch.Generator().manual_seed(0))
-    assert list(intervals(logits, labels, CHOSEN, CLASSES)) == ["accuracy", "top5_accuracy"]
+    assert list(intervals(TARGETS, logits, labels, CHOSEN)) == ["accuracy", "top5_accuracy"]

@@ -16,8 +16,8 @@ CONFIG: dict[str, Any] = {"lr": 1e-2, "batch_size": 16, "image_size": 12, "test_
 
 
 def test_the_error_is_of_the_differences() -> None:
-    before = torch.tensor([True, True, False, False])
-    after = torch.tensor([True, True, True, False])
+    before = torch.tensor([1.0, 1.0, 0.0, 0.0])
+    after = torch.tensor([1.0, 1.0, 1.0, 0.0])
     assert paired_gain(before, after) == pytest.approx((0.25, (0.25 * 0.75 / 4) ** 0.5))
     assert paired_gain(after, after) == (0.0, 0.0)
 
@@ -36,4 +36,4 @@ def test_both_networks_are_asked_as_they_are_scored(tmp_path: Path, validation: 
     refitted = score(trial.refitted(), CONFIG, tmp_path / "refitted", split_seed=0).test
     assert {name: told[name] for name in own.by_name("test")} == pytest.approx(own.by_name("test"))
     assert told["validation_images"] == score(trial, CONFIG, tmp_path / "own", split_seed=0).images["validation"] > 0
-    assert told["gain"] == pytest.approx(refitted.accuracy - own.accuracy)
+    assert told["gain"] == pytest.approx(refitted["accuracy"] - own["accuracy"])

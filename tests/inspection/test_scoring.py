@@ -11,10 +11,14 @@ from PIL import Image
 
 from tuner.errors import TrialError, WeightsError
 from tuner.inspection import score
-from tuner.inspection.scoring import ShownImages, confident_mistakes, confusion_matrix, least_sure, png_base64
-from tuner.train import HeldSplit, Trainer
+from tuner.inspection.scoring import ShownImages, png_base64
+from tuner.inspection.tasks import answers_of
+from tuner.inspection.tasks.one_label import ClassAnswers, confusion_matrix
+from tuner.train import Trainer
+from tuner.train.tasks.one_label import ClassTargets
 from tuner.trial import ImageClassifier
 
+TWO = ClassAnswers(ClassTargets(("a", "b")))
 CONFIG: dict[str, Any] = {"lr": 1e-3, "batch_size": 16, "image_size": 12}
 
 
@@ -27,14 +31,14 @@ def test_a_score_is_what_the_trainer_finds_on_the_same_splits(
 ) -> None:
     result = score(colours, CONFIG, checkpoint, split_seed=0)
     assert result.test == trainer.evaluate(trainer.splits.test)
-    assert result.val_accuracy == trainer.evaluate(trainer.splits.validation).accuracy
-    assert result.classes == ("blue", "green", "red")
-    assert [sum(row) for row in result.confusion] == trainer.splits.test.labels.bincount().tolist()
-    correct = sum(result.confusion[index][index] for index in range(3))
-    assert correct / len(trainer.splits.test) == pytest.approx(result.test.accuracy)
+    confusion, calibration = result.files["confusion_matrix.json"], result.files["calibration.json"]
+    assert confusion["classes"] == ["blue", "green", "red"]
+    assert [sum(row) for row in confusion["counts"]] == trainer.splits.test.labels.bincount().tolist()
+    correct = sum(confusion["counts"][index][index] for index in range(3))
+    assert correct / len(trainer.splits.test) == pytest.approx(result.test["accuracy"])
     assert len(result.mistakes) == len(trainer.splits.test) - correct
-    assert sum(one.images for one in result.calibration.bins) == len(trainer.splits.test)
-    assert result.calibration.accuracy == pytest.approx(result.test.accuracy)
+    assert sum(one["images"] for one in calibration["bins"]) == len(trainer.splits.test)
+    assert calibration["accuracy"] == pytest.approx(result.test["accuracy"])
     assert len(result.least_sure) == min(16, len(trainer.splits.test))
     assert (result.inputs.channels, result.inputs.image_size) == (3, 12)
 
@@ -54,19 +58,18 @@ def test_the_confusion_matrix_has_a_row_per_true_class() -> None:
 
 
 def test_the_surest_mistakes_come_first_and_at_most_16() -> None:
-    split = HeldSplit(torch.zeros(20, 1, 2, 2, dtype=torch.uint8), torch.zeros(20, dtype=torch.int64))
     logits = torch.stack([torch.zeros(20), torch.arange(20.0) - 2], dim=1)  # from the fourth on wrong, and ever surer
-    assert confident_mistakes(split, logits).tolist() == list(range(19, 3, -1))
+    assert TWO.worst(logits, torch.zeros(20, dtype=torch.int64)).tolist() == list(range(19, 3, -1))
 
 
 def test_the_least_sure_answers_come_first_and_at_most_16() -> None:
     logits = torch.stack([torch.zeros(20), 0.1 + torch.arange(20.0)], dim=1).flip(0)
-    assert least_sure(logits).tolist() == list(range(19, 3, -1))
+    assert TWO.least_sure(logits).tolist() == list(range(19, 3, -1))
 
 
 def test_shown_images_have_their_answers_and_a_map_where_there_is_one(trainer: Trainer) -> None:
     logits = torch.tensor([[0.0, 2.0, 0.0]]).repeat(len(trainer.splits.test), 1)
-    shown = ShownImages(trainer.splits, logits).of(torch.tensor([2, 0]))
+    shown = ShownImages(trainer.splits, logits, answers_of(trainer.splits.targets)).of(torch.tensor([2, 0]))
     assert [one.index for one in shown] == [2, 0]
     assert {one.predicted for one in shown} == {"green"}
     assert [one.label for one in shown] == [trainer.splits.classes[trainer.splits.test.labels[i]] for i in (2, 0)]

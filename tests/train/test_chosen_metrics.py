@@ -8,10 +8,12 @@ import torch
 from sklearn import metrics as sklearn
 
 from tuner.errors import StudyError
-from tuner.train.evaluation import metrics_of, values_of
-from tuner.trial.metrics import NAMED, RecallAtPrecision, chosen_metrics
+from tuner.train.tasks.one_label import ClassTargets
+from tuner.trial.metrics import ChosenMetric, RecallAtPrecision
+from tuner.trial.tasks import ONE_LABEL
 
 CLASSES = tuple("abcdef")
+NAMED = ONE_LABEL.named
 
 
 def answers(count: int, asked: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -19,6 +21,15 @@ def answers(count: int, asked: int) -> tuple[torch.Tensor, torch.Tensor]:
     numbers = torch.Generator().manual_seed(count)
     labels = torch.randint(asked, (count,), generator=numbers)
     return torch.randn(count, 6, generator=numbers) + 1.5 * torch.eye(6)[labels], labels
+
+
+def values_of(chosen: list[ChosenMetric], logits: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
+    found = ClassTargets(CLASSES).metrics(logits, labels, chosen)
+    return {metric.name: found[metric.name] for metric in chosen}
+
+
+def value_of(metric: ChosenMetric, logits: torch.Tensor, labels: torch.Tensor) -> float:
+    return values_of([metric], logits, labels)[metric.name]
 
 
 def calibration_error(probabilities: np.ndarray, labels: np.ndarray) -> float:
@@ -34,7 +45,7 @@ def calibration_error(probabilities: np.ndarray, labels: np.ndarray) -> float:
 @pytest.mark.parametrize("asked", [6, 4])
 def test_each_metric_is_what_scikit_learn_says_of_the_classes_that_have_images(asked: int) -> None:
     logits, labels = answers(400, asked)
-    found = metrics_of(logits, labels, chosen_metrics(list(NAMED)), CLASSES).chosen
+    found = values_of(list(NAMED.values()), logits, labels)
     shares, true = logits.softmax(1).numpy().astype(float), labels.numpy()
     said = shares.argmax(1)
     one_against_rest = [(true == label, shares[:, label]) for label in range(asked)]
@@ -60,13 +71,13 @@ def test_the_recall_of_a_class_is_the_highest_at_its_precision() -> None:
     ]
     metric = RecallAtPrecision(0.8, of="c")
     assert 0.1 < max(reached) < 1
-    assert values_of([metric], logits, labels, CLASSES).item() == pytest.approx(max(reached))
+    assert value_of(metric, logits, labels) == pytest.approx(max(reached))
     certain = torch.zeros(4, 6)
-    assert values_of([metric], certain, torch.tensor([2, 0, 0, 0]), CLASSES).item() == 0  # no threshold is that precise
+    assert value_of(metric, certain, torch.tensor([2, 0, 0, 0])) == 0  # no threshold is that precise
 
 
 def test_a_class_without_images_tells_nothing_and_one_that_is_not_there_is_refused() -> None:
     logits, labels = answers(50, 2)
-    assert math.isnan(values_of([RecallAtPrecision(0.5, of="f")], logits, labels, CLASSES).item())
+    assert math.isnan(value_of(RecallAtPrecision(0.5, of="f"), logits, labels))
     with pytest.raises(StudyError, match=r"needs a class of the data, got of='g'; it has a, b, c, d, e, f"):
-        values_of([RecallAtPrecision(0.5, of="g")], logits, labels, CLASSES)
+        value_of(RecallAtPrecision(0.5, of="g"), logits, labels)

@@ -37,7 +37,7 @@ def moved(running: Trainer) -> set[str]:
     before = {name: value.detach().clone() for name, value in running.module.named_parameters()}
     result = running.run_epoch()
     assert math.isfinite(result.train_loss)
-    assert 0 <= result.validation.accuracy <= 1
+    assert 0 <= result.validation["accuracy"] <= 1
     changed = {name for name, value in running.module.named_parameters() if not torch.equal(value, before[name])}
     assert changed <= learning(running)
     return changed

@@ -15,7 +15,9 @@ from tuner.errors import StudyError, TrialDiverged, TrialError, TrialOutOfMemory
 from tuner.train import EpochResult, Trainer
 from tuner.train.checkpoint import Checkpoint, load_first_whole, read_model, write_checkpoint
 from tuner.trial import ImageClassifier
-from tuner.trial.metrics import METRICS
+from tuner.trial.tasks import ONE_LABEL
+
+METRICS = ONE_LABEL.directions(())
 
 CONFIG: dict[str, Any] = {"lr": 1e-3, "batch_size": 16, "image_size": 12}
 
@@ -25,7 +27,9 @@ def trainer(trial: ImageClassifier, *, seed: int = 0, epochs: int = 3, **config:
 
 
 def curve(results: list[EpochResult]) -> list[tuple[int, float, float, float]]:
-    return [(result.epoch, result.train_loss, result.validation.loss, result.validation.accuracy) for result in results]
+    return [
+        (result.epoch, result.train_loss, result.validation.loss, result.validation["accuracy"]) for result in results
+    ]
 
 
 def run(running: Trainer) -> list[EpochResult]:
@@ -50,7 +54,7 @@ def test_it_learns_three_colours(colours: ImageClassifier) -> None:
     results = run(running)
     assert [result.epoch for result in results] == [1, 2, 3, 4]
     assert results[-1].train_loss < results[0].train_loss / 2
-    assert running.evaluate(running.splits.test).accuracy == 1.0
+    assert running.evaluate(running.splits.test)["accuracy"] == 1.0
 
 
 def test_an_epoch_reports_its_metrics_by_name(small: ImageClassifier) -> None:
@@ -341,7 +345,7 @@ def test_the_losses_are_those_of_the_plain_formulas(small: ImageClassifier) -> N
         expected = torch.nn.functional.cross_entropy(logits, split.labels)
     measured = running.evaluate(split)
     assert measured.loss == float(expected)
-    assert measured.accuracy == pytest.approx(float((logits.argmax(1) == split.labels).double().mean()))
+    assert measured["accuracy"] == pytest.approx(float((logits.argmax(1) == split.labels).double().mean()))
 
 
 def test_an_unknown_hyperparameter_is_refused(small: ImageClassifier) -> None:
@@ -358,7 +362,7 @@ def test_it_trains_on_a_gpu_and_goes_on_there_from_a_checkpoint(small: ImageClas
     again = Trainer(small, CONFIG, epochs=4, seed=0, split_seed=0, device="cuda")
     again.load(tmp_path)
     run(again)
-    assert again.evaluate(again.splits.test).accuracy == 1.0
+    assert again.evaluate(again.splits.test)["accuracy"] == 1.0
 
 
 def test_a_micro_batch_halved_from_outside_is_not_raised_again(small: ImageClassifier) -> None:

@@ -6,7 +6,9 @@ import pytest
 from PIL import Image
 
 from tuner import ImageClassifier, RecallAtPrecision, Study, StudyError
-from tuner.trial.metrics import METRICS, NAMED, OTHER_WORDS
+from tuner.trial.tasks import ONE_LABEL, TASKS
+
+NAMED = ONE_LABEL.named
 
 
 def study(metric: str, *metrics: object) -> Study:
@@ -20,7 +22,7 @@ def test_a_metric_by_name_is_reported_and_has_its_own_mode() -> None:
     assert study("val_calibration_error", "auroc", "calibration_error").mode == "min"
     assert study("val_recall_of_3_at_precision_0.9", RecallAtPrecision(0.9, of="3")).mode == "max"
     trial = ImageClassifier(metrics=["Cohen-Kappa", "cohen_kappa", "val_auroc"])
-    assert trial.reports == (*METRICS, "val_cohen_kappa", "val_auroc")
+    assert trial.reports == (*ONE_LABEL.directions(()), "val_cohen_kappa", "val_auroc")
     assert trial.reproduced[-2:] == ("val_cohen_kappa", "val_auroc")
     with pytest.raises(StudyError, match="val_calibration_error is better low, got mode='max'"):
         Study(
@@ -65,7 +67,9 @@ def test_a_studys_metric_that_is_not_reported_says_what_to_write(metric: str, fi
 
 
 def test_other_words_lead_to_metrics_that_there_are() -> None:
-    assert {*OTHER_WORDS.values()} <= {*NAMED, *METRICS}
+    for task in TASKS.values():
+        assert {*task.other_words.values()} <= {*task.named, *task.metrics}
+        assert not {*task.other_words} & {*task.named, *task.metrics}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def test_a_table_is_the_list_of_items_that_folders_are(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").rename(tmp_path.parent / f"{tmp_path.name}.csv")  # a folder may only hold its splits
     folder = Folder(tmp_path).look()
     (tmp_path.parent / f"{tmp_path.name}.csv").rename(tmp_path / "labels.csv")
-    assert source.look() == folder
+    assert replace(source.look(), columns=()) == folder
 
 
 def test_what_is_left_out_is_counted_and_named(tmp_path: Path) -> None:

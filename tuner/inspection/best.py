@@ -7,7 +7,8 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +49,18 @@ FILES_PER_BATCH = 256
 class LoadedModel:
     """A trained model, ready to use: `module` takes normalised images, the methods take images as they are.
 
-    `answers` says what its outputs mean.
+    `facts` are what the task needs besides the card, see `Targets.facts`.
     """
 
     module: nn.Module
     card: ModelCard
     device: torch.device
-    answers: Answers[Any]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def answers(self) -> Answers[Any]:
+        """What its outputs mean."""
+        return answers_of(targets_of(TASKS[self.card.task])(self.card.classes).with_facts(self.facts))
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -245,21 +251,16 @@ def _load(
         trial = trial.refitted()
     try:
         module = _module(best, card, trial or declared_trial(card), restore)
-        answers = _answers(best, card)
+        file = TASKS[card.task].facts_file
+        facts = json.loads(LocalFolder(best).read(file).decode()) if file else {}
+        model = LoadedModel(module.to(device).eval(), card, torch.device(device), facts)
+        _ = model.answers
     except MemoryError:
         raise
     except Exception as error:  # a user's function may raise anything if the configuration isn't its own
         reason = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
         raise RunFolderError(f"a winner must be whole to be loaded, got {best}: {reason}") from error
-    return LoadedModel(module.to(device).eval(), card, torch.device(device), answers)
-
-
-def _answers(best: Path, card: ModelCard) -> Answers[Any]:
-    """What outputs mean, with what was learnt for them."""
-    task = TASKS[card.task]
-    targets = targets_of(task)(card.classes)
-    file = answers_of(targets).learnt_file
-    return answers_of(targets.with_facts(json.loads(LocalFolder(best).read(file).decode())) if file else targets)
+    return model
 
 
 def declared_trial(card: ModelCard) -> ImageClassifier:
@@ -310,7 +311,7 @@ def _contents(config: dict[str, Any], score: Score, record: Mapping[str, Any]) -
     """The content of each file, by name."""
     intervals = {f"test_{name}": asdict(interval) for name, interval in score.intervals.items()}
     winner = {"trial": record["trial"], "epoch": record["epoch"]}
-    learnt, unsure = score.answers.learnt_file, score.least_sure
+    facts, unsure = score.answers.targets.task.facts_file, score.least_sure
     return {
         CONFIG: recorded(config),
         METRICS: {
@@ -321,7 +322,7 @@ def _contents(config: dict[str, Any], score: Score, record: Mapping[str, Any]) -
             "images": score.images,
         },
         **score.files,
-        **({} if learnt is None else {learnt: score.answers.targets.facts()}),
+        **({} if facts is None else {facts: score.answers.targets.facts()}),
         MISTAKES: [_told(mistake) for mistake in score.mistakes],
         **({} if unsure is None else {LEAST_SURE: [_told(answer) for answer in unsure]}),
     }

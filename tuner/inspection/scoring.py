@@ -137,7 +137,7 @@ def score(
     module = trained_module(trial, config, splits, checkpoint).to(device)
     evaluator = Evaluator(device)
     logits = evaluator.logits(module, splits.test, splits.normalisation).cpu()
-    validated = _validation(trial, config, module, splits, evaluator, split_seed)
+    validated = validated_outputs(trial, config, module, splits, evaluator, split_seed)
     answers = answers_of(splits.targets)
     learnt = answers.learn(validated) if validated else learnt or {}
     answers = answers_of(splits.targets.with_facts(learnt))
@@ -156,7 +156,7 @@ def score(
     )
 
 
-def _validation(
+def validated_outputs(
     trial: ImageClassifier, config: dict[str, Any], module: nn.Module, splits: Splits, evaluator: Evaluator, seed: int
 ) -> tuple[Tensor, Tensor] | None:
     """Logits [N, classes] for the validation images, and labels [N], on the CPU; None if there are none.
@@ -278,7 +278,7 @@ def beside_own(
     splits = trial_splits(trial, config, split_seed=split_seed)
     module, evaluator = trained_module(trial, config, splits, own).to(device), Evaluator(device)
     outputs = evaluator.logits(module, splits.test, splits.normalisation).cpu()
-    validated = _validation(trial, config, module, splits, evaluator, split_seed)
+    validated = validated_outputs(trial, config, module, splits, evaluator, split_seed)
     learnt = answers_of(splits.targets).learn(validated) if validated else {}
     again = trial_splits(trial.refitted(), config, split_seed=split_seed)
     refit = trained_module(trial.refitted(), config, again, refitted).to(device)

@@ -140,7 +140,7 @@ class ImageClassifier(ReadsFiles, Trial):
     @property
     def reproduced(self) -> tuple[str, ...]:
         """See `Trial.reproduced`."""
-        return (*(name for name in self.directions if name not in EVERY_EPOCH), *REPRODUCED)
+        return tuple(name for name in self.directions if name in REPRODUCED or name not in EVERY_EPOCH)
 
     def instead_of(self, metric: str) -> str:
         """See `Trial.instead_of`."""

@@ -98,7 +98,7 @@ class RecallAtPrecision(ChosenMetric):
     precision: float
     of: str
     direction: ClassVar[Mode] = "max"  # type: ignore[misc]
-    computed_by: ClassVar[str] = "tuner.train.tasks.metrics:recall_at_precision"
+    computed_by: ClassVar[str] = "tuner.train.tasks.one_class:recall_at_precision"
 
     def __post_init__(self) -> None:
         """Raise StudyError for an impossible precision, or a class without a name."""

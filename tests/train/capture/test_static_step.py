@@ -55,7 +55,7 @@ def run(running: Trainer) -> list[tuple[float, ...]]:
     results: list[EpochResult] = []
     while not running.finished:
         results.append(running.run_epoch())
-    return [(one.train_loss, one.validation.loss, one.validation.accuracy, one.learning_rate) for one in results]
+    return [(one.train_loss, one.validation.loss, one.validation["accuracy"], one.learning_rate) for one in results]
 
 
 def running_batch(running: Trainer) -> int:
@@ -255,7 +255,7 @@ def test_a_trainer_that_was_closed_trains_on_eagerly(small: ImageClassifier, rec
 
 def run_epochs(running: Trainer, epochs: int) -> list[tuple[float, ...]]:
     results = [running.run_epoch() for _ in range(epochs)]
-    return [(one.train_loss, one.validation.loss, one.validation.accuracy, one.learning_rate) for one in results]
+    return [(one.train_loss, one.validation.loss, one.validation["accuracy"], one.learning_rate) for one in results]
 
 
 def test_the_path_of_an_epochs_steps_is_reported(small: ImageClassifier, recording: Callable[..., Any]) -> None:

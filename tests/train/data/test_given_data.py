@@ -113,7 +113,7 @@ def test_a_trial_of_functions_alone_trains(colours: ImageClassifier) -> None:
     running = Trainer(trial, {"width": 16, "lr": 1e-2, "batch_size": 16}, epochs=5, seed=0, split_seed=0)
     while not running.finished:
         result = running.run_epoch()
-    assert result.validation.accuracy == 1.0
+    assert result.validation["accuracy"] == 1.0
     frozen = Trainer(trial, {"width": 16, "finetune": "head"}, epochs=2, seed=0, split_seed=0)
     before = frozen.module.state_dict()["1.weight"].clone()
     frozen.run_epoch()

@@ -52,7 +52,7 @@ def splits_of(*parts: Any) -> Splits:
 def accuracy(dataset: Any, classes: int) -> float:
     """Of the perfect classifier after an epoch."""
     trial = ImageClassifier(lambda: (dataset, dataset, dataset), lambda config: perfect(classes))
-    return Trainer(trial, {"lr": 1e-6, "batch_size": 4}, epochs=1, seed=0).run_epoch().validation.accuracy
+    return Trainer(trial, {"lr": 1e-6, "batch_size": 4}, epochs=1, seed=0).run_epoch().validation["accuracy"]
 
 
 def halved(**attributes: Any) -> Pets:

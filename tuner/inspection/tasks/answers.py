@@ -53,7 +53,6 @@ class Answers(ABC, Generic[T]):
         targets: what the network answers, with what `learn` found on validation images
         columns: of a table of predictions
         output: what an exported model calls its answers
-        learnt_file: the file of `best/` that keeps what `learn` found; None for a task that learns nothing
         kind: what a model with such answers is called
         answering: what turns outputs into answers, in words
         finish: the end of an expression of an export's predict.py that turns outputs [1, L] into answers [L]
@@ -63,7 +62,6 @@ class Answers(ABC, Generic[T]):
     targets: T
     columns: ClassVar[tuple[str, ...]]
     output: ClassVar[str] = "probabilities"
-    learnt_file: ClassVar[str | None] = None
     kind: ClassVar[str]
     answering: ClassVar[str]
     finish: ClassVar[str]

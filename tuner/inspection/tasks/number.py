@@ -38,7 +38,6 @@ class NumberAnswers(Answers[NumberTargets]):
 
     columns: ClassVar = ("value", "from", "to")
     output: ClassVar = "numbers"
-    learnt_file: ClassVar = "errors.json"
     kind: ClassVar = "A regression of images"
     answering: ClassVar = "the user's unit"
     finish: ClassVar = """squeeze(0) * facts["answers"]["deviation"] + facts["answers"]["mean"]"""

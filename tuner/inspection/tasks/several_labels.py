@@ -44,7 +44,6 @@ class LabelAnswers(Answers[LabelTargets]):
     """Labels, from logits [N, L]."""
 
     columns: ClassVar = ("labels",)
-    learnt_file: ClassVar = "thresholds.json"
     kind: ClassVar = "A classifier of images with several labels"
     answering: ClassVar = "sigmoid"
     finish: ClassVar = "sigmoid()[0]"

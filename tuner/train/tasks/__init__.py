@@ -2,7 +2,7 @@
 
 from pkgutil import resolve_name
 
-from tuner.train.tasks.targets import Metrics, Targets
+from tuner.train.tasks.base import Metrics, Targets
 from tuner.trial.tasks import Task
 
 __all__ = ["Metrics", "Targets", "targets_of"]

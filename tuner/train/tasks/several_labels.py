@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from tuner.errors import DataError
 from tuner.train.tasks.objective import Objective, at_least_float32
-from tuner.train.tasks.targets import Targets
+from tuner.train.tasks.base import Targets
 from tuner.trial.tasks import SEVERAL_LABELS, Label
 from tuner.trial.tasks.several_labels import OfLabels
 

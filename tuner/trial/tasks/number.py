@@ -63,6 +63,7 @@ class Number(Task):
     unused = ("label_smoothing", "class_weights")
     training = "tuner.train.tasks.number:NumberTargets"
     inspection = "tuner.inspection.tasks.number:NumberAnswers"
+    facts_file = "scale.json"
     plots = ("tuner.plots.number:predicted_against_true", "tuner.plots.number:errors_by_target")
 
     def is_of(self, cells: Sequence[str]) -> bool:

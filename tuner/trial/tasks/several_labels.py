@@ -56,6 +56,7 @@ class SeveralLabels(Task):
     fewest = 1
     training = "tuner.train.tasks.several_labels:LabelTargets"
     inspection = "tuner.inspection.tasks.several_labels:LabelAnswers"
+    facts_file = "thresholds.json"
     plots = ("tuner.plots.several_labels:label_scores", "tuner.plots.several_labels:mistaken_together")
 
     def is_of(self, cells: Sequence[str]) -> bool:

@@ -57,6 +57,7 @@ class Task(ABC):
         unused: hyperparameters of all image classifiers that mean nothing here
         training: "module:Class" with the arithmetic, a `tuner.train.tasks.Targets`
         inspection: "module:Class" for a winner's answers, a `tuner.inspection.tasks.Answers`
+        facts_file: the file of `best/` with what a winner's answers need besides its weights; None for nothing
         plots: "module:function" of each plot that the report shows of the winner
     """
 
@@ -75,6 +76,7 @@ class Task(ABC):
     unused: ClassVar[tuple[str, ...]] = ()
     training: ClassVar[str]
     inspection: ClassVar[str]
+    facts_file: ClassVar[str | None] = None
     plots: ClassVar[tuple[str, ...]] = ()
 
     def is_of(self, cells: Sequence[str]) -> bool:
