@@ -33,8 +33,8 @@ from tuner.storage import lease
 from tuner.study.budget import LIMITS
 from tuner.train.data import cache
 from tuner.trial import HYPERPARAMETERS, STRATEGIES, pixels
-from tuner.trial.tasks import NUMBER, ONE_LABEL, SEVERAL_LABELS
 from tuner.trial.sources import KNOWN_SOURCES
+from tuner.trial.tasks import NUMBER, ONE_LABEL, SEVERAL_LABELS
 
 GENERATED = pages()
 
