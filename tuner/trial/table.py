@@ -477,7 +477,7 @@ def _what_it_took(source: TableOfImages, found: Found) -> str:
     told = f"each image has {found.task.described}"
     if source.declared is not None or len(source.table.labels) > 1:
         return told
-    return f"{told}: in {source.table.label!r} {found.task.seen_by}; task='one' makes classes of them"
+    return f"{told}, as {found.task.seen_by}, in the column {source.table.label!r}; task='one' makes classes of them"
 
 
 def _count(count: int, one: str, several: str) -> str:

@@ -27,7 +27,7 @@ class Number(Task):
 
     name = "number"
     described = "a number"
-    seen_by = "all cells are numbers, and some have a decimal point"
+    seen_by = "all cells are numbers, some with a decimal point"
     metric = "val_mae"
     metrics: ClassVar = {"mae": "min", "rmse": "min", "r2": "max", "loss": "min"}
     paired = "mae"

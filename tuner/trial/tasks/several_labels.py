@@ -26,7 +26,7 @@ class SeveralLabels(Task):
 
     name = "several"
     described = "several labels"
-    seen_by = f"cells have a {BETWEEN}"
+    seen_by = "there are semicolons between labels"
     metric = "val_map"
     metrics: ClassVar = {"map": "max", "loss": "min", "f1": "max", "f1_micro": "max", "subset_accuracy": "max"}
     shares = ("subset_accuracy",)
