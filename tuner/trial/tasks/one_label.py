@@ -49,11 +49,7 @@ class OneLabel(Task):
     }
     training = "tuner.train.tasks.one_label:ClassTargets"
     inspection = "tuner.inspection.tasks.one_label:ClassAnswers"
-    plots = (
-        "tuner.plots.mistakes:confusion_matrix",
-        "tuner.plots.classes:class_scores",
-        "tuner.plots.classes:reliability",
-    )
+    plots = ("tuner.plots.mistakes:confusion", "tuner.plots.classes:classes", "tuner.plots.classes:calibration")
 
     def label(self, cells: Sequence[str], columns: Sequence[str]) -> Label:
         """See `Task.label`: a name, as it is written."""
