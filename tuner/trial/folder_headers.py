@@ -13,6 +13,7 @@ from tuner.storage.regular_files import sha256
 from tuner.trial.data_source import Found, ImageFiles, Item, LeftOut, by_path, listed
 from tuner.trial.image_limits import most_pixels_alone, too_large
 from tuner.trial.splitting import Folds, Validation
+from tuner.trial.tasks import ONE_LABEL, Task
 
 MOST_OPENED = 5_000  # images whose headers are read, spread over all of them
 MOST_HASHED_BYTES = 2 * 10**9  # of files that have the same size as another file
@@ -34,6 +35,8 @@ class FolderHeaders:
         modes: how many of these have each of Pillow's modes, such as RGB and L
         left_out: what a search would leave out, as far as that can be seen
         notices: sentences
+        task: what labels are
+        kinds: how many classes, labels or ranges there are
     """
 
     counts: dict[str, dict[str, int]]
@@ -43,6 +46,8 @@ class FolderHeaders:
     modes: dict[str, int]
     left_out: tuple[LeftOut, ...]
     notices: tuple[str, ...]
+    task: Task = ONE_LABEL
+    kinds: int = 0
 
     @property
     def images(self) -> int:
@@ -74,6 +79,7 @@ def folder_headers(images: ImageFiles, *, validation: Validation = None, identic
     lost = {each.path for each in unreadable}
     gone = [item for item in found.items if images.relative(item.file) in lost] if lost else []
     counts = _counts(found, gone)
+    kinds = {name: each for name, each in counts.items() if name in found.outputs or not found.task.has_classes}
     splits = dict(found.images - Counter(item.split for item in gone))
     return FolderHeaders(
         counts,
@@ -84,10 +90,12 @@ def folder_headers(images: ImageFiles, *, validation: Validation = None, identic
         left_out,
         (
             *found.notices,
-            *(_of_classes(counts) if found.task.has_classes else ()),
+            *(_of_classes(kinds, found.task) if found.task.has_classes else ()),
             *_cut(images, splits, validation),
-            *(_duplicates(images, found.items) if identical else ()),
+            *(_duplicates(images, found) if identical else ()),
         ),
+        found.task,
+        len(kinds),
     )
 
 
@@ -125,28 +133,28 @@ def _opened(images: ImageFiles, items: Sequence[Item]) -> tuple[list[tuple[int, 
     return sorted(sizes, key=lambda size: size[0] * size[1]), modes, unreadable
 
 
-def _of_classes(counts: dict[str, dict[str, int]]) -> Iterator[str]:
-    yield from _uneven(counts)
-    yield from _single(counts)
+def _of_classes(counts: dict[str, dict[str, int]], task: Task) -> Iterator[str]:
+    yield from _uneven(counts, task)
+    yield from _single(counts, task)
     yield from without_images(counts)
 
 
-def _uneven(counts: dict[str, dict[str, int]]) -> Iterator[str]:
+def _uneven(counts: dict[str, dict[str, int]], task: Task) -> Iterator[str]:
     training = {name: each["train"] for name, each in counts.items()}
     most, fewest = max(training, key=training.__getitem__), min(training, key=training.__getitem__)
     if training[most] >= UNEVEN * training[fewest]:
         yield (
-            f"the classes are uneven: '{most}' has {training[most]:,} images for training, '{fewest}' "
-            f"{training[fewest]:,}; class_weights may help, and val_f1 says more than val_accuracy"
+            f"the {task.stratum[1]} are uneven: '{most}' has {training[most]:,} images for training, '{fewest}' "
+            f"{training[fewest]:,}; {task.when_uneven}"
         )
 
 
-def _single(counts: dict[str, dict[str, int]]) -> Iterator[str]:
+def _single(counts: dict[str, dict[str, int]], task: Task) -> Iterator[str]:
     single = [name for name, each in counts.items() if sum(each.values()) < 3]
     if single:
         yield (
-            "a class needs 3 images to be trained, validated and tested on, got fewer of "
-            f"{named(single)}; add images, or remove the class"
+            f"a {task.stratum[0]} needs 3 images to be trained, validated and tested on, got fewer of "
+            f"{named(single)}; add images, or remove the {task.stratum[0]}"
         )
 
 
@@ -181,10 +189,10 @@ def without_split(images: ImageFiles, part: str, share: str) -> str:
     return f"there is no {own} beside {train}, so {share} held out for {part}; add {own} to keep them"
 
 
-def _duplicates(images: ImageFiles, items: Sequence[Item]) -> Iterator[str]:
-    """Files with the same content: in one class, in two classes, in two splits."""
+def _duplicates(images: ImageFiles, found: Found) -> Iterator[str]:
+    """Files with the same content: with one label, with different labels, in two splits."""
     within, across, leaks = [], [], []
-    for same in _same_content(items):
+    for same in _same_content(found.items):
         pair = " = ".join(images.relative(item.file) for item in same[:2])
         if len({item.label for item in same}) > 1:
             across.append(pair)
@@ -193,9 +201,10 @@ def _duplicates(images: ImageFiles, items: Sequence[Item]) -> Iterator[str]:
         if len({(item.split, item.label) for item in same}) == 1:
             within.append(pair)
     if within:
-        yield f"{_images(len(within))} more than once in a class (copies stay on one side of a cut): {listed(within)}"
+        where = f"more than once {found.task.alike} (copies stay on one side of a cut)"
+        yield f"{_images(len(within))} {where}: {listed(within)}"
     if across:
-        yield f"{_images(len(across))} in two classes: {listed(across)}; delete the wrong ones"
+        yield f"{_images(len(across))} {found.task.differing}: {listed(across)}; delete the wrong ones"
     if leaks:
         yield f"{_images(len(leaks))} in two splits: {listed(leaks)}; they make the later split's metrics too good"
 

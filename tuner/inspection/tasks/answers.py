@@ -53,6 +53,7 @@ class Answers(ABC, Generic[T]):
         targets: what the network answers, with what `learn` found on validation images
         columns: of a table of predictions
         output: what an exported model calls its answers
+        apart_in: what differences of two answers are told in
         kind: what a model with such answers is called
         answering: what turns outputs into answers, in words
         finish: the end of an expression of an export's predict.py that turns outputs [1, L] into answers [L]
@@ -62,6 +63,7 @@ class Answers(ABC, Generic[T]):
     targets: T
     columns: ClassVar[tuple[str, ...]]
     output: ClassVar[str] = "probabilities"
+    apart_in: ClassVar[str] = "of a probability"
     kind: ClassVar[str]
     answering: ClassVar[str]
     finish: ClassVar[str]

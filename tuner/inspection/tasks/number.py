@@ -38,6 +38,7 @@ class NumberAnswers(Answers[NumberTargets]):
 
     columns: ClassVar = ("value", "from", "to")
     output: ClassVar = "numbers"
+    apart_in: ClassVar = "in standard deviations"
     kind: ClassVar = "A regression of images"
     answering: ClassVar = "the user's unit"
     finish: ClassVar = """squeeze(0) * facts["answers"]["deviation"] + facts["answers"]["mean"]"""

@@ -47,6 +47,8 @@ class Number(Task):
         "srcc": "spearman",
         "plcc": "pearson",
     }
+    stratum = ("range", "ranges")
+    alike, differing = "with the same number", "with different numbers"
     has_classes = False
     hyperparameters = (
         Hyperparameter(

@@ -47,6 +47,9 @@ class OneLabel(Task):
         "mcc": "matthews_correlation",
         "map": "average_precision",
     }
+    stratum = ("class", "classes")
+    alike, differing = "in a class", "in two classes"
+    when_uneven = "class_weights may help, and val_f1 says more than val_accuracy"
     training = "tuner.train.tasks.one_label:ClassTargets"
     inspection = "tuner.inspection.tasks.one_label:ClassAnswers"
     plots = ("tuner.plots.mistakes:confusion", "tuner.plots.classes:classes", "tuner.plots.classes:calibration")

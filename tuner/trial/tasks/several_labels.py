@@ -53,6 +53,9 @@ class SeveralLabels(Task):
         "roc_auc": "auroc",
         "hamming": "label_accuracy",
     }
+    alike = "with the same labels"
+    stratum = ("label", "labels")
+    when_uneven = "class_weights may help, and val_map and val_f1 count rare labels as much as others"
     fewest = 1
     training = "tuner.train.tasks.several_labels:LabelTargets"
     inspection = "tuner.inspection.tasks.several_labels:LabelAnswers"

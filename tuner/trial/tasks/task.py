@@ -51,7 +51,10 @@ class Task(ABC):
         paired: the one of `metrics` by which two networks are compared image by image, see `Targets.goodness`
         named: further metrics that a user can choose, by name
         other_words: names that other libraries have for these metrics
+        stratum: what strata are called, one and several
+        alike, differing: how two images stand there that are the same, and have the same label, or different ones
         has_classes: whether strata are classes: each needs training images, and metrics can be about one
+        when_uneven: what helps if classes have very different numbers of images, as a part of a sentence
         fewest: strata that data needs to have
         hyperparameters: those that only this task has
         unused: hyperparameters of all image classifiers that mean nothing here
@@ -70,7 +73,11 @@ class Task(ABC):
     paired: ClassVar[str]
     named: ClassVar[Mapping[str, ChosenMetric]] = {}
     other_words: ClassVar[Mapping[str, str]] = {}
+    stratum: ClassVar[tuple[str, str]]
+    alike: ClassVar[str] = "with the same label"
+    differing: ClassVar[str] = "with different labels"
     has_classes: ClassVar[bool] = True
+    when_uneven: ClassVar[str] = ""
     fewest: ClassVar[int] = 2
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = ()
     unused: ClassVar[tuple[str, ...]] = ()
