@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,14 @@ import torch
 from tests.commands import run_main, study_file
 from tests.s3_proxy import Proxy, proxied
 from tests.s3_server import put_objects, s3_endpoint
-from tests.stored_photos import photo, photos
+from tests.stored_photos import COLOURS, photo, photos
 from tuner import ImageClassifier
 from tuner.errors import DataError, StudyError, WeightsError
-from tuner.storage import bucket, outages
+from tuner.storage import bucket, copies, outages
 from tuner.train import download_missing
 from tuner.train.data.loading import load_splits
-from tuner.trial.stored import StoredFolder
+from tuner.trial.sources import find_source
+from tuner.trial.stored import StoredFiles
 
 
 @pytest.fixture(scope="module")
@@ -150,11 +152,130 @@ def test_weights_come_from_a_store_as_from_a_file(proxy: Proxy, tmp_path: Path) 
         ImageClassifier(weights="s3://bucket/no.pth").stored()
 
 
-def test_a_stored_folder_is_named_as_in_the_study_and_lies_in_the_cache(tmp_path: Path) -> None:
-    folder = StoredFolder.at("s3://key:secret@bucket/photos")
-    assert folder.name == "folder:s3://key:secret@bucket/photos"
-    assert "secret" not in str(folder.path)
-    assert tmp_path / "cache" in folder.path.parents
+def test_stored_images_are_named_as_in_the_study_and_lie_in_the_cache(tmp_path: Path) -> None:
+    for name in ("folder:s3://key:secret@bucket/photos", "table:s3://key:secret@bucket/photos/labels.csv?label=kind"):
+        images = find_source(name)
+        assert isinstance(images, StoredFiles)
+        assert images.name == name
+        assert "secret" not in str(images.path)
+        assert tmp_path / "cache" in images.path.parents
+
+
+def table(proxy: Proxy, prefix: str, rows: str, name: str = "labels.csv") -> ImageClassifier:
+    """A trial on a table beside three photos of each kind, whose folders say nothing."""
+    put(proxy, {f"{prefix}/scans/{kind}{number}.png": photo(kind, number) for kind in COLOURS for number in range(3)})
+    put(proxy, {f"{prefix}/{name}": rows.encode()})
+    return ImageClassifier(data=f"table:s3://bucket/{prefix}/{name}", weights=None)
+
+
+ROWS = "image,label\n" + "".join(f"scans/{kind}{number}.png,{kind}\n" for kind in COLOURS for number in range(3))
+
+
+def test_what_a_table_names_is_known_before_anything_is_copied(proxy: Proxy, tmp_path: Path) -> None:
+    put(proxy, {"tabled/scans/bird.png": photo("cat", 9), "tabled/more/.png": b"x", "tabled/notes.txt": b"x"})
+    absolute = ROWS.replace("scans/cat0", "s3://bucket/tabled/scans/cat0").replace("scans/cat1", "./x/..\\scans//cat1")
+    trial = table(proxy, "tabled", absolute + "scans/cat9.png,cat\n")
+    assert (trial.image_files, trial.look(), trial.reads(), trial.fingerprint()) == (None,) * 4
+    trial.check_files()
+    assert trial.resolved() == replace(trial, data_dir=str(Path.cwd() / "data"))
+    (facts,) = trial.stored()
+    assert facts.sentence().startswith(
+        "s3://bucket/tabled/labels.csv: 6 images in 2 classes, 0.0 MB (1 more without a row stay there); not on this "
+    )
+    assert (facts.objects, facts.images) == (7, 6)
+    assert not (tmp_path / "cache").exists()
+    with_data = pinned(trial)
+    assert with_data.missing_downloads() == [f"s3://bucket/tabled/labels.csv into {facts.folder}"]
+    splits = load_splits(with_data, seed=0, image_size=8)
+    assert (splits.classes, len([*splits.train.labels, *splits.validation.labels, *splits.test.labels])) == (
+        ("cat", "dog"),
+        6,
+    )
+    assert with_data.missing_downloads() == []
+    assert with_data.fingerprint() == facts.version == trial.fingerprint() == trial.stored()[0].version
+    images = with_data.image_files
+    assert images is not None
+    copied = {images.relative(file) for file in images.path.rglob("*") if file.is_file()}
+    assert copied == {"labels.csv", *(f"scans/{kind}{number}.png" for kind in COLOURS for number in range(3))}
+    assert images.look().notices == (
+        "1 image has a row but no file: scans/cat9.png",
+        "1 image has a file but no row: scans/bird.png",
+    )
+    assert [item.label for item in images.look().items] == ["cat"] * 3 + ["dog"] * 3
+
+
+def test_a_table_is_as_large_as_a_piece_and_named_with_escapes(
+    proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "PIECE_BYTES", 50)
+    table(proxy, "a b", ROWS.replace("image,label", "file,kind"), "my labels.csv")
+    for name in ("a%20b/my%20labels.csv", "a b/my labels.csv"):
+        trial = pinned(
+            ImageClassifier(f"table:s3://bucket/{name}?region=us-east-1&image=file&label=kind", weights=None)
+        )
+        download_missing(trial)
+        found = trial.look()
+        assert found is not None
+        assert found.counts == {"cat": {"train": 3}, "dog": {"train": 3}}
+
+
+def test_trials_keep_the_table_that_their_search_began_with(proxy: Proxy) -> None:
+    began = pinned(table(proxy, "edited", ROWS))
+    download_missing(began)
+    put(proxy, {"edited/scans/else.png": photo("cat", 99)})  # which no row names
+    assert pinned(began).fingerprint() == began.fingerprint()
+    again = pinned(table(proxy, "edited", ROWS.replace("dog2.png,dog", "dog2.png,cat")))
+    assert again.fingerprint() != began.fingerprint()
+    began.check_stored()  # this machine has what it began with
+    download_missing(again)
+    labels = [[item.label for item in trial.source.look().items] for trial in (began, again)]  # type: ignore[attr-defined]
+    assert labels == [["cat"] * 3 + ["dog"] * 3, ["cat"] * 4 + ["dog"] * 2]
+    put(proxy, {"edited/scans/dog2.png": photo("cat", 5)})
+    assert pinned(again).fingerprint() != again.fingerprint()
+    os.environ["TUNER_CACHE"] += "-of-another-node"
+    with pytest.raises(DataError, match=r"got other objects now at s3://bucket/edited/labels\.csv; restore them, or"):
+        began.check_stored()
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (ROWS.replace("scans/", "scan/"), r"no file for 3 of 3 rows of 'cat' in T, such as 's3://bucket/bad/scan/cat0"),
+        (ROWS.replace(",dog", ",cat"), r"a table needs at least 2 labels in the column 'label', got \['cat'\] in T"),
+        (ROWS.replace("scans/cat0.png,cat", "scans/cat0.png,"), r"needs a label, got '' for 'scans/cat0.png' in row 2"),
+        (
+            ROWS.replace("scans/cat0", "../x"),
+            r"to lie below its prefix, s3://bucket/bad/, got '../x.png' in row 2 of T;",
+        ),
+        (
+            ROWS.replace("scans/cat0", "a/../../x"),
+            r"below its prefix, s3://bucket/bad/, got 'a/../../x.png' in row 2 of",
+        ),
+        (ROWS.replace("scans/cat0", "/x"), r"below its prefix, s3://bucket/bad/, got '/x.png' in row 2 of T; copy the"),
+        (
+            ROWS.replace("scans", "gs://bucket/bad"),
+            r"below its prefix, s3://bucket/bad/, got 'gs://bucket/bad/cat0.png'",
+        ),
+        (
+            ROWS.replace("scans", "s3://bucket/worse"),
+            r"bad/, got 's3://bucket/worse/cat0.png' in row 2 of T; copy the t",
+        ),
+        (
+            ROWS.replace("scans/cat0.png", "s3://bucket/bad/"),
+            r"every row needs the path of an image, got '' in row 2 of",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_refused_before_it_is_copied(proxy: Proxy, rows: str, said: str) -> None:
+    trial = table(proxy, "bad", rows)
+    with pytest.raises(DataError, match=said.replace("T", r"s3://bucket/bad/labels\.csv")):
+        trial.stored()
+
+
+def test_a_table_that_is_not_there_is_refused(proxy: Proxy) -> None:
+    for place in ("bucket/nowhere.csv", "nobody/x.csv", "bucket", "bucket/"):
+        with pytest.raises(DataError, match=rf"^data at s3://{place} needs images in a store that can be read, but "):
+            ImageClassifier(f"table:s3://{place}", weights=None).stored()
 
 
 STUDY = """

@@ -350,7 +350,6 @@ def test_what_is_no_table_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: 
     ("given", "expected"),
     [
         ({"path": ""}, "Table needs the path of a CSV or Parquet file, got ''; correct it"),
-        ({"path": "s3://bucket/a.csv"}, "Table needs a file on this machine, got 's3://bucket/a.csv'; copy it and its"),
         ({"path": 3}, "Table needs the path of a CSV or Parquet file, got 3; correct it"),
         (
             {"path": "a.csv", "label": None},

@@ -99,6 +99,8 @@ class Bucket:
     def _object(self) -> Stored:
         import obstore
 
+        if not self._key:  # some stores answer for the bucket
+            raise FileNotFoundError(self.uri)
         with _as_os_errors():
             return _stored(obstore.head(self._store, self._key), self._key.rpartition("/")[2])
 

@@ -352,12 +352,19 @@ def problem_of(entry: os.DirEntry[str]) -> str | None:
     """Why an entry of a folder can't be an image, judged by name and permissions; None if it may be one."""
     if entry.is_dir():
         return "is a folder inside a class, whose images must lie directly in it"
-    if not entry.name.lower().endswith(_ENDINGS):  # of many thousands: the quickest test
-        suffix = Path(entry.name).suffix.lower()
-        return f"ends in {suffix!r}, not as images that are read" if suffix else "has no ending of an image"
+    if problem := problem_of_name(entry.name):
+        return problem
     if not entry.is_file():
         return "is a link to nothing" if entry.is_symlink() else "is no regular file"
     return None if os.access(entry.path, os.R_OK) else "may not be read by this user"
+
+
+def problem_of_name(name: str) -> str | None:
+    """Why a file can't be an image, judged by its name; None if it may be one."""
+    if name.lower().endswith(_ENDINGS):  # of many thousands: the quickest test
+        return None
+    suffix = Path(name).suffix.lower()
+    return f"ends in {suffix!r}, not as images that are read" if suffix else "has no ending of an image"
 
 
 def listed(names: Iterable[object]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from tuner.errors import DataError, StudyError, shown
 from tuner.trial.data_source import Folder, Source
 from tuner.trial.hyperparameters import closest
-from tuner.trial.stored import Copies, StoredFolder, is_stored
+from tuner.trial.stored import Copies, StoredFolder, StoredTable, is_stored
 from tuner.trial.table import PREFIX, Table, TableOfImages
 
 
@@ -189,7 +189,8 @@ def find_source(data: str | Table | Callable[[], Any], copies: Copies = ()) -> S
         place = data.removeprefix("folder:")
         return StoredFolder.at(place, copies) if is_stored(place) else Folder(Path(place).expanduser())
     if isinstance(data, Table) or (isinstance(data, str) and data.startswith(PREFIX)):
-        return TableOfImages(Table.of(str(data)))
+        table = Table.of(str(data))
+        return StoredTable.at(table, copies) if is_stored(table.path) else TableOfImages(table)
     spelt = {name.replace("-", ""): name for name in KNOWN_SOURCES}
     near = closest(re.sub(r"[\s_-]", "", data.lower()), spelt) if isinstance(data, str) else None
     hint = f"did you mean '{spelt[near]}'?" if near else f"images of your own are 'folder:{_place(data)}'"

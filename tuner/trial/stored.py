@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import re
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from tuner.errors import DataError, StudyError, WeightsError
-from tuner.storage.copies import Copy
+from tuner.errors import DataError, StudyError, WeightsError, shown
+from tuner.storage.copies import Copy, Listing, check_room, content, listed, listed_alone
 from tuner.storage.hub import HubFile, HubProblem
-from tuner.trial.data_source import IMAGE_SUFFIXES, OF_FILE_MANAGERS, Folder, Found, LeftOut, by_path
-
-if TYPE_CHECKING:
-    from tuner.storage.copies import Listing
+from tuner.trial.data_source import (
+    IMAGE_SUFFIXES,
+    OF_FILE_MANAGERS,
+    Folder,
+    Found,
+    ImageFiles,
+    LeftOut,
+    by_path,
+    problem_of_name,
+)
+from tuner.trial.table import Rows, Table, TableOfImages, found_among
+from tuner.trial.table_cells import Cells
 
 Copies = tuple[tuple[str, str], ...]  # URI and version of each thing that a search reads from a store
 
@@ -24,28 +36,20 @@ def is_stored(text: object) -> bool:
     return isinstance(text, str) and "://" in text and not text.startswith("file://")
 
 
-@dataclass(frozen=True)
-class StoredFolder(Folder):
-    """Image files below a prefix of an object store, a class per subfolder: read from a copy on this machine.
+class StoredFiles(ImageFiles):
+    """Image files in an object store, which are read from a copy on this machine.
 
     Attributes:
-        uri: of the prefix
+        uri: of what the study names
         version: the copy's; None if nothing has been copied yet
     """
 
-    uri: str = ""
-    version: str | None = None
+    uri: str
+    version: str | None
 
-    @classmethod
-    def at(cls, uri: str, copies: Copies = ()) -> StoredFolder:
-        """The folder in the version that `copies` names, else the one that was copied last."""
-        copy = Copy(uri, dict(copies).get(uri)).settled
-        return cls(copy.files, uri=uri, version=copy.version)
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """The data set's name, as in the study file."""
-        return f"folder:{self.uri}"
+    @abstractmethod
+    def listing(self) -> Listing:
+        """What a search copies of what the store has now; raises DataError if that can't be read or be images."""
 
     @property
     def place(self) -> str:
@@ -61,24 +65,129 @@ class StoredFolder(Folder):
         """One line if there is no copy yet."""
         return [] if self.copy.is_present else [f"{self.uri} into {self.copy.base}"]
 
-    def look(self) -> Found:
-        """See `Folder.look`; objects that aren't copied, because they aren't images, are left out by name."""
-        found = super().look()
-        more = [LeftOut(name, _why(name)) for name in self.copy.others if not (_is_hidden(name) or name.endswith("/"))]
-        return replace(found, left_out=tuple(by_path([*found.left_out, *more])))
-
     def class_names(self) -> tuple[str, ...] | None:
         """The copy's class names; None without a copy."""
         return super().class_names() if self.copy.is_present else None
 
     def check(self, data_dir: Path) -> None:
-        """Raise DataError if the copy isn't laid out as a class per subfolder."""
+        """Raise DataError if the copy's files can't be the images of a classifier."""
         if self.copy.is_present:
             super().check(data_dir)
 
     def fingerprint(self, data_dir: Path) -> str | None:
         """The version, a digest of the objects' names, sizes and ETags."""
         return self.version
+
+
+@dataclass(frozen=True)
+class StoredFolder(StoredFiles, Folder):
+    """Image files below a prefix of an object store, a class per subfolder; see `StoredFiles`."""
+
+    uri: str = ""
+    version: str | None = None
+
+    @classmethod
+    def at(cls, uri: str, copies: Copies = ()) -> StoredFolder:
+        """The folder in the version that `copies` names, else the one that was copied last."""
+        copy = Copy(uri, dict(copies).get(uri)).settled
+        return cls(copy.files, uri=uri, version=copy.version)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The data set's name, as in the study file."""
+        return f"folder:{self.uri}"
+
+    def listing(self) -> Listing:
+        """The images below the prefix."""
+        with errors_about_data(self.uri):
+            listing = listed(self.uri, _is_image)
+        if not listing.objects:
+            ends = f"objects there, none of which ends in {', '.join(sorted(IMAGE_SUFFIXES))}"
+            got = f"{len(listing.others):,} {ends}" if listing.others else "none there"
+            raise DataError(
+                f"data='{self.name}' needs images below this prefix, got {got}; correct bucket and prefix, or copy "
+                "the images there"
+            )
+        classes = {PurePosixPath(one.name).parent.name for one in listing.objects}
+        return replace(listing, images=len(listing.objects), classes=len(classes))
+
+    def look(self) -> Found:
+        """See `Folder.look`; objects that aren't copied, because they aren't images, are left out by name."""
+        found = super().look()
+        others = [name for name in self.copy.others if not (_is_hidden(name) or name.endswith("/"))]
+        more = [LeftOut(name, str(problem_of_name(name))) for name in others]
+        return replace(found, left_out=tuple(by_path([*found.left_out, *more])))
+
+
+@dataclass(frozen=True)
+class StoredTable(StoredFiles, TableOfImages):
+    """The image files that a table in an object store names, which lie below its prefix; see `StoredFiles`.
+
+    Attributes:
+        path: the folder on this machine that has the table and the images
+    """
+
+    version: str | None = None
+    path: Path = Path()
+
+    @classmethod
+    def at(cls, table: Table, copies: Copies = ()) -> StoredTable:
+        """The table in the version that `copies` names, else the one that was copied last."""
+        copy = Copy(str(table.path), dict(copies).get(str(table.path))).settled
+        return cls(table, version=copy.version, path=copy.files)
+
+    @property
+    def uri(self) -> str:  # type: ignore[override]
+        """Of the table."""
+        return str(self.table.path)
+
+    @property
+    def file(self) -> Path:
+        """The table in its folder on this machine."""
+        return self.path / self.copy.file.name
+
+    def listing(self) -> Listing:
+        """The table and the objects that its rows name; the table is read for that."""
+        with errors_about_data(self.uri), TemporaryDirectory(prefix="tuner-table-") as folder:
+            alone = listed_alone(self.uri)
+            here = replace(self, path=Path(folder))
+            here.file.write_bytes(content(alone))
+            rows = here.rows
+            named = {here.relative(file) for file in rows.items} - {here.file.name}
+            below = listed(self._prefix, named.__contains__)
+            objects, others = (*alone.objects, *below.objects), tuple(filter(_is_image, below.others))
+            present = {f"{folder}/{one.name}": problem_of_name(one.name) for one in objects}
+            found = found_among(here, rows, present, [f"{folder}/{name}" for name in others])
+        images, classes = len(found.items), len(found.classes)
+        return Listing(self.uri, objects, others, prefix=self._prefix, images=images, classes=classes)
+
+    def cells(self) -> Iterator[tuple[int, Cells]]:
+        """See `TableOfImages.cells`; images are named relative to the table, and lie below its prefix."""
+        own = self.full("")
+        prefixes = own, re.sub("//[^/@]*:[^/@]*@", "//", own)  # with and without an account's key
+        for number, cells in super().cells():
+            image = cells[0].strip().replace("\\", "/")
+            name = image.removeprefix(next(filter(image.startswith, prefixes), ""))
+            if "://" in name or name[:1] == "/" or (".." in name and os.path.normpath(name).startswith("../")):
+                raise DataError(
+                    f"images of a table in an object store need to lie below its prefix, {prefixes[1]}, got "
+                    f"{shown(image)} in row {number} of {self.place}; copy the table to a prefix that holds them all"
+                )
+            yield number, (name, *cells[1:])
+
+    def present(self, rows: Rows) -> tuple[dict[str, str | None], list[str]]:
+        """See `TableOfImages.present`; images without row aren't copied."""
+        return super().present(rows)[0], [str(self.path / name) for name in self.copy.others]
+
+    def full(self, file: str) -> str:
+        """The URI of an image."""
+        return f"{self._prefix.partition('?')[0]}/{self.relative(file)}"
+
+    @property
+    def _prefix(self) -> str:
+        """The URI of the table's folder."""
+        place, question, query = self.uri.partition("?")
+        return place.rpartition("/")[0] + question + query
 
 
 @dataclass(frozen=True)
@@ -90,8 +199,9 @@ class StoredFacts:
         version: 16 hexadecimal digits that change with names, sizes and ETags
         objects: number of objects that a search copies
         bytes: of all of them
-        classes: for data, subfolders with images
-        left_out: objects that aren't copied, because they aren't images
+        images: how many of them are images that are read; None for weights
+        classes: how many classes these have
+        left_out: objects beside them that aren't copied, because they aren't images of the data set
         copied: whether this machine has them
         folder: where its copy is, or will be
     """
@@ -100,6 +210,7 @@ class StoredFacts:
     version: str
     objects: int
     bytes: int
+    images: int | None
     classes: int | None
     left_out: int
     copied: bool
@@ -111,40 +222,21 @@ class StoredFacts:
 
     def sentence(self) -> str:
         """The facts as a sentence."""
-        what = f"{self.objects:,} images in {self.classes} classes" if self.classes is not None else "one file"
-        more = f" ({self.left_out:,} more without an image's ending stay there)" if self.left_out else ""
+        what = f"{self.images:,} images in {self.classes} classes" if self.images is not None else "one file"
+        without = "an image's ending" if self.objects == self.images else "a row"  # a table is an object, too
+        more = f" ({self.left_out:,} more without {without} stay there)" if self.left_out else ""
         here = "copied to" if self.copied else "not on this machine yet: a search copies it, once on each node, into"
         return f"{self.uri}: {what}, {self.bytes / 1e6:,.1f} MB{more}; {here} {self.folder}"
 
 
-def images_at(uri: str) -> Listing:
-    """The images below a prefix now; raises DataError if it has none or can't be read."""
-    from tuner.storage.copies import listed
-
-    with errors_about_data(uri):
-        listing = listed(uri, _is_image)
-    if not listing.objects:
-        ends = f"objects there, none of which ends in {', '.join(sorted(IMAGE_SUFFIXES))}"
-        got = f"{len(listing.others):,} {ends}" if listing.others else "none there"
-        raise DataError(
-            f"data='folder:{uri}' needs images below this prefix, got {got}; correct bucket and prefix, or copy the "
-            "images there"
-        )
-    return listing
-
-
 def weights_at(uri: str) -> Listing:
     """The object with weights; raises WeightsError if it isn't there or can't be read."""
-    from tuner.storage.copies import listed_alone
-
     with errors_about_weights(uri):
         return listed_alone(uri)
 
 
 def check_stored(listings: Sequence[Listing], copies: Copies) -> None:
     """Raise DataError if a listing isn't the version that `copies` names, or this machine has no room for it."""
-    from tuner.storage.copies import check_room
-
     versions = dict(copies)
     for listing in listings:
         check_unchanged(listing, versions.get(listing.uri))
@@ -165,10 +257,9 @@ def check_unchanged(listing: Listing, version: str | None) -> None:
 def facts_of(listing: Listing) -> StoredFacts:
     """The facts that a listing gives."""
     copy = Copy(listing.uri, listing.version)
-    classes = None if listing.alone else len({str(PurePosixPath(one.name).parent.name) for one in listing.objects})
     left_out = sum(not _is_hidden(name) for name in listing.others)
     return StoredFacts(
-        *(listing.uri, listing.version, len(listing.objects), listing.bytes, classes, left_out),
+        *(listing.uri, listing.version, len(listing.objects), listing.bytes, listing.images, listing.classes, left_out),
         *(copy.is_present, str(copy.base)),
     )
 
@@ -176,7 +267,7 @@ def facts_of(listing: Listing) -> StoredFacts:
 @contextmanager
 def errors_about_data(uri: str) -> Iterator[None]:
     """Within the block StoreProblem becomes DataError."""
-    with _told(DataError, f"data='folder:{uri}' needs images in a store that can be read"):
+    with _told(DataError, f"data at {uri} needs images in a store that can be read"):
         yield
 
 
@@ -222,8 +313,3 @@ def _is_hidden(name: str) -> bool:
     """Whether it is skipped silently, like such files in a folder."""
     parts = PurePosixPath(name).parts
     return any(part.startswith((".", "__")) for part in parts) or parts[-1].lower() in OF_FILE_MANAGERS
-
-
-def _why(name: str) -> str:
-    suffix = PurePosixPath(name).suffix.lower()
-    return f"ends in {suffix!r}, not as images that are read" if suffix else "has no ending of an image"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -29,7 +29,6 @@ from tuner.trial.data_source import (
     listed,
     problem_of,
 )
-from tuner.trial.stored import is_stored
 from tuner.trial.table_cells import Cells, Header, cells_of
 
 PREFIX = "table:"
@@ -44,7 +43,7 @@ class Table:
     """A CSV or Parquet file with a row for each image.
 
     Attributes:
-        path: of the file; paths of images are relative to its folder
+        path: of the file, or its URI in an object store; paths of images are relative to its folder
         image: the column of the images' paths
         label: the column of the classes' names
         split: the column that says train, val or test; None for "split", if there is such a column
@@ -64,11 +63,6 @@ class Table:
         path = str(self.path).strip() if isinstance(self.path, str | Path) else ""
         if not path or "\0" in path:
             raise StudyError(f"Table needs the path of a CSV or Parquet file, got {shown(self.path)}; correct it")
-        if is_stored(path):
-            raise StudyError(
-                f"Table needs a file on this machine, got {shown(self.path)}; copy it and its images here, or store "
-                "the images with a prefix per class, as data='folder:s3://…'"
-            )
         for name, column in self.columns.items():
             if not isinstance(column, str) or not column.strip():
                 raise StudyError(
@@ -155,7 +149,7 @@ class TableOfImages(ImageFiles):
     def has_columns(self) -> bool:
         """Whether the file is a table with the columns."""
         try:
-            next(cells_of(self.file, self._header), None)
+            next(self.cells(), None)
         except DataError:
             return False
         return True
@@ -180,6 +174,18 @@ class TableOfImages(ImageFiles):
     def _state(self) -> State:
         named = [str(self.file), *self.rows.folders]
         return tuple((path, _changed(path)) for path in named)
+
+    def cells(self) -> Iterator[tuple[int, Cells]]:
+        """Each row's number and cells; raises DataError as `cells_of`."""
+        return cells_of(self.file, self._header)
+
+    def present(self, rows: Rows) -> tuple[dict[str, str | None], list[str]]:
+        """The files with a row that exist, each with what is wrong with it or None, and images without row."""
+        return _present(rows, str(self.path))
+
+    def full(self, file: str) -> str:
+        """Where a file is looked for, for messages."""
+        return file
 
 
 @dataclass(frozen=True)
@@ -223,7 +229,7 @@ def _rows(source: TableOfImages, state: tuple[str, int, int]) -> Rows:
     items: dict[str, Item] = {}
     repeated: list[str] = []
     without: list[str] = []
-    for number, cells in cells_of(source.file, source._header):
+    for number, cells in source.cells():
         item = _item(cells, base, number, source.place)
         if not (cells[2] and cells[2].strip()):
             without.append(item.file)
@@ -316,7 +322,13 @@ def _check_groups(items: Iterable[Item], source: TableOfImages) -> None:
 def _look(source: TableOfImages, state: State) -> Found:
     """The images of a table, whose file and folders are in this state."""
     rows = source.rows
-    present, unnamed = _present(rows, str(source.path))
+    return found_among(source, rows, *source.present(rows))
+
+
+def found_among(
+    source: TableOfImages, rows: Rows, present: Mapping[str, str | None], unnamed: Collection[str]
+) -> Found:
+    """What a table's rows say of files that exist; see `TableOfImages.present`, and `TableOfImages.look`."""
     absent = [file for file in rows.items if file not in present]
     _check_present(source, rows, absent)
     items = [item for item in rows.items.values() if present.get(item.file, "") is None]
@@ -339,7 +351,7 @@ def _look(source: TableOfImages, state: State) -> Found:
 
 
 def _present(rows: Rows, base: str) -> tuple[dict[str, str | None], list[str]]:
-    """The files with a row that exist, each with what is wrong with it or None, and images without row.
+    """See `TableOfImages.present`.
 
     Images without row are looked for where those with one are: in the same folders; if the table's folder holds them
     all, also in the other subfolders of their common folder.
@@ -385,13 +397,13 @@ def _check_present(source: TableOfImages, rows: Rows, absent: list[str]) -> None
         if len(files) > MOST_ABSENT * of_class[label]:
             raise DataError(
                 f"at least half of a class's images must be there, got no file for {len(files):,} of "
-                f"{of_class[label]:,} rows of '{label}' in {source.place}, such as {shown(files[0])}; correct the "
-                f"column {source.table.image!r}, whose paths are relative to the table"
+                f"{of_class[label]:,} rows of '{label}' in {source.place}, such as {shown(source.full(files[0]))}; "
+                f"correct the column {source.table.image!r}, whose paths are relative to the table"
             )
 
 
 def _notices(
-    source: TableOfImages, found: Found, *, absent: list[str], unnamed: list[str], repeated: Iterable[str]
+    source: TableOfImages, found: Found, *, absent: list[str], unnamed: Collection[str], repeated: Iterable[str]
 ) -> Iterator[str]:
     counts: Counter[str] = Counter()
     for (label, _), count in found.counts.items():
