@@ -240,7 +240,7 @@ def test_trials_keep_the_table_that_their_search_began_with(proxy: Proxy) -> Non
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        (ROWS.replace("scans/", "scan/"), r"no file for 3 of 3 rows of 'cat' in T, such as 's3://bucket/bad/scan/cat0"),
+        (ROWS.replace("scans/", "scan/"), r"none for 3 of 3 rows of 'cat' in T, such as 's3://bucket/bad/scan/cat0"),
         (ROWS.replace(",dog", ",cat"), r"a table needs at least 2 labels in the column 'label', got \['cat'\] in T"),
         (ROWS.replace("scans/cat0.png,cat", "scans/cat0.png,"), r"needs a label, got '' for 'scans/cat0.png' in row 2"),
         (

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -146,7 +147,7 @@ class Found:
     @cached_property
     def counts(self) -> Counter[tuple[str, str]]:
         """How many images a class has in a split, by both."""
-        return Counter((item.label, item.split) for item in self.items)
+        return Counter(map(attrgetter("label", "split"), self.items))
 
 
 class ImageFiles(Source):
@@ -328,7 +329,7 @@ def _files(folder: Path) -> tuple[list[str], list[tuple[str, str]]]:
     found: list[str] = []
     others: list[tuple[str, str]] = []
     for entry in visible(folder):
-        if (problem := problem_of(entry)) is None:
+        if (problem := problem_of(entry, "is a folder inside a class, whose images must lie directly in it")) is None:
             found.append(entry.path)
         else:
             others.append((entry.path, problem))
@@ -348,14 +349,20 @@ def visible(folder: Path | str) -> Iterator[os.DirEntry[str]]:
         raise DataError(f"a folder of images must be readable, got {folder}: {error.strerror}; change that") from error
 
 
-def problem_of(entry: os.DirEntry[str]) -> str | None:
-    """Why an entry of a folder can't be an image, judged by name and permissions; None if it may be one."""
-    if entry.is_dir():
-        return "is a folder inside a class, whose images must lie directly in it"
-    if problem := problem_of_name(entry.name):
-        return problem
-    if not entry.is_file():
-        return "is a link to nothing" if entry.is_symlink() else "is no regular file"
+def problem_of(entry: os.DirEntry[str], folder: str) -> str | None:
+    """Why an entry of a folder can't be an image, judged by name and permissions; None if it may be one.
+
+    `folder` is the answer if it is a folder.
+    """
+    try:
+        if entry.is_dir():
+            return folder
+        if problem := problem_of_name(entry.name):
+            return problem
+        if not entry.is_file():
+            return "is a link to nothing" if entry.is_symlink() else "is no regular file"
+    except OSError as error:
+        return f"is a link that can't be followed ({error.strerror})"
     return None if os.access(entry.path, os.R_OK) else "may not be read by this user"
 
 

@@ -6,7 +6,7 @@ import os
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -264,18 +264,14 @@ def facts_of(listing: Listing) -> StoredFacts:
     )
 
 
-@contextmanager
-def errors_about_data(uri: str) -> Iterator[None]:
+def errors_about_data(uri: str) -> AbstractContextManager[None]:
     """Within the block StoreProblem becomes DataError."""
-    with _told(DataError, f"data at {uri} needs images in a store that can be read"):
-        yield
+    return _told(DataError, f"data at {uri} needs images in a store that can be read")
 
 
-@contextmanager
-def errors_about_weights(uri: str) -> Iterator[None]:
+def errors_about_weights(uri: str) -> AbstractContextManager[None]:
     """Within the block StoreProblem becomes WeightsError."""
-    with _told(WeightsError, f"weights='{uri}' need a file in a store that can be read"):
-        yield
+    return _told(WeightsError, f"weights='{uri}' need a file in a store that can be read")
 
 
 @contextmanager

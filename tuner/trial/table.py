@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isfinite
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote, unquote
@@ -34,7 +34,8 @@ from tuner.trial.table_cells import Cells, Header, cells_of
 PREFIX = "table:"
 COLUMNS = dict.fromkeys(("image", "label", "split", "group", "weight"))  # in this order
 NO_LABEL = frozenset({"", "nan", "null", "<na>", "#n/a"})  # in lower case; others are labels as they are written
-MOST_ABSENT = 0.5  # of a class's images
+MOST_ABSENT = 0.5  # of a class's rows
+ABSENT = "has a row, but there is no such file"
 State = tuple[tuple[str, int], ...]
 
 
@@ -225,12 +226,12 @@ def _changed(path: str) -> int:
 @lru_cache(maxsize=1)
 def _rows(source: TableOfImages, state: tuple[str, int, int]) -> Rows:
     """The rows of a table, whose file is in this state."""
-    base = str(source.path)
+    base, place = str(source.path), source.place
     items: dict[str, Item] = {}
     repeated: list[str] = []
     without: list[str] = []
     for number, cells in source.cells():
-        item = _item(cells, base, number, source.place)
+        item = _item(cells, base, number, place)
         if not (cells[2] and cells[2].strip()):
             without.append(item.file)
         before = items.setdefault(item.file, item)
@@ -303,10 +304,8 @@ def _check_splits(without: Sequence[str], rows: int, source: TableOfImages) -> N
 
 def _check_groups(items: Iterable[Item], source: TableOfImages) -> None:
     """Raise DataError for groups that are in two splits, or one that holds all images."""
-    splits: dict[str | None, str] = {}
-    two = sorted(
-        {str(one.group) for one in items if splits.setdefault(one.group, one.split) != one.split and one.group}
-    )
+    splits = Counter(group for group, _ in set(map(attrgetter("group", "split"), items)))
+    two = sorted(group for group, count in splits.items() if group and count > 1)
     if two:
         raise DataError(
             f"the images of a group need the same split, got {listed(map(repr, two))} in two of {source.place}; "
@@ -329,9 +328,9 @@ def found_among(
     source: TableOfImages, rows: Rows, present: Mapping[str, str | None], unnamed: Collection[str]
 ) -> Found:
     """What a table's rows say of files that exist; see `TableOfImages.present`, and `TableOfImages.look`."""
-    absent = [file for file in rows.items if file not in present]
-    _check_present(source, rows, absent)
-    items = [item for item in rows.items.values() if present.get(item.file, "") is None]
+    problems = {file: problem for file in rows.items if (problem := present.get(file, ABSENT)) is not None}
+    _check_most(source, rows, problems)
+    items = [item for item in rows.items.values() if item.file not in problems]
     for column in (itemgetter(0), itemgetter(1), itemgetter(2)):  # file, label, split: quicker than by all at once
         items.sort(key=column)
     found = Found(tuple(items), ())
@@ -342,10 +341,12 @@ def found_among(
         fix="give some of its rows the split train",
     )
     left_out = [
-        *(LeftOut(source.relative(file), problem) for file, problem in present.items() if problem is not None),
-        *(LeftOut(source.relative(file), "has a row, but there is no such file") for file in absent),
+        *(LeftOut(source.relative(file), problem) for file, problem in problems.items()),
         *(LeftOut(source.relative(file), "has no row in the table") for file in unnamed),
     ]
+    if not any(item.weight and item.split == "train" for item in items):
+        raise none_counts(sum(item.split == "train" for item in items), source.name)
+    absent = [file for file, problem in problems.items() if problem == ABSENT]
     notices = _notices(source, found, absent=absent, unnamed=unnamed, repeated=rows.repeated)
     return replace(found, left_out=tuple(by_path(left_out)), notices=tuple(notices))
 
@@ -368,8 +369,8 @@ def _present(rows: Rows, base: str) -> tuple[dict[str, str | None], list[str]]:
         seen.add(folder)
         for entry in _entries(folder):
             if entry.path in rows.items:
-                present[entry.path] = "is a folder" if entry.is_dir() else problem_of(entry)
-            elif is_named_as_image(entry.name) and entry.is_file():
+                present[entry.path] = problem_of(entry, "is a folder")
+            elif is_named_as_image(entry.name) and problem_of(entry, "is a folder") is None:
                 unnamed.append(entry.path)
             if deep and entry.is_dir(follow_symlinks=False) and not entry.name.startswith((".", "__")):
                 left.append(entry.path)
@@ -387,18 +388,26 @@ def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
         return
 
 
-def _check_present(source: TableOfImages, rows: Rows, absent: list[str]) -> None:
-    """Raise DataError if more than half of a class's images don't exist: then their paths must be wrong."""
-    of_class = Counter(item.label for item in rows.items.values())
+def none_counts(images: int, name: str) -> DataError:
+    """The error about training images whose weights are all 0."""
+    return DataError(
+        f"training images need weights of which some are > 0, got 0 for all {images:,} of {name}; raise some"
+    )
+
+
+def _check_most(source: TableOfImages, rows: Rows, problems: Mapping[str, str]) -> None:
+    """Raise DataError if more than half of a class's files can't be images: then their paths must be wrong."""
+    of_class = Counter(item.label for item in rows.items.values()) if problems else Counter[str]()
     missing: dict[str, list[str]] = defaultdict(list)
-    for file in absent:
+    for file in problems:
         missing[rows.items[file].label].append(file)
     for label, files in sorted(missing.items()):
         if len(files) > MOST_ABSENT * of_class[label]:
             raise DataError(
-                f"at least half of a class's images must be there, got no file for {len(files):,} of "
-                f"{of_class[label]:,} rows of '{label}' in {source.place}, such as {shown(source.full(files[0]))}; "
-                f"correct the column {source.table.image!r}, whose paths are relative to the table"
+                f"at least half of a class's images must be there, got none for {len(files):,} of "
+                f"{of_class[label]:,} rows of '{label}' in {source.place}, such as {shown(source.full(files[0]))} (it "
+                f"{problems[files[0]]}); correct the column {source.table.image!r}, whose paths are relative to the "
+                "table"
             )
 
 
