@@ -106,7 +106,7 @@ def test_a_folder_that_is_missing_is_told_before_a_study_file_that_is_there(
         *(
             (
                 (place,),
-                f"init examines images on this machine, got '{place}', which names an object store; copy them here,",
+                f"init examines images on this machine, got '{place}'; copy them here, or write a study of your",
             )
             for place in ("s3://bucket/photos", "folder:s3://bucket/photos", "table:s3://bucket/labels.csv")
         ),

@@ -18,6 +18,7 @@ from tuner.errors import DataError, StudyError, WeightsError
 from tuner.storage import bucket, copies, outages
 from tuner.train import download_missing
 from tuner.train.data.loading import load_splits
+from tuner.train.download import fetch_stored_weights
 from tuner.trial.sources import find_source
 from tuner.trial.stored import StoredFiles
 
@@ -152,6 +153,14 @@ def test_weights_come_from_a_store_as_from_a_file(proxy: Proxy, tmp_path: Path) 
         ImageClassifier(weights="s3://bucket/no.pth").stored()
 
 
+def test_a_file_of_weights_is_named_with_escapes(proxy: Proxy) -> None:
+    put(proxy, {"nets/my net.pth": b"weights"})
+    for name in ("my%20net.pth", "my net.pth"):
+        file = fetch_stored_weights(pinned(ImageClassifier(weights=f"s3://bucket/nets/{name}")))
+        assert file is not None
+        assert file.read_bytes() == b"weights"
+
+
 def test_stored_images_are_named_as_in_the_study_and_lie_in_the_cache(tmp_path: Path) -> None:
     for name in ("folder:s3://key:secret@bucket/photos", "table:s3://key:secret@bucket/photos/labels.csv?label=kind"):
         images = find_source(name)
@@ -219,6 +228,38 @@ def test_a_table_is_as_large_as_a_piece_and_named_with_escapes(
         assert found.counts == {"cat": {"train": 3}, "dog": {"train": 3}}
 
 
+def test_images_of_a_table_may_lie_elsewhere_in_its_bucket(proxy: Proxy) -> None:
+    rows = ROWS.replace("scans/cat", "s3://bucket/elsewhere/a/cat").replace("scans/dog", "../../elsewhere/b/dog")
+    put(proxy, {"tables/my/labels.csv": rows.encode(), "tables/my/extra.png": b"x", "unrelated/cat0.png": b"x"})
+    put(
+        proxy,
+        {
+            f"elsewhere/{'a' if kind == 'cat' else 'b'}/{kind}{n}.png": photo(kind, n)
+            for kind in COLOURS
+            for n in (0, 1)
+        },
+    )
+    put(proxy, {"elsewhere/a/extra.png": photo("cat", 9), "elsewhere/c/extra.png": photo("cat", 9)})
+    trial = pinned(ImageClassifier("table:s3://bucket/tables/my/labels.csv", weights=None))
+    assert (
+        trial.stored()[0]
+        .sentence()
+        .startswith(
+            "s3://bucket/tables/my/labels.csv: 4 images in 2 classes, 0.0 MB (1 more without a row stay there); not on"
+        )
+    )
+    download_missing(trial)
+    images = trial.image_files
+    assert images is not None
+    assert [images.relative(item.file) for item in images.look().items] == [
+        f"s3://bucket/elsewhere/{name}.png" for name in ("a/cat0", "a/cat1", "b/dog0", "b/dog1")
+    ]
+    assert images.look().notices == (
+        "2 images have a row but no file: s3://bucket/elsewhere/a/cat2.png, s3://bucket/elsewhere/b/dog2.png",
+        "1 image has a file but no row: s3://bucket/elsewhere/a/extra.png",
+    )
+
+
 def test_trials_keep_the_table_that_their_search_began_with(proxy: Proxy) -> None:
     began = pinned(table(proxy, "edited", ROWS))
     download_missing(began)
@@ -240,30 +281,26 @@ def test_trials_keep_the_table_that_their_search_began_with(proxy: Proxy) -> Non
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        (ROWS.replace("scans/", "scan/"), r"none for 3 of 3 rows of 'cat' in T, such as 's3://bucket/bad/scan/cat0"),
+        (ROWS.replace("scans/", "scan/"), r"none for 3 of 3 rows of 'cat' in T, such as 'scan/cat0"),
         (ROWS.replace(",dog", ",cat"), r"a table needs at least 2 labels in the column 'label', got \['cat'\] in T"),
         (ROWS.replace("scans/cat0.png,cat", "scans/cat0.png,"), r"needs a label, got '' for 'scans/cat0.png' in row 2"),
         (
-            ROWS.replace("scans/cat0", "../x"),
-            r"to lie below its prefix, s3://bucket/bad/, got '../x.png' in row 2 of T;",
+            ROWS.replace("scans/cat0", "../../x"),
+            r"to be in its bucket, s3://bucket/, got '../../x.png' in row 2 of T; co",
+        ),
+        (ROWS.replace("scans/cat0", "a/../../../x"), r"its bucket, s3://bucket/, got 'a/../../../x.png' in row 2 of"),
+        (
+            ROWS.replace("scans/cat0", "s3://bucket/../x"),
+            r"its bucket, s3://bucket/, got 's3://bucket/../x.png' in row",
         ),
         (
-            ROWS.replace("scans/cat0", "a/../../x"),
-            r"below its prefix, s3://bucket/bad/, got 'a/../../x.png' in row 2 of",
+            ROWS.replace("scans/cat0", "/x"),
+            r"be in its bucket, s3://bucket/, got '/x.png' in row 2 of T; copy them there",
         ),
-        (ROWS.replace("scans/cat0", "/x"), r"below its prefix, s3://bucket/bad/, got '/x.png' in row 2 of T; copy the"),
-        (
-            ROWS.replace("scans", "gs://bucket/bad"),
-            r"below its prefix, s3://bucket/bad/, got 'gs://bucket/bad/cat0.png'",
-        ),
-        (
-            ROWS.replace("scans", "s3://bucket/worse"),
-            r"bad/, got 's3://bucket/worse/cat0.png' in row 2 of T; copy the t",
-        ),
-        (
-            ROWS.replace("scans/cat0.png", "s3://bucket/bad/"),
-            r"every row needs the path of an image, got '' in row 2 of",
-        ),
+        (ROWS.replace("scans", "gs://bucket/bad"), r"bucket, s3://bucket/, got 'gs://bucket/bad/cat0.png' in row 2 of"),
+        (ROWS.replace("scans", "s3://bucket2/bad"), r"bucket, s3://bucket/, got 's3://bucket2/bad/cat0.png' in row 2"),
+        (ROWS.replace("scans", "s3://bucket/worse"), r"for 3 of 3 rows of 'cat' in T, such as 's3://bucket/worse/cat0"),
+        (ROWS.replace("scans/cat0.png", ""), r"every row needs the path of an image, got '' in row 2 of"),
     ],
 )
 def test_a_table_that_cannot_be_read_is_refused_before_it_is_copied(proxy: Proxy, rows: str, said: str) -> None:

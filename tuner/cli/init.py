@@ -99,8 +99,7 @@ def _images(given: str) -> ImageFiles:
     """The images of a table or a folder, which may hold a table; DataError if it is neither."""
     if is_stored(given):
         raise DataError(
-            f"init examines images on this machine, got {given!r}, which names an object store; copy them here, or "
-            "write a study of your own, whose data may be there"
+            f"init examines images on this machine, got {given!r}; copy them here, or write a study of your own"
         )
     path = Path(given.removeprefix("folder:")).expanduser()
     if given.startswith(PREFIX) or path.suffix.lower() in TABLE_SUFFIXES:

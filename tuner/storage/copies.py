@@ -130,9 +130,12 @@ class Copy:
         return tuple(_manifest(self.folder).get("others", ()))
 
 
-def listed(uri: str, wanted: Callable[[str], bool]) -> Listing:
-    """What is below a prefix now; raises StoreProblem as Bucket does, and for a name that no file can have."""
-    rows = Bucket(uri).objects()
+def listed(uri: str, wanted: Callable[[str], bool], below: str = "") -> Listing:
+    """What is below a URI, and a further prefix after it, now; names are relative to the URI.
+
+    Raises StoreProblem as Bucket does, and for a name that no file can have.
+    """
+    rows = Bucket(uri).objects(below)
     objects = tuple(one for one in rows if wanted(one.name))
     for one in objects:
         _check_name(one.name)

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import unquote
 
 from tuner.errors import DataError, StudyError, WeightsError, shown
 from tuner.storage.copies import Copy, Listing, check_room, content, listed, listed_alone
@@ -25,7 +26,7 @@ from tuner.trial.data_source import (
     by_path,
     problem_of_name,
 )
-from tuner.trial.table import Rows, Table, TableOfImages, found_among
+from tuner.trial.table import Rows, TableOfImages, found_among, searched
 from tuner.trial.table_cells import Cells
 
 Copies = tuple[tuple[str, str], ...]  # URI and version of each thing that a search reads from a store
@@ -86,12 +87,6 @@ class StoredFolder(StoredFiles, Folder):
     uri: str = ""
     version: str | None = None
 
-    @classmethod
-    def at(cls, uri: str, copies: Copies = ()) -> StoredFolder:
-        """The folder in the version that `copies` names, else the one that was copied last."""
-        copy = Copy(uri, dict(copies).get(uri)).settled
-        return cls(copy.files, uri=uri, version=copy.version)
-
     @property
     def name(self) -> str:  # type: ignore[override]
         """The data set's name, as in the study file."""
@@ -121,73 +116,73 @@ class StoredFolder(StoredFiles, Folder):
 
 @dataclass(frozen=True)
 class StoredTable(StoredFiles, TableOfImages):
-    """The image files that a table in an object store names, which lie below its prefix; see `StoredFiles`.
+    """The image files that a table in an object store names, which are in the same bucket; see `StoredFiles`.
 
     Attributes:
-        path: the folder on this machine that has the table and the images
+        root: the folder on this machine that has the bucket's objects
     """
 
+    uri: str = ""
     version: str | None = None
-    path: Path = Path()
-
-    @classmethod
-    def at(cls, table: Table, copies: Copies = ()) -> StoredTable:
-        """The table in the version that `copies` names, else the one that was copied last."""
-        copy = Copy(str(table.path), dict(copies).get(str(table.path))).settled
-        return cls(table, version=copy.version, path=copy.files)
-
-    @property
-    def uri(self) -> str:  # type: ignore[override]
-        """Of the table."""
-        return str(self.table.path)
+    root: Path = Path()
 
     @property
     def file(self) -> Path:
-        """The table in its folder on this machine."""
-        return self.path / self.copy.file.name
+        """The table on this machine."""
+        return self.root / self._in_bucket[1]
+
+    @property
+    def _in_bucket(self) -> tuple[str, str]:
+        """The bucket's URI without its query, and the table's name in it."""
+        parts = self.uri.partition("?")[0].split("/")
+        size = 4 if ".blob." in parts[2] and "@" not in parts[2] else 3  # abfs://ACCOUNT.blob.…/CONTAINER/…
+        return "/".join(parts[:size]), unquote("/".join(parts[size:]))
 
     def listing(self) -> Listing:
         """The table and the objects that its rows name; the table is read for that."""
+        bucket, name = self._in_bucket
+        prefix = "".join([bucket, *self.uri.partition("?")[1:]])
         with errors_about_data(self.uri), TemporaryDirectory(prefix="tuner-table-") as folder:
             alone = listed_alone(self.uri)
-            here = replace(self, path=Path(folder))
+            here = replace(self, root=Path(folder))
+            here.file.parent.mkdir(parents=True, exist_ok=True)
             here.file.write_bytes(content(alone))
             rows = here.rows
-            named = {here.relative(file) for file in rows.items} - {here.file.name}
-            below = listed(self._prefix, named.__contains__)
-            objects, others = (*alone.objects, *below.objects), tuple(filter(_is_image, below.others))
+            named = {file.removeprefix(f"{folder}/") for file in rows.items} - {name}
+            common, deep = searched(rows, str(here.path))
+            below = listed(prefix, named.__contains__, common.removeprefix(folder).strip("/"))
+            objects = replace(alone.objects[0], name=name), *below.objects
             present = {f"{folder}/{one.name}": problem_of_name(one.name) for one in objects}
-            found = found_among(here, rows, present, [f"{folder}/{name}" for name in others])
+            unnamed = [f"{folder}/{each}" for each in filter(_is_image, below.others)]
+            unnamed = [file for file in unnamed if deep or file.rpartition("/")[0] in rows.folders]
+            found = found_among(here, rows, present, unnamed)
+        others = tuple(file.removeprefix(f"{folder}/") for file in unnamed)
         images, classes = len(found.items), len(found.classes)
-        return Listing(self.uri, objects, others, prefix=self._prefix, images=images, classes=classes)
+        return Listing(self.uri, objects, others, prefix=prefix, images=images, classes=classes)
 
     def cells(self) -> Iterator[tuple[int, Cells]]:
-        """See `TableOfImages.cells`; images are named relative to the table, and lie below its prefix."""
-        own = self.full("")
-        prefixes = own, re.sub("//[^/@]*:[^/@]*@", "//", own)  # with and without an account's key
+        """See `TableOfImages.cells`; images are named relative to the table, and are in its bucket."""
+        bucket, table = self._in_bucket
+        prefixes = f"{bucket}/", re.sub("//[^/@]*:[^/@]*@", "//", f"{bucket}/")  # with and without an account's key
         for number, cells in super().cells():
             image = cells[0].strip().replace("\\", "/")
-            name = image.removeprefix(next(filter(image.startswith, prefixes), ""))
-            if "://" in name or name[:1] == "/" or (".." in name and os.path.normpath(name).startswith("../")):
+            if prefix := next(filter(image.startswith, prefixes), ""):
+                image = image.replace(prefix, "../" * table.count("/"), 1)
+            leads_out = ".." in image and f"{os.path.normpath(f'{table}/../{image}')}/".startswith("../")
+            if leads_out or "://" in image or image[:1] == "/":
                 raise DataError(
-                    f"images of a table in an object store need to lie below its prefix, {prefixes[1]}, got "
-                    f"{shown(image)} in row {number} of {self.place}; copy the table to a prefix that holds them all"
+                    f"images of a table in an object store need to be in its bucket, {prefixes[1]}, got "
+                    f"{shown(cells[0])} in row {number} of {self.place}; copy them there, or remove the row"
                 )
-            yield number, (name, *cells[1:])
+            yield number, (image, *cells[1:])
 
     def present(self, rows: Rows) -> tuple[dict[str, str | None], list[str]]:
         """See `TableOfImages.present`; images without row aren't copied."""
-        return super().present(rows)[0], [str(self.path / name) for name in self.copy.others]
+        return super().present(rows)[0], [str(self.root / name) for name in self.copy.others]
 
-    def full(self, file: str) -> str:
-        """The URI of an image."""
-        return f"{self._prefix.partition('?')[0]}/{self.relative(file)}"
-
-    @property
-    def _prefix(self) -> str:
-        """The URI of the table's folder."""
-        place, question, query = self.uri.partition("?")
-        return place.rpartition("/")[0] + question + query
+    def relative(self, path: str | Path) -> str:
+        """See `ImageFiles.relative`; the URI of an image outside of the table's folder."""
+        return super().relative(path).replace(str(self.root), self._in_bucket[0], 1)
 
 
 @dataclass(frozen=True)

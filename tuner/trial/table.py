@@ -184,10 +184,6 @@ class TableOfImages(ImageFiles):
         """The files with a row that exist, each with what is wrong with it or None, and images without row."""
         return _present(rows, str(self.path))
 
-    def full(self, file: str) -> str:
-        """Where a file is looked for, for messages."""
-        return file
-
 
 @dataclass(frozen=True)
 class Rows:
@@ -352,15 +348,10 @@ def found_among(
 
 
 def _present(rows: Rows, base: str) -> tuple[dict[str, str | None], list[str]]:
-    """See `TableOfImages.present`.
-
-    Images without row are looked for where those with one are: in the same folders; if the table's folder holds them
-    all, also in the other subfolders of their common folder.
-    """
+    """See `TableOfImages.present`."""
     present: dict[str, str | None] = {}
     unnamed: list[str] = []
-    common = os.path.commonpath(rows.folders)
-    deep = f"{common}/".startswith(f"{base}/")
+    common, deep = searched(rows, base)
     left, seen = [*rows.folders, *([common] if deep else [])], set()
     while left:
         folder = left.pop()
@@ -375,6 +366,15 @@ def _present(rows: Rows, base: str) -> tuple[dict[str, str | None], list[str]]:
             if deep and entry.is_dir(follow_symlinks=False) and not entry.name.startswith((".", "__")):
                 left.append(entry.path)
     return present, unnamed
+
+
+def searched(rows: Rows, base: str) -> tuple[str, bool]:
+    """The common folder of all images with a row, and whether others are looked for in all that it holds.
+
+    That is so if `base`, the table's folder, holds it; otherwise only in the folders of those with a row.
+    """
+    common = os.path.commonpath(rows.folders)
+    return common, f"{common}/".startswith(f"{base}/")
 
 
 def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
@@ -405,9 +405,9 @@ def _check_most(source: TableOfImages, rows: Rows, problems: Mapping[str, str]) 
         if len(files) > MOST_ABSENT * of_class[label]:
             raise DataError(
                 f"at least half of a class's images must be there, got none for {len(files):,} of "
-                f"{of_class[label]:,} rows of '{label}' in {source.place}, such as {shown(source.full(files[0]))} (it "
-                f"{problems[files[0]]}); correct the column {source.table.image!r}, whose paths are relative to the "
-                "table"
+                f"{of_class[label]:,} rows of '{label}' in {source.place}, such as {shown(source.relative(files[0]))}, "
+                f"which {problems[files[0]]}; correct the column {source.table.image!r}, whose paths are relative to "
+                "the table"
             )
 
 
