@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,34 @@ def test_links_that_lead_nowhere_are_left_out_and_refused_if_they_are_most_of_a_
     write(tmp_path / "classes", "", "ant/1.png", "bee/1.png")
     (tmp_path / "classes" / "ant" / "2.png").symlink_to("2.png")
     assert Folder(tmp_path / "classes").look().left_out == (LeftOut("ant/2.png", circle),)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_what_this_user_may_not_read_is_refused_in_a_sentence() -> None:
+    rows = "".join(f"in/{name},{name[0]}\n" for name in FILES)
+    told = []
+    with tempfile.TemporaryDirectory() as place:  # which other users may enter, unlike tmp_path
+        Path(place).chmod(0o755)
+        for name in ("table", "images", "closed"):
+            write(Path(place, name), HEAD + rows, *(f"in/{name}" for name in FILES))
+        write(Path(place, "folder"), "", "ant/1.png", "bee/1.png")
+        Path(place, "folder", "link").symlink_to(Path(place, "closed", "in"))
+        for name in ("table/labels.csv", "images/in", "closed"):
+            Path(place, name).chmod(0)
+        os.seteuid(65534)
+        try:
+            for name in ("table/labels.csv", "images/labels.csv", "closed/labels.csv", "folder"):
+                with pytest.raises(DataError) as caught:
+                    find_source(f"{'folder' if name == 'folder' else 'table'}:{place}/{name}").check(Path(place))
+                told.append(str(caught.value).replace(place, "T"))
+        finally:
+            os.seteuid(0)
+    assert told == [
+        "a table must be readable, got T/table/labels.csv: Permission denied; change that",
+        "images must be readable, got T/images/in: Permission denied; change that",
+        "images must be readable, got T/closed/labels.csv: Permission denied; change that",
+        "images must be readable, got T/folder/link: Permission denied; change that",
+    ]
 
 
 def test_images_may_lie_elsewhere(tmp_path: Path) -> None:

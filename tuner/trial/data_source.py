@@ -7,6 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -150,6 +151,15 @@ class Found:
         return Counter(map(attrgetter("label", "split"), self.items))
 
 
+@contextmanager
+def readable() -> Iterator[None]:
+    """Within the block PermissionError becomes DataError."""
+    try:
+        yield
+    except PermissionError as error:
+        raise DataError(f"images must be readable, got {error.filename}: {error.strerror}; change that") from error
+
+
 class ImageFiles(Source):
     """Image files, each with its class.
 
@@ -259,6 +269,7 @@ class Folder(ImageFiles):
                 )
         return {SPLITS[folder.name]: folder for folder in _subfolders(self.path)}
 
+    @readable()
     def look(self) -> Found:
         """The image files of every split and class, and what is left out.
 
@@ -338,15 +349,12 @@ def _files(folder: Path) -> tuple[list[str], list[tuple[str, str]]]:
 
 def visible(folder: Path | str) -> Iterator[os.DirEntry[str]]:
     """What is in a folder, except for hidden files and those of file managers; DataError if it can't be read."""
-    try:
-        with os.scandir(folder) as entries:
-            yield from (
-                entry
-                for entry in entries
-                if not entry.name.startswith((".", "__")) and entry.name.lower() not in OF_FILE_MANAGERS
-            )
-    except PermissionError as error:
-        raise DataError(f"a folder of images must be readable, got {folder}: {error.strerror}; change that") from error
+    with readable(), os.scandir(folder) as entries:
+        yield from (
+            entry
+            for entry in entries
+            if not entry.name.startswith((".", "__")) and entry.name.lower() not in OF_FILE_MANAGERS
+        )
 
 
 def problem_of(entry: os.DirEntry[str], folder: str) -> str | None:

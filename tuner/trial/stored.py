@@ -157,8 +157,7 @@ class StoredTable(StoredFiles, TableOfImages):
             unnamed = [file for file in unnamed if deep or file.rpartition("/")[0] in rows.folders]
             found = found_among(here, rows, present, unnamed)
         others = tuple(file.removeprefix(f"{folder}/") for file in unnamed)
-        images, classes = len(found.items), len(found.classes)
-        return Listing(self.uri, objects, others, prefix=prefix, images=images, classes=classes)
+        return Listing(self.uri, objects, others, prefix=prefix, images=len(found.items), classes=len(found.classes))
 
     def cells(self) -> Iterator[tuple[int, Cells]]:
         """See `TableOfImages.cells`; images are named relative to the table, and are in its bucket."""

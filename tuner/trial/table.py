@@ -6,7 +6,7 @@ import gc
 import os
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isfinite
@@ -28,6 +28,7 @@ from tuner.trial.data_source import (
     is_named_as_image,
     listed,
     problem_of,
+    readable,
 )
 from tuner.trial.table_cells import Cells, Header, cells_of
 
@@ -163,13 +164,13 @@ class TableOfImages(ImageFiles):
     @property
     def rows(self) -> Rows:
         """What the rows say; raises DataError for a table that can't be read."""
-        if not self.file.is_file():
-            raise DataError(
-                f"table:PATH needs a file that ends in {', '.join(TABLE_SUFFIXES)}, got {self.file}, which is "
-                f"{'a folder' if self.file.is_dir() else 'no file'}; correct the path"
-            )
-        state = self.file.stat()
-        with _uncollected():
+        with readable(), _uncollected():
+            if not self.file.is_file():
+                raise DataError(
+                    f"table:PATH needs a file that ends in {', '.join(TABLE_SUFFIXES)}, got {self.file}, which is "
+                    f"{'a folder' if self.file.is_dir() else 'no file'}; correct the path"
+                )
+            state = self.file.stat()
             return _rows(self, (str(self.file), state.st_mtime_ns, state.st_size))
 
     def _state(self) -> State:
@@ -182,7 +183,23 @@ class TableOfImages(ImageFiles):
 
     def present(self, rows: Rows) -> tuple[dict[str, str | None], list[str]]:
         """The files with a row that exist, each with what is wrong with it or None, and images without row."""
-        return _present(rows, str(self.path))
+        present: dict[str, str | None] = {}
+        unnamed: list[str] = []
+        common, deep = searched(rows, str(self.path))
+        left, seen = [*rows.folders, *([common] if deep else [])], set()
+        while left:
+            folder = left.pop()
+            if folder in seen:
+                continue
+            seen.add(folder)
+            for entry in _entries(folder):
+                if entry.path in rows.items:
+                    present[entry.path] = problem_of(entry, "is a folder")
+                elif is_named_as_image(entry.name) and problem_of(entry, "is a folder") is None:
+                    unnamed.append(entry.path)
+                if deep and entry.is_dir(follow_symlinks=False) and not entry.name.startswith((".", "__")):
+                    left.append(entry.path)
+        return present, unnamed
 
 
 @dataclass(frozen=True)
@@ -347,27 +364,6 @@ def found_among(
     return replace(found, left_out=tuple(by_path(left_out)), notices=tuple(notices))
 
 
-def _present(rows: Rows, base: str) -> tuple[dict[str, str | None], list[str]]:
-    """See `TableOfImages.present`."""
-    present: dict[str, str | None] = {}
-    unnamed: list[str] = []
-    common, deep = searched(rows, base)
-    left, seen = [*rows.folders, *([common] if deep else [])], set()
-    while left:
-        folder = left.pop()
-        if folder in seen:
-            continue
-        seen.add(folder)
-        for entry in _entries(folder):
-            if entry.path in rows.items:
-                present[entry.path] = problem_of(entry, "is a folder")
-            elif is_named_as_image(entry.name) and problem_of(entry, "is a folder") is None:
-                unnamed.append(entry.path)
-            if deep and entry.is_dir(follow_symlinks=False) and not entry.name.startswith((".", "__")):
-                left.append(entry.path)
-    return present, unnamed
-
-
 def searched(rows: Rows, base: str) -> tuple[str, bool]:
     """The common folder of all images with a row, and whether others are looked for in all that it holds.
 
@@ -379,13 +375,8 @@ def searched(rows: Rows, base: str) -> tuple[str, bool]:
 
 def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
     """What is in a folder; nothing if it doesn't exist."""
-    try:
-        with os.scandir(folder) as entries:
-            yield from entries
-    except PermissionError as error:
-        raise DataError(f"a folder of images must be readable, got {folder}: {error.strerror}; change that") from error
-    except (OSError, ValueError):
-        return
+    with suppress(OSError, ValueError), readable(), os.scandir(folder) as entries:
+        yield from entries
 
 
 def none_counts(images: int, name: str) -> DataError:
