@@ -183,7 +183,7 @@ ROWS = "image,label\n" + "".join(f"scans/{kind}{number}.png,{kind}\n" for kind i
 def test_what_a_table_names_is_known_before_anything_is_copied(proxy: Proxy, tmp_path: Path) -> None:
     put(proxy, {"tabled/scans/bird.png": photo("cat", 9), "tabled/more/.png": b"x", "tabled/notes.txt": b"x"})
     absolute = ROWS.replace("scans/cat0", "s3://bucket/tabled/scans/cat0").replace("scans/cat1", "./x/..\\scans//cat1")
-    trial = table(proxy, "tabled", absolute + "scans/cat9.png,cat\n")
+    trial = table(proxy, "tabled", absolute + "scans/cat9.png,cat\nlabels.csv,cat\n")
     assert (trial.image_files, trial.look(), trial.reads(), trial.fingerprint()) == (None,) * 4
     trial.check_files()
     assert trial.resolved() == replace(trial, data_dir=str(Path.cwd() / "data"))
@@ -210,6 +210,11 @@ def test_what_a_table_names_is_known_before_anything_is_copied(proxy: Proxy, tmp
         "1 image has a row but no file: scans/cat9.png",
         "1 image has a file but no row: scans/bird.png",
     )
+    assert [str(each) for each in images.look().left_out] == [
+        "labels.csv (it ends in '.csv', not as images that are read)",
+        "scans/bird.png (it has no row in the table)",
+        "scans/cat9.png (it has a row, but there is no such file)",
+    ]
     assert [item.label for item in images.look().items] == ["cat"] * 3 + ["dog"] * 3
 
 
@@ -336,6 +341,14 @@ def test_check_says_what_the_store_has_without_a_download(
     code, out, _ = run_main(capsys, "check", space, "--json", "--storage", tmp_path / "runs")
     (told,) = json.loads(out)["stored"]
     assert (told["uri"], told["objects"], told["classes"], told["copied"]) == ("s3://bucket/checked", 8, 2, False)
+    assert not (tmp_path / "cache").exists()
+    table(proxy, "checked", ROWS)
+    tabled = study_file(tmp_path, STUDY.replace("folder:s3://bucket/PREFIX", "table:s3://bucket/checked/labels.csv"))
+    code, out, _ = run_main(capsys, "check", tabled, "--storage", tmp_path / "runs")
+    assert code == 0
+    assert (
+        "s3://bucket/checked/labels.csv: 6 images in 2 classes, 0.0 MB; not on this machine yet: a search copies" in out
+    )
     assert not (tmp_path / "cache").exists()
     code, _, err = run_main(capsys, "check", study_file(tmp_path, STUDY.replace("PREFIX", "nothing")))
     assert (code, "got none there; correct bucket and prefix, or copy the images there" in err) == (2, True)

@@ -336,8 +336,8 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
         "every class needs training images, got 'cat' in test only; give some of its rows the split train",
     ),
     "no weight above 0": (
-        "image,label,weight,split\n" + ROWS.replace("\n", ",0,train\n") + "c.png,bee,1,test\n",
-        "training images need weights of which some are > 0, got 0 for all 4 of table:T; raise some",
+        SPLIT.replace("\n", ",0\n").replace("split,0", "split,weight").replace("test,0", "test,1"),
+        "training images need weights of which some are > 0, got 0 for all 2 of table:T; raise some",
     ),
     "negative weight": (
         "image,label,weight\na1.png,ant,-1\n",
