@@ -49,7 +49,7 @@ class Listing:
 
     Attributes:
         uri: of a prefix, or of one object
-        objects: those that are wanted, sorted by name
+        objects: those that are wanted, sorted by name, a table first
         others: names of objects that aren't wanted
         alone: whether the URI is that of the only object
         prefix: the URI to which names are relative, if it is another one
