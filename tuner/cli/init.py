@@ -14,7 +14,8 @@ from tuner.cli.parsing import check_new, positive, write_new
 from tuner.errors import DataError, StudyError
 from tuner.machine.installation import check_trains
 from tuner.text import printable
-from tuner.trial.data_source import TABLE_SUFFIXES, Folder, ImageFiles, tables_in
+from tuner.trial.data_source import TABLE_SUFFIXES, Folder, ImageFiles, readable, tables_in
+from tuner.trial.stored import is_stored
 from tuner.trial.table import PREFIX, Table, TableOfImages
 
 if TYPE_CHECKING:
@@ -94,8 +95,13 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
+@readable()
 def _images(given: str) -> ImageFiles:
     """The images of a table or a folder, which may hold a table; DataError if it is neither."""
+    if is_stored(given):
+        raise DataError(
+            f"init examines images on this machine, got {given!r}; copy them here, or write a study of your own"
+        )
     path = Path(given.removeprefix("folder:")).expanduser()
     if given.startswith(PREFIX) or path.suffix.lower() in TABLE_SUFFIXES:
         return TableOfImages(Table.of(given))

@@ -43,8 +43,8 @@ class Header:
             if column not in names and key not in self.optional:
                 raise DataError(
                     f"a table needs the column {column!r}, got {listed(map(repr, names)) or 'no columns'} in the first "
-                    f"row of {self.place}; {did_you_mean(column, names)}, or name it, as data='table:{self.place}"
-                    f"?{key}=COLUMN' or Table({self.place!r}, {key}='COLUMN')"
+                    f"row of {self.place}; {did_you_mean(column, filter(None, names))}, or name it, as data='table:"
+                    f"{self.place}?{key}=COLUMN' or Table({self.place!r}, {key}='COLUMN')"
                 )
             if names.count(column) > 1:
                 raise DataError(
@@ -76,6 +76,8 @@ def _of_csv(file: Path, header: Header) -> Iterator[tuple[int, Cells]]:
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             first = lines.readline()
+            if "\0" in first:  # UTF-16 without a mark
+                raise DataError(_other_bytes(number, header))
             rows = csv.reader(chain([first], lines), delimiter=header.separator(first), strict=True)
             columns = next(rows, [])
             cells, width = itemgetter(*(-1 if at is None else at for at in header.chosen(columns))), len(columns)
@@ -90,10 +92,7 @@ def _of_csv(file: Path, header: Header) -> Iterator[tuple[int, Cells]]:
                 row.append(None)  # type: ignore[arg-type]  # for the columns that aren't there
                 yield number, cells(row)
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"a table needs to be UTF-8 text, got other bytes after row {number} of {header.place}; save it as "
-            "'CSV UTF-8'"
-        ) from error
+        raise DataError(_other_bytes(number, header)) from error
     except csv.Error as error:
         raise DataError(
             f"a table needs rows of cells, with pairs of quotes, got others after row {number} of {header.place} "
@@ -101,6 +100,10 @@ def _of_csv(file: Path, header: Header) -> Iterator[tuple[int, Cells]]:
         ) from error
     except OSError as error:
         raise DataError(f"a table must be readable, got {file}: {error.strerror}; change that") from error
+
+
+def _other_bytes(row: int, header: Header) -> str:
+    return f"a table needs to be UTF-8 text, got other bytes after row {row} of {header.place}; save it as 'CSV UTF-8'"
 
 
 def _of_parquet(file: Path, header: Header) -> Iterator[tuple[int, Cells]]:
