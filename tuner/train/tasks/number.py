@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -36,7 +36,7 @@ class NumberLoss(Objective):
     def total(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `Objective.total`; targets are [B, 1], with a second column of their images' weights."""
         wanted = ((targets[:, :1] - self.mean) / self.deviation).float()
-        each = LOSSES[self.kind](at_least_float32(outputs)[:, :1], wanted, reduction="none")[:, 0]
+        each = LOSSES[self.kind](at_least_float32(outputs), wanted, reduction="none")[:, 0]
         return (each * targets[:, -1]).sum() if self.weighted else each.sum()
 
 
@@ -80,16 +80,6 @@ class NumberTargets(Targets):
         deviation = float(labels.double().std(correction=0))
         return cls(names, float(labels.double().mean()), deviation or 1.0)
 
-    def facts(self) -> dict[str, Any]:
-        """See `Targets.facts`."""
-        known = {"mean": self.mean, "deviation": self.deviation, "low": self.low, "high": self.high}
-        return {name: value for name, value in known.items() if value is not None}
-
-    def with_facts(self, facts: Mapping[str, Any]) -> Self:
-        """See `Targets.with_facts`."""
-        known: dict[str, Any] = {name: float(value) for name, value in facts.items()}
-        return replace(self, **known)
-
     def objective(self, chosen: Mapping[str, Any], labels: Tensor, *, weighted: bool) -> Objective:
         """The loss that the hyperparameter of this name chooses."""
         return NumberLoss(chosen["loss"], self.mean, self.deviation, weighted=weighted)
@@ -107,7 +97,7 @@ class NumberTargets(Targets):
 
     def answers(self, outputs: Tensor) -> Tensor:
         """Numbers in the user's unit."""
-        return outputs[:, :1] * self.deviation + self.mean
+        return outputs * self.deviation + self.mean
 
     def goodness(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """The absolute error, negative."""

@@ -84,8 +84,10 @@ class LabelTargets(Targets):
 
     def objective(self, chosen: Mapping[str, Any], labels: Tensor, *, weighted: bool) -> Objective:
         """Binary cross-entropy; with balanced class weights images with a label count as much as those without."""
-        having = labels.mean(0, dtype=torch.float64)
-        weights = ((1 - having) / having).float() if chosen["class_weights"] == "balanced" else None
+        weights = None
+        if chosen["class_weights"] == "balanced":
+            having = labels.sum(0)
+            weights = (len(labels) - having) / having.clamp(min=1)  # a function's data may lack a label
         return BinaryCrossEntropy(chosen["label_smoothing"], weights, weighted=weighted)
 
     def said(self, outputs: Tensor) -> Tensor:
