@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import platform
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from datetime import UTC, datetime
@@ -30,7 +29,6 @@ from tuner.errors import RunFolderError
 from tuner.history.event_lines import DEEPEST, EVENTS, finite, is_count, nested_deeper
 from tuner.space.values import LARGEST_EXACT
 from tuner.storage.folder import Folder, LocalFolder
-from tuner.storage.identity import lived_at
 from tuner.storage.locations import open_folder
 from tuner.study.budget import LIMITS
 from tuner.study.declaration import Study
@@ -93,14 +91,6 @@ def new_run_folder(storage: str | Path, study: str) -> Folder:
 def now() -> str:
     """The time in UTC, to the second, as ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def lives_without_lease(info: dict[str, Any]) -> bool:
-    """Whether a driver of an earlier version still works on the run: whether its process on this host was already
-    running when run.json was updated.
-    """
-    pid = info.get("pid")
-    return isinstance(pid, int) and info.get("host") == platform.node() and lived_at(pid, info.get("updated"))
 
 
 def _made(folder: Folder) -> bool:
