@@ -122,6 +122,13 @@ def alike_sentence(record: RunRecord, space: Space) -> str | None:
     )
 
 
+def news_of_dead(record: RunRecord, space: Space) -> Iterator[tuple[str, str]]:
+    """What the user should know after the end of a trial, with the code of its notice: each is said once in a run."""
+    for code, sentence in (("unread", unread_sentence), ("alike", alike_sentence)):
+        if code not in record.notice_codes and (said := sentence(record, space)):
+            yield said, code
+
+
 # Inside
 
 
