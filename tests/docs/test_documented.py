@@ -26,6 +26,7 @@ from tuner.history.records import STATUSES
 from tuner.lifecycle import interruption
 from tuner.loop import earlier_runs, limits, packing
 from tuner.plots import Plots
+from tuner.results import dead
 from tuner.results.export import Kind
 from tuner.schedule import Scheduler
 from tuner.search import SearchAlgorithm, multi_fidelity
@@ -198,6 +199,8 @@ def test_each_code_of_a_notice_is_in_the_troubleshooting() -> None:
         packing.UNKNOWN,
         f"{packing.AT_ONCE}N",
         gpus.FIRST_LOOK,
+        dead.UNREAD,
+        dead.ALIKE,
     }
     assert {"learned", "cannot_pause", "study_changed"} <= codes
     assert sorted(rows(section("troubleshooting.md", "Notices"))) == sorted(codes)

@@ -31,7 +31,7 @@ BATCH_SECONDS = 0.01  # that a few lines wait for others, at most: waking for ea
 READ_BYTES, FEW_BYTES = 2**18, 2**14
 LINE_BYTES = 100_000  # a line up to this length isn't cut in two where text is left out
 DRAINED_READS = 16  # before an answer, so that a child that never stops printing can't delay it
-AT_ONCE_BYTES = 8_000_000  # of text that wait in memory
+AT_ONCE_BYTES = 8_000_000  # that wait in memory
 TOKEN_BYTES, DIGITS, MARK_BYTES = 18, 9, 27
 LEFT_OUT = b" bytes of output are left out here\n"
 _GAP = re.compile(rb"[0-9T:Z-]{20} tuner \| ([0-9,]+)" + LEFT_OUT)
@@ -80,7 +80,7 @@ class Log:
     def __init__(self, path: str, opening: str) -> None:
         self._path, self._opening = path, opening
         self._pending: deque[tuple[str, bytes, bytes]] = deque()  # source, stamp, text
-        self._size = 0  # bytes of the pending text
+        self._size = 0  # about the pending bytes, as they will be written
         self._unwritten = 0
         self._unfinished: str | None = None  # the source whose line has no end yet
         self.flushed = time.monotonic()
@@ -101,7 +101,7 @@ class Log:
 
     def _put(self, source: str, begin: bytes, text: bytes) -> None:
         self._pending.append((source, begin, text))
-        self._size += len(text)
+        self._size += len(text) + len(begin) * text.count(b"\n")
 
     def flush(self) -> None:
         """Write the waiting lines."""
