@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import RunFolderError
-from tuner.history.event_lines import DEEPEST, EVENTS, finite, is_count, nested_deeper
+from tuner.history.event_lines import DEEPEST, EVENTS, cut, finite, is_count, is_mapping, nested_deeper
 from tuner.space.values import LARGEST_EXACT
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.locations import open_folder
@@ -67,8 +67,7 @@ def read_info(folder: Folder) -> tuple[dict[str, Any], list[str]]:
     for name, (rule, is_sound) in _NEEDED.items():
         if not is_sound(info[name]):
             raise RunFolderError(
-                f"{RUN_FILE} needs {rule} as {name}, got {_told(info[name])} in {folder.uri!r}; "
-                f"restore it{_rest(folder)}"
+                f"{RUN_FILE} needs {rule} as {name}, got {cut(info[name])} in {folder.uri!r}; restore it{_rest(folder)}"
             )
     return _with_sound_fields(info)
 
@@ -154,7 +153,7 @@ def _with_sound_fields(info: dict[str, Any]) -> tuple[dict[str, Any], list[str]]
         if name not in info or info[name] is None:
             info[name] = copy(default)
         elif not is_sound(info[name]):
-            damages.append(f"{RUN_FILE} needs {rule} as {name}, got {_told(info[name])}; it is left out")
+            damages.append(f"{RUN_FILE} needs {rule} as {name}, got {cut(info[name])}; it is left out")
             info[name] = copy(default)
     return info, damages
 
@@ -168,10 +167,6 @@ def _is_text(value: object) -> bool:
 
 def _is_amount(value: object) -> bool:
     return finite(value) and isinstance(value, int | float) and 0 <= value < LARGEST_EXACT
-
-
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, dict)
 
 
 def _each(values: object, is_sound: Check) -> bool:
@@ -199,7 +194,7 @@ def _are_options(value: object) -> bool:
         and _is_some(value, limits, finite)
         and _is_some(value, ("seed",), is_count)
         and _is_some(value, ("cpus", "gpus"), lambda one: _is_amount(one) or one == "auto")
-        and _is_some(value, ("fixed",), _is_mapping)
+        and _is_some(value, ("fixed",), is_mapping)
     )
 
 
@@ -239,7 +234,7 @@ _TEXTS = (
 _OPTIONAL: Mapping[str, tuple[str, Check, Any]] = {
     **dict.fromkeys(_TEXTS, ("a text", _is_text, None)),
     **{
-        name: ("an object", _is_mapping, {})
+        name: ("an object", is_mapping, {})
         for name in ("machine", "versions", "trials", "comparable", "function_sources", "defaults")
     },
     "options": ("options of a study", _are_options, {}),
@@ -253,7 +248,7 @@ _OPTIONAL: Mapping[str, tuple[str, Check, Any]] = {
     "wandb": ("a text", _is_text, "off"),
     "working_directory": ("a path", _is_text, "."),
     "command": ("a list of texts", lambda value: _each(value, _is_text), []),
-    "start_from": ("a list of configurations", lambda value: _each(value, _is_mapping), []),
+    "start_from": ("a list of configurations", lambda value: _each(value, is_mapping), []),
     "rungs": ("a list of epochs", lambda value: _each(value, lambda one: is_count(one) and one != 0), []),
     "forecast": ("numbers", _is_forecast, {}),
     "budget": ("limits", _is_budget, {}),
@@ -262,8 +257,3 @@ _OPTIONAL: Mapping[str, tuple[str, Check, Any]] = {
     "failures": ("numbers", lambda value: _is_some(value, _FAILURES, _is_amount), {}),
     "limits": ("lowest and highest values", _are_limits, None),
 }
-
-
-def _told(value: object) -> str:
-    text = ascii(value)
-    return text if len(text) <= 40 else text[:40] + "…"

@@ -13,6 +13,7 @@ from tuner.history.records import TrialRecord
 from tuner.loop.first_configurations import describe_portfolio, of_portfolio
 from tuner.results.run import RecordedRun
 from tuner.results.run_folders import survey
+from tuner.results.wording import plural
 from tuner.search import EarlierStudy, EarlierTrial, History, Learned, learn, why_unfit
 from tuner.study.declaration import Study
 
@@ -110,18 +111,15 @@ def said_of(found: Learned) -> list[tuple[str, str]]:
 
 def describe(found: Learned) -> str:
     """The text of the notice."""
-    left_out = [_unread(found.passed_over)] * bool(found.passed_over)
+    unread = f"{plural(found.passed_over, 'earlier run')} can't be read: `python -m tuner runs` says why"
+    left_out = [unread] * bool(found.passed_over)
     if not found.configs:
         return f"nothing learned from earlier runs: {'; '.join(left_out)}" if left_out else "nothing learned"
     return "; ".join([_describe_learned(found), *left_out])
 
 
-def _unread(count: int) -> str:
-    return f"{count} earlier run{'s' if count > 1 else ''} can't be read: `python -m tuner runs` says why"
-
-
 def _describe_learned(found: Learned) -> str:
-    count = f"{len(found.configs)} configuration{'s' if len(found.configs) > 1 else ''}"
+    count = plural(len(found.configs), "configuration")
     names = ", ".join(found.studies[:3])
     more = f" and {len(found.studies) - 3} more" if len(found.studies) > 3 else ""
     without = switched_off("--no-history", "history")
