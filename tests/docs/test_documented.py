@@ -3,6 +3,7 @@
 import argparse
 import ast
 import importlib
+import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import fields
@@ -63,7 +64,8 @@ def section(name: str, heading: str) -> str:
 def kinds_of(base: type) -> list[str]:
     """Names of the concrete classes of tuner below a base."""
     subclasses = [kind for kind in base.__subclasses__() if kind.__module__.startswith("tuner.")]
-    return sorted({kind.__name__ for kind in subclasses} | {name for kind in subclasses for name in kinds_of(kind)})
+    concrete = {kind.__name__ for kind in subclasses if not inspect.isabstract(kind)}
+    return sorted(concrete | {name for kind in subclasses for name in kinds_of(kind)})
 
 
 # The command line
