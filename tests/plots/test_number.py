@@ -9,7 +9,7 @@ import pytest
 
 from tests.results.simulated import simulated
 from tuner import Run, load_run
-from tuner.plots.number import MOST_POINTS, SQUARES, errors_by_target, predicted_against_true
+from tuner.plots.number import errors_by_target, predicted_against_true
 
 METRICS = {"trial": "00000", "metrics": {"test_mae": 1.5, "test_r2": 0.96}}
 
@@ -37,7 +37,7 @@ def test_answers_stand_beside_the_true_numbers_the_largest_error_first(tmp_path:
     ("metrics", "title"),
     [
         ({"test_mae": 0.25, "test_r2": None}, "Answers are 0.25 off the true age &amp; all on average"),
-        ({}, "Answers beside the true age &amp; all"),
+        ({}, "Answers and the true age &amp; all"),
     ],
 )
 def test_a_title_says_what_is_known(tmp_path: Path, metrics: dict[str, Any], title: str) -> None:
@@ -47,18 +47,20 @@ def test_a_title_says_what_is_known(tmp_path: Path, metrics: dict[str, Any], tit
     assert found.figure.layout.title.text == title
 
 
-def test_many_images_are_counted_in_squares(tmp_path: Path) -> None:
+def test_of_many_images_a_part_with_the_largest_error_is_drawn(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     truth = generator.uniform(0, 100, 100_000)
-    answers = truth / 2 + generator.normal(0, 2, 100_000)
+    answers = truth + generator.normal(0, 2, 100_000)
+    answers[77] += 50
     found = predicted_against_true(scored(tmp_path, truth, answers))
     assert found is not None
-    squares, diagonal = found.figure.data
-    assert np.nansum(squares.z) == len(found.table) == 100_000 > MOST_POINTS
-    assert squares.z.shape == (SQUARES, SQUARES)
-    assert (squares.x[0], squares.x[-1]) == (diagonal.x[0], diagonal.x[1]) == (answers.min(), truth.max())
-    low, high = np.nonzero(squares.z > 0)
-    assert low.max() < high.max(), "rows are answers, columns true numbers"
+    points, diagonal = found.figure.data
+    assert (len(found.table), len(points.x), len(points.y)) == (100_000, 2_942, 2_942)
+    assert (points.x[0], points.y[0]) == (truth[77], answers[77])
+    assert (diagonal.x[0], diagonal.x[1]) == (truth.min(), truth.max())
+    drawn = np.abs(np.array(points.y) - np.array(points.x))
+    assert np.median(drawn) == pytest.approx(np.median(np.abs(answers - truth)), abs=0.01)
+    assert "; 1 image of 34 is drawn" in found.figure.layout.title.text.replace("<br>", " ")
     assert len(found.figure.to_json()) < 200_000
 
 
@@ -72,8 +74,9 @@ def test_errors_are_told_by_ranges_of_the_true_number(tmp_path: Path) -> None:
     table = found.table
     assert table["range"].tolist() == ["0.0 to 10.0", "10.0 to 20.0", "20.0 to 30.0", "30.0 to 39.0"]
     assert table["images"].tolist() == [10] * 4
-    assert table.iloc[0, 2:].tolist() == [0.0, 0.0, 1.0, 1.2]
-    assert table.iloc[3, 2:].tolist() == [-12.0, -10.0, -8.0, 10.0]
+    assert table["true"].tolist() == [4.5, 14.5, 24.5, 34.5]
+    assert table.iloc[0, 3:].tolist() == [0.0, 0.0, 1.0, 1.2]
+    assert table.iloc[3, 3:].tolist() == [-12.0, -10.0, -8.0, 10.0]
     (marks,) = found.figure.data
     assert list(marks.x) == [4.5, 14.5, 24.5, 34.5]
     assert list(marks.y) == [0.0] * 3 + [-10.0]
