@@ -47,8 +47,6 @@ def predicted_against_true(run: RecordedRun) -> Plot | None:
 
 def errors_by_target(run: RecordedRun) -> Plot | None:
     """The median and quartiles of the errors by ranges of the true number; None if it was not scored."""
-    import pandas as pd
-
     answers = _answers(run)
     if answers is None:
         return None
@@ -57,8 +55,8 @@ def errors_by_target(run: RecordedRun) -> Plot | None:
     errors = answers["error"].groupby(places)
     quartiles = {quartile: errors.quantile(share) for quartile, share in QUARTILES.items()}
     sizes, means = answers["error"].abs().groupby(places).mean(), answers["true"].groupby(places).mean()
-    columns = {"images": errors.count(), "true": means, **quartiles, "mean absolute error": sizes}
-    table = pd.DataFrame({"range": dict(enumerate(strata.names)), **columns})
+    table = errors.count().to_frame("images").assign(true=means, **quartiles, **{"mean absolute error": sizes})
+    table.insert(0, "range", strata.names)
     figure = new_figure(
         f"Errors are largest for {name} {strata.names[int(sizes.argmax())]}: {short(float(sizes.max()))} on average",
         x=f"true {name}",
