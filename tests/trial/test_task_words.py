@@ -10,6 +10,7 @@ import pytest
 from tests.unclean import noisy
 from tuner import ImageClassifier, Table
 from tuner.console.first_study import print_data
+from tuner.errors import DataError
 from tuner.first_study.folder_look import look as first_look
 from tuner.train.data.looking import look
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
@@ -114,3 +115,13 @@ def test_identical_images_are_told_by_what_their_labels_are(
 )
 def test_few_images_are_told_by_a_share_that_the_task_has(tmp_path: Path, labels: list[Any], told: str) -> None:
     assert f"the images are few, {told}" in notices_of_a_search(write(tmp_path, labels))
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [(["a;b", "b;c", "c"], "label"), ([0.5, 1.5, 2.5], "range"), (["a", "b", "c"], "class")],
+    ids=["several", "number", "one"],
+)
+def test_too_few_images_are_refused_in_the_tasks_words(tmp_path: Path, labels: list[Any], kind: str) -> None:
+    with pytest.raises(DataError, match=f"none for test of .*; add images that differ, at least 3 a {kind}$"):
+        notices_of_a_search(write(tmp_path, labels))

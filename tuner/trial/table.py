@@ -450,9 +450,9 @@ def _check_most(source: TableOfImages, rows: Rows, problems: Mapping[str, str]) 
             place = named.strata.names.index(name)
             first = next(file for file in problems if place in named.strata.of(rows.items[file].label))
             raise DataError(
-                f"at least half of a class's images must be there, got none for {count:,} of {of_class:,} rows of "
-                f"'{name}' in {source.place}, such as {shown(source.relative(first))}, which {problems[first]}; "
-                f"correct the column {source.table.image!r}, whose paths are relative to the table"
+                f"at least half of a {source.task.stratum[0]}'s images must be there, got none for {count:,} of "
+                f"{of_class:,} rows of '{name}' in {source.place}, such as {shown(source.relative(first))}, which "
+                f"{problems[first]}; correct the column {source.table.image!r}, whose paths are relative to the table"
             )
 
 

@@ -100,14 +100,14 @@ def cut(pool: Pool, scheme: Cut, name: str) -> dict[str, Rows]:
     lost = np.flatnonzero((whole > 0) & (pool.count(rows["train"]) == 0))
     if gone := [pool.kind_names[kind] for kind in lost if pool.kind_names[kind] in pool.classes]:
         raise DataError(
-            f"training must keep images of every class, got validation={scheme.validation}, which leaves none of "
-            f"'{gone[0]}' in {name}; lower it, or add images"
+            f"training must keep images of every {pool.task.stratum[0]}, got validation={scheme.validation}, which "
+            f"leaves none of '{gone[0]}' in {name}; lower it, or add images"
         )
     for part in ("test", "validation"):
         if not len(rows[part]):
             raise DataError(
-                f"data must leave images for training, validation and test, got none for {part} of {name}; "
-                f"add images that differ, at least 3 a class{', or groups' if groups is not None else ''}"
+                f"data must leave images for training, validation and test, got none for {part} of {name}; add images "
+                f"that differ, at least 3 a {pool.task.stratum[0]}{', or groups' if groups is not None else ''}"
             )
     return rows
 

@@ -133,9 +133,9 @@ def _check_enough(source: ImageFiles, parts: np.ndarray, pool: Pool) -> None:
             here = lost & (parts == part) & pool.is_of(int(kind))
             named = [reasons[source.relative(pool.files[row])] for row in np.flatnonzero(here).tolist()]
             raise DataError(
-                f"at least half of a class's images must be readable, got {len(named)} of {whole[kind]} of "
-                f"'{pool.kind_names[kind]}' for {split} in {source.place} that aren't: {listed(named)}; repair or "
-                "remove them"
+                f"at least half of a {pool.task.stratum[0]}'s images must be readable, got {len(named)} of "
+                f"{whole[kind]} of '{pool.kind_names[kind]}' for {split} in {source.place} that aren't: "
+                f"{listed(named)}; repair or remove them"
             )
 
 
