@@ -28,10 +28,9 @@ class Certainty:
     """Whether the winner is better than the runner-up beyond the noise of the validation set.
 
     `value` is the winner's share of right answers, a mean over the epochs `first` to `last`, and `error` its standard
-    error.
-    `difference` is its lead and `difference_error` the standard error of the lead, as if both had been evaluated on
-    different images: an upper bound, because the same images are equally hard for both. `equals` are the trials that,
-    within this error, may be as good as the winner.
+    error. `difference` is its lead and `difference_error` the standard error of the lead, as if both had been evaluated
+    on different images: an upper bound, because the same images are equally hard for both. `equals` are the trials
+    that, within this error, may be as good as the winner.
     """
 
     images: int

@@ -79,7 +79,8 @@ def folder_headers(images: ImageFiles, *, validation: Validation = None, identic
     lost = {each.path for each in unreadable}
     gone = [item for item in found.items if images.relative(item.file) in lost] if lost else []
     counts = _counts(found, gone)
-    kinds = {name: each for name, each in counts.items() if name in found.outputs or not found.task.has_classes}
+    outputs = {*found.outputs} if found.task.has_classes else {*counts}  # without those that only say "no label"
+    kinds = {name: each for name, each in counts.items() if name in outputs}
     splits = dict(found.images - Counter(item.split for item in gone))
     return FolderHeaders(
         counts,

@@ -155,8 +155,8 @@ def _examples(groups: list[np.ndarray], pool: Pool, images: ImageFiles) -> str:
 
 def _small_classes(by_class: Mapping[str, Mapping[str, int]], pool: Pool) -> list[str]:
     """Classes of which a split has no image."""
-    found, kind = [], pool.task.stratum[0]
-    counts = {name: each for name, each in by_class.items() if name in pool.classes}
+    found, kind, classes = [], pool.task.stratum[0], {*pool.classes}
+    counts = {name: each for name, each in by_class.items() if name in classes}
     single = [name for name, each in counts.items() if sum(each.values()) == 1]
     if single:
         found.append(
