@@ -89,13 +89,13 @@ def print_data(found: FolderHeaders, *, decoded: bool = False) -> None:
     """
     console = new_console()
     splits = list(dict.fromkeys(part for each in found.counts.values() for part in each))
-    console.print(f"data: {plural(found.images, 'image file')} of {len(found.counts)} classes{_look(found)}")
-    table = new_table("class", *(splits if len(splits) > 1 else ["images"]))
+    console.print(f"data: {plural(found.images, 'image file')} {found.content}{_look(found)}")
+    table = new_table(found.task.stratum[0], *(splits if len(splits) > 1 else ["images"]))
     for name, counts in list(found.counts.items())[:SHOWN_CLASSES]:
         table.add_row(printable(name), *(f"{counts[part]:,}" for part in splits))
     console.print(table)
     if len(found.counts) > SHOWN_CLASSES:
-        console.print(f"and {len(found.counts) - SHOWN_CLASSES:,} more classes; all with --json")
+        console.print(f"and {len(found.counts) - SHOWN_CLASSES:,} more {found.task.stratum[1]}; all with --json")
     _print_left_out(found, console, "left out:" if decoded else "left out, as far as headers show:")
     for notice in found.notices:
         console.print(printable(f"note: {notice}"))

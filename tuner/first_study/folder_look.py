@@ -62,8 +62,10 @@ class FirstLook:
 
     @property
     def uneven(self) -> float:
-        """The training images of the largest class divided by those of the smallest."""
-        counts = [each["train"] for each in self.headers.counts.values()]
+        """The training images of the largest class or label divided by those of the smallest; 1 for a number."""
+        if not self.headers.task.has_classes:
+            return 1.0
+        counts = [self.headers.counts.get(name, {}).get("train", 0) for name in self.images.class_names() or ()]
         return max(counts) / max(1, min(counts))
 
     @property
@@ -151,7 +153,7 @@ def _check_readable(images: ImageFiles, found: Found, read: dict[str, dict[str, 
     for (name, part), count in found.counts.items():
         if read[name][part] < count / 2:
             raise DataError(
-                f"at least half of a class's images must be readable, got {read[name][part]} of {count} in "
+                f"at least half of a {found.task.stratum[0]}'s images must be readable, got {read[name][part]} of {count} in "
                 f"{TOLD[part]} of '{name}' in {images.place}; repair or remove the others"
             )
 
@@ -192,13 +194,15 @@ ALIKE = _Words("~", "has a near duplicate", "have near duplicates", "look whethe
 
 def _told(look: FirstLook, groups: Sequence[Sequence[int]], words: _Words) -> Iterator[str]:
     """Sentences about similar images in one class, in two classes, in two splits."""
+    task = look.headers.task
     across = [group for group in groups if len({look.places[index].label for index in group}) > 1]
     leaks = [group for group in groups if len({look.places[index].split for index in group}) > 1]
     within = [group for group in groups if group not in across and group not in leaks]
     if within and words is SAME:
-        yield f"{_count(within, 'image is', 'images are')} there more than once in a class: {_pairs(look, within, '=')}"
+        count = _count(within, "image is", "images are")
+        yield f"{count} there more than once {task.together}: {_pairs(look, within, '=')}"
     for found, where, fix in (
-        (across, "in two classes", words.fix),
+        (across, task.apart, words.fix),
         (leaks, "in two splits", "they make the later split's metrics too good"),
     ):
         if found:

@@ -153,6 +153,11 @@ class Found:
         """The names of a network's outputs: the classes, the labels, or what the number is."""
         return self.task.outputs((label for label, _ in self._pairs), self.columns)
 
+    @property
+    def content(self) -> str:
+        """What the images have, see `Task.content`."""
+        return self.task.content((label for label, _ in self._pairs), self.columns)
+
     @cached_property
     def strata(self) -> Strata:
         """The kinds of images: classes, labels, or ranges of the number."""

@@ -13,6 +13,7 @@ from tuner.storage.regular_files import sha256
 from tuner.trial.data_source import Found, ImageFiles, Item, LeftOut, by_path, listed
 from tuner.trial.image_limits import most_pixels_alone, too_large
 from tuner.trial.splitting import Folds, Validation
+from tuner.trial.tasks import Task
 
 MOST_OPENED = 5_000  # images whose headers are read, spread over all of them
 MOST_HASHED_BYTES = 2 * 10**9  # of files that have the same size as another file
@@ -27,7 +28,9 @@ class FolderHeaders:
     """What the names, sizes and headers of files say about images.
 
     Attributes:
-        counts: images by class and split, except for those whose headers say that they can't be read
+        task: what labels are
+        content: what the images have in all, see `Task.content`
+        counts: images by class, label or range, and by split, except for those whose headers say that they can't be read
         splits: images by split, likewise
         opened: images whose headers were read
         sizes: width and height of the smallest, the median and the largest of these; None without any
@@ -36,6 +39,8 @@ class FolderHeaders:
         notices: sentences
     """
 
+    task: Task
+    content: str
     counts: dict[str, dict[str, int]]
     splits: dict[str, int]
     opened: int
@@ -52,6 +57,7 @@ class FolderHeaders:
     def record(self) -> dict[str, Any]:
         """The facts as plain data."""
         return {
+            "task": self.task.name,
             "images": self.images,
             "classes": self.counts,
             "opened": self.opened,
@@ -76,6 +82,8 @@ def folder_headers(images: ImageFiles, *, validation: Validation = None, identic
     counts = _counts(found, gone)
     splits = dict(found.images - Counter(item.split for item in gone))
     return FolderHeaders(
+        found.task,
+        found.content,
         counts,
         splits,
         sum(modes.values()) + len(unreadable),
@@ -84,9 +92,9 @@ def folder_headers(images: ImageFiles, *, validation: Validation = None, identic
         left_out,
         (
             *found.notices,
-            *(_of_classes(counts) if found.task.has_classes else ()),
+            *(_of_classes(found, counts) if found.task.has_classes else ()),
             *_cut(images, splits, validation),
-            *(_duplicates(images, found.items) if identical else ()),
+            *(_duplicates(images, found) if identical else ()),
         ),
     )
 
@@ -125,28 +133,30 @@ def _opened(images: ImageFiles, items: Sequence[Item]) -> tuple[list[tuple[int, 
     return sorted(sizes, key=lambda size: size[0] * size[1]), modes, unreadable
 
 
-def _of_classes(counts: dict[str, dict[str, int]]) -> Iterator[str]:
-    yield from _uneven(counts)
-    yield from _single(counts)
-    yield from without_images(counts)
+def _of_classes(found: Found, counts: dict[str, dict[str, int]]) -> Iterator[str]:
+    named = {name: each for name, each in counts.items() if name in found.outputs}  # images without labels are none
+    yield from _uneven(named, found.task)
+    yield from _single(named, found.task)
+    yield from without_images(named)
 
 
-def _uneven(counts: dict[str, dict[str, int]]) -> Iterator[str]:
+def _uneven(counts: dict[str, dict[str, int]], task: Task) -> Iterator[str]:
     training = {name: each["train"] for name, each in counts.items()}
     most, fewest = max(training, key=training.__getitem__), min(training, key=training.__getitem__)
     if training[most] >= UNEVEN * training[fewest]:
+        better = f", and val_f1 says more than {task.metric}" if task.counts_images else ""
         yield (
-            f"the classes are uneven: '{most}' has {training[most]:,} images for training, '{fewest}' "
-            f"{training[fewest]:,}; class_weights may help, and val_f1 says more than val_accuracy"
+            f"the {task.stratum[1]} are uneven: '{most}' has {training[most]:,} images for training, '{fewest}' "
+            f"{training[fewest]:,}; class_weights may help{better}"
         )
 
 
-def _single(counts: dict[str, dict[str, int]]) -> Iterator[str]:
+def _single(counts: dict[str, dict[str, int]], task: Task) -> Iterator[str]:
     single = [name for name, each in counts.items() if sum(each.values()) < 3]
     if single:
         yield (
-            "a class needs 3 images to be trained, validated and tested on, got fewer of "
-            f"{named(single)}; add images, or remove the class"
+            f"a {task.stratum[0]} needs 3 images to be trained, validated and tested on, got fewer of "
+            f"{named(single)}; add images, or remove the {task.stratum[0]}"
         )
 
 
@@ -181,10 +191,10 @@ def without_split(images: ImageFiles, part: str, share: str) -> str:
     return f"there is no {own} beside {train}, so {share} held out for {part}; add {own} to keep them"
 
 
-def _duplicates(images: ImageFiles, items: Sequence[Item]) -> Iterator[str]:
+def _duplicates(images: ImageFiles, found: Found) -> Iterator[str]:
     """Files with the same content: in one class, in two classes, in two splits."""
     within, across, leaks = [], [], []
-    for same in _same_content(items):
+    for same in _same_content(found.items):
         pair = " = ".join(images.relative(item.file) for item in same[:2])
         if len({item.label for item in same}) > 1:
             across.append(pair)
@@ -193,9 +203,9 @@ def _duplicates(images: ImageFiles, items: Sequence[Item]) -> Iterator[str]:
         if len({(item.split, item.label) for item in same}) == 1:
             within.append(pair)
     if within:
-        yield f"{_images(len(within))} more than once in a class (copies stay on one side of a cut): {listed(within)}"
+        yield f"{_images(len(within))} more than once {found.task.together} (copies stay on one side of a cut): {listed(within)}"
     if across:
-        yield f"{_images(len(across))} in two classes: {listed(across)}; delete the wrong ones"
+        yield f"{_images(len(across))} {found.task.apart}: {listed(across)}; delete the wrong ones"
     if leaks:
         yield f"{_images(len(leaks))} in two splits: {listed(leaks)}; they make the later split's metrics too good"
 

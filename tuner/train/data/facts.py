@@ -17,7 +17,6 @@ from tuner.trial.data_source import NAMED, ImageFiles, LeftOut, listed
 from tuner.trial.folder_headers import named, without_images, without_split
 from tuner.trial.pixels import DeepScale
 from tuner.trial.splitting import OWN
-from tuner.trial.tasks import ONE_LABEL
 
 MOST_LISTED = 10_000  # files that are left out
 FEW = 50  # with fewer images a split's figures are coarse
@@ -117,9 +116,8 @@ def _in_two_classes(pool: Pool, images: ImageFiles) -> list[str]:
         return []
     mixed.sort(key=lambda group: int(group.min()))
     one = len(mixed) == 1
-    where = "in two classes" if pool.task is ONE_LABEL else "there with different labels"
     return [
-        f"{len(mixed):,} image{' lies' if one else 's lie'} {where}: {_examples(mixed, pool, images)}; no model "
+        f"{len(mixed):,} image{' lies' if one else 's lie'} {pool.task.apart}: {_examples(mixed, pool, images)}; no model "
         f"can get both right, so delete the wrong one{'' if one else 's'}"
     ]
 

@@ -28,7 +28,9 @@ class Number(Task):
     name = "number"
     described = "a number"
     seen_by = "all cells are numbers, and some have a decimal point"
+    stratum = ("range", "ranges")
     metric = "val_mae"
+    metric_reason = "the mean error in the numbers' own unit, which a few large errors don't decide"
     metrics: ClassVar = {"mae": "min", "rmse": "min", "r2": "max", "loss": "min"}
     paired = "mae"
     named: ClassVar[dict[str, ChosenMetric]] = {
@@ -60,6 +62,9 @@ class Number(Task):
             costs=False,
         ),
     )
+    proposed: ClassVar = {
+        "loss": ('choice(["mse", "mae"])', "absolute errors mind wrong numbers less, and are what val_mae counts")
+    }
     unused = ("label_smoothing", "class_weights")
     training = "tuner.train.tasks.number:NumberTargets"
     inspection = "tuner.inspection.tasks.number:NumberAnswers"
@@ -86,6 +91,11 @@ class Number(Task):
     def outputs(self, labels: Iterable[Label], columns: Sequence[str]) -> tuple[str, ...]:
         """The column's name."""
         return tuple(columns)
+
+    def content(self, labels: Iterable[Label], columns: Sequence[str]) -> str:
+        """The least and the highest number."""
+        numbers: Any = {*labels}
+        return f"with numbers from {min(numbers):g} to {max(numbers):g}"
 
     def strata(self, labels: Iterable[Label]) -> Strata:
         """Ranges with about equally many images, or single numbers if there are few."""

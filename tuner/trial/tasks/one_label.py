@@ -14,7 +14,10 @@ class OneLabel(Task):
 
     name = "one"
     described = "one label"
+    together = "in a class"
+    apart = "in two classes"
     metric = "val_accuracy"
+    metric_reason = "the classes have about as many images"
     metrics: ClassVar = {"accuracy": "max", "loss": "min", "top5_accuracy": "max", "f1": "max"}
     shares = ("accuracy", "top5_accuracy")
     paired = "accuracy"

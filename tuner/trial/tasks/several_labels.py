@@ -26,8 +26,10 @@ class SeveralLabels(Task):
 
     name = "several"
     described = "several labels"
-    seen_by = f"cells have a {BETWEEN}"
+    seen_by = "cells have semicolons"
+    stratum = ("label", "labels")
     metric = "val_map"
+    metric_reason = "every label counts alike, however few images have it, and needs no threshold yet"
     metrics: ClassVar = {"map": "max", "loss": "min", "f1": "max", "f1_micro": "max", "subset_accuracy": "max"}
     shares = ("subset_accuracy",)
     paired = "subset_accuracy"

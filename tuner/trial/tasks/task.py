@@ -45,7 +45,10 @@ class Task(ABC):
         name: as `ImageClassifier(task=...)` has it
         described: what an image has, for messages
         seen_by: how the cells of a table show the task, for messages
+        stratum: what one of `strata` is called, and several
+        together, apart: where the same image with the same label, or with different ones, lies, for messages
         metric: what a study optimises unless it says otherwise
+        metric_reason: why, for the first study that `tuner init` writes
         metrics: what every epoch reports of the validation images, without `val_`, and whether it is better high or low
         shares: those of `metrics` that are shares of images
         paired: the one of `metrics` by which two networks are compared image by image, see `Targets.goodness`
@@ -54,6 +57,7 @@ class Task(ABC):
         has_classes: whether strata are classes: each needs training images, and metrics can be about one
         fewest: strata that data needs to have
         hyperparameters: those that only this task has
+        proposed: what a first study tries of these by name, as Python text, and why
         unused: hyperparameters of all image classifiers that mean nothing here
         training: "module:Class" with the arithmetic, a `tuner.train.tasks.Targets`
         inspection: "module:Class" for a winner's answers, a `tuner.inspection.tasks.Answers`
@@ -64,7 +68,11 @@ class Task(ABC):
     name: ClassVar[str]
     described: ClassVar[str]
     seen_by: ClassVar[str] = ""
+    stratum: ClassVar[tuple[str, str]] = ("class", "classes")
+    together: ClassVar[str] = "with the same label"
+    apart: ClassVar[str] = "there with different labels"
     metric: ClassVar[str]
+    metric_reason: ClassVar[str]
     metrics: ClassVar[Mapping[str, Mode]]
     shares: ClassVar[tuple[str, ...]] = ()
     paired: ClassVar[str]
@@ -73,6 +81,7 @@ class Task(ABC):
     has_classes: ClassVar[bool] = True
     fewest: ClassVar[int] = 2
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = ()
+    proposed: ClassVar[Mapping[str, tuple[str, str]]] = {}
     unused: ClassVar[tuple[str, ...]] = ()
     training: ClassVar[str]
     inspection: ClassVar[str]
@@ -94,6 +103,16 @@ class Task(ABC):
     @abstractmethod
     def strata(self, labels: Iterable[Label]) -> Strata:
         """The kinds of images with these labels."""
+
+    def content(self, labels: Iterable[Label], columns: Sequence[str]) -> str:
+        """What images with these labels have, in words after their number, such as `of 5 classes`."""
+        count = len(self.outputs(labels, columns))
+        return f"of {count:,} {self.stratum[count != 1]}"
+
+    @property
+    def counts_images(self) -> bool:
+        """Whether `metric` is a share of images: then few images make it coarse, and large classes decide it."""
+        return self.metric.removeprefix("val_") in self.shares
 
     # Metrics
 
