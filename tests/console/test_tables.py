@@ -374,7 +374,7 @@ def test_a_study_says_how_many_trials_it_can_run(
 
 def test_predictions_are_a_row_per_image(capsys: pytest.CaptureFixture[str]) -> None:
     prediction = ClassPrediction(Path("a/3.png"), "three", 0.956, (("three", 0.956), ("eight", 0.044)))
-    print_predictions([prediction])
+    print_predictions([prediction], ("class", "confidence"))
     assert printed(capsys) == "image    class  confidence\na/3.png  three  95.6%"
 
 

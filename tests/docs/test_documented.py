@@ -33,8 +33,8 @@ from tuner.storage import lease
 from tuner.study.budget import LIMITS
 from tuner.train.data import cache
 from tuner.trial import HYPERPARAMETERS, STRATEGIES, pixels
-from tuner.trial.metrics import METRICS, NAMED
 from tuner.trial.sources import KNOWN_SOURCES
+from tuner.trial.tasks import NUMBER, ONE_LABEL, SEVERAL_LABELS
 
 GENERATED = pages()
 
@@ -234,8 +234,12 @@ def test_each_event_is_in_the_reference() -> None:
 
 
 def test_each_metric_status_and_cause_is_in_the_reference() -> None:
-    assert rows(section("reference/metrics-and-events.md", "Metrics of an image classifier")) == list(METRICS)
-    assert rows(section("reference/metrics-and-events.md", "Metrics by name")) == list(NAMED)
+    of_classes = "Metrics of an image classifier"
+    assert rows(section("reference/metrics-and-events.md", of_classes)) == list(ONE_LABEL.directions(()))
+    assert rows(section("reference/metrics-and-events.md", "Metrics by name")) == list(ONE_LABEL.named)
+    for task, title in ((SEVERAL_LABELS, "Metrics of several labels"), (NUMBER, "Metrics of a number")):
+        told = [*(f"val_{name}" for name in task.metrics), *task.named]
+        assert rows(section("reference/metrics-and-events.md", title)) == told
     assert missing(STATUSES, page("reference/run-folder.md")) == []
     causes = [
         "lost",

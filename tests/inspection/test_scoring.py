@@ -76,7 +76,12 @@ def test_shown_images_have_their_answers_and_a_map_where_there_is_one(trainer: T
     assert shown[0].confidence == pytest.approx(np.exp(2) / (np.exp(2) + 2))
     assert (decoded(shown[0].image) == trainer.splits.test.images(torch.tensor([2]))[0].permute(1, 2, 0).numpy()).all()
     assert shown[0].saliency is None
-    looked = ShownImages(trainer.splits, logits, lambda images, answers: torch.ones(images.shape[0], 12, 12))
+    looked = ShownImages(
+        trainer.splits,
+        logits,
+        answers_of(trainer.splits.targets),
+        lambda images, answers: torch.ones(images.shape[0], 12, 12),
+    )
     found = looked.of(torch.tensor([2]))[0].saliency
     assert found is not None
     assert decoded(found).shape == (12, 12, 3)

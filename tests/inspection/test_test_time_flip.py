@@ -108,8 +108,11 @@ def test_the_script_beside_safetensors_asks_about_both_views(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     import json
+    import shutil
 
     from PIL import Image
+
+    from tuner.trial import pixels
 
     photo = tmp_path / "photo.png"
     Image.fromarray(np.random.default_rng(3).integers(0, 256, (12, 12, 3), dtype=np.uint8)).save(photo)
@@ -118,6 +121,7 @@ def test_the_script_beside_safetensors_asks_about_both_views(
     script = predict_script("safetensors", loaded)
     assert script is not None
     (tmp_path / "predict.py").write_text(script, encoding="utf-8")
+    shutil.copyfile(pixels.__file__, tmp_path / "pixels.py")
     ((_, label, probability),) = answers_here(tmp_path / "predict.py", [photo], monkeypatch, capsys)
     (expected,) = loaded.predict(photo)
     assert (label, probability) == (expected.label, pytest.approx(expected.confidence, abs=1e-3))

@@ -181,7 +181,7 @@ REFUSALS: list[tuple[Callable[[], object], str]] = [
         "val_top5_accuracy, val_f1, train_loss, learning_rate, seconds, images_per_second, micro_batch_size, "
         "oom_retries, memory_peak_bytes, memory_bytes, device_utilisation, device_memory_bytes",
     ),
-    (lambda: build(metric=None), "metric needs a str, got None"),
+    (lambda: build(metric=1), "metric needs a str, got 1"),
     (
         lambda: build(trial=lambda config: None, metric="", mode="min"),
         "metric needs the name of what trials report, got ''; write metric='loss'",

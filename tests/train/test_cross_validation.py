@@ -162,7 +162,8 @@ def test_the_winner_is_all_networks_whose_probabilities_are_averaged(folded: Ima
     assert accuracy == pytest.approx(sum(right) / sum(sizes))  # each by the network that did not see it
     assert loaded.card.networks == 3
     assert isinstance(loaded.module, Ensemble)
-    assert loaded.evaluate(load_splits(folded, seed=0, image_size=12).test) == scored.test
+    again = loaded.evaluate(load_splits(folded, seed=0, image_size=12).test)
+    assert again.values.items() <= scored.test.values.items()  # which also have the study's own
     images = torch.randn(4, 3, 12, 12)
     with torch.inference_mode():
         mean = torch.stack([one(images).softmax(1) for one in networks_of(loaded.module)]).mean(0)

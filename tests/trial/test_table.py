@@ -335,14 +335,14 @@ def test_what_is_no_table_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: 
     import pyarrow as pa
     from pyarrow import parquet
 
-    columns = {"image": ["a.png"], "label": pa.array([["x", "y"]])}
-    parquet.write_table(pa.table(columns), tmp_path / "lists.parquet")
-    assert refusal("lists.parquet") == (
-        "a table's columns need texts or numbers, got list<element: string> for 'label' in T/lists.parquet; write it as text"
+    columns = {"image": ["a.png"], "label": pa.array([{"x": 1}])}
+    parquet.write_table(pa.table(columns), tmp_path / "structs.parquet")
+    assert refusal("structs.parquet") == (
+        "a table's columns need texts or numbers, got struct<x: int64> for 'label' in T/structs.parquet; write it as text"
     )
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert refusal("lists.parquet") == (
-        "a Parquet file needs pyarrow, which isn't installed, got T/lists.parquet; pip install pyarrow, or save the table "
+    assert refusal("structs.parquet") == (
+        "a Parquet file needs pyarrow, which isn't installed, got T/structs.parquet; pip install pyarrow, or save the table "
         "as CSV"
     )
 

@@ -123,7 +123,7 @@ def _checks(facts: Mapping[str, Any], shown: Examples) -> Iterator[str]:
 
 
 def _metrics(run: RecordedRun, loaded: LoadedModel) -> Iterator[str]:
-    if not run.images.get("test"):
+    if not run.images.get("test") or not any(name.startswith("test_") for name in run.best_metrics):
         yield "It was not scored on a test split."
         return
     yield from loaded.answers.goodness(run)

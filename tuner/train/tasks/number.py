@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tuner.errors import DataError
-from tuner.train.tasks.objective import Objective, at_least_float32
 from tuner.train.tasks.base import Targets
+from tuner.train.tasks.objective import Objective, at_least_float32
 from tuner.trial.tasks import NUMBER, Label
 from tuner.trial.tasks.number import OfNumbers
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tuner.train.tasks.objective import Objective, at_least_float32
 from tuner.train.tasks.base import Targets
+from tuner.train.tasks.objective import Objective, at_least_float32
 from tuner.trial.metrics import NamedMetric
 from tuner.trial.tasks import ONE_LABEL, Label
 
