@@ -153,8 +153,8 @@ def _check_readable(images: ImageFiles, found: Found, read: dict[str, dict[str, 
     for (name, part), count in found.counts.items():
         if read[name][part] < count / 2:
             raise DataError(
-                f"at least half of a {found.task.stratum[0]}'s images must be readable, got {read[name][part]} of {count} in "
-                f"{TOLD[part]} of '{name}' in {images.place}; repair or remove the others"
+                f"at least half of a {found.task.stratum[0]}'s images must be readable, got {read[name][part]} of "
+                f"{count} in {TOLD[part]} of '{name}' in {images.place}; repair or remove the others"
             )
 
 

@@ -362,11 +362,11 @@ def check_classes(found: Found, *, few: str, where: str, fix: str) -> None:
     The texts are for the sentences.
     """
     named = [name for name in found.classes if name in found.outputs or not found.task.has_classes]
-    if len(named) < found.task.fewest:
+    if sum(found.counts[name, "train"] < found.images["train"] for name in named) < found.task.fewest:
         raise DataError(f"{few}, got {sorted(named)} in {where}")
     for name, split in found.counts:
         if name in found.outputs and not found.counts[name, "train"]:
-            raise DataError(f"every class needs training images, got '{name}' in {split} only; {fix}")
+            raise DataError(f"every {found.task.stratum[0]} needs training images, got '{name}' in {split} only; {fix}")
 
 
 def _files(folder: Path) -> tuple[list[str], list[tuple[str, str]]]:

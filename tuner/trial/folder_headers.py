@@ -30,7 +30,7 @@ class FolderHeaders:
     Attributes:
         task: what labels are
         content: what the images have in all, see `Task.content`
-        counts: images by class, label or range, and by split, except for those whose headers say that they can't be read
+        counts: images by stratum and split, except for those whose headers say that they can't be read
         splits: images by split, likewise
         opened: images whose headers were read
         sizes: width and height of the smallest, the median and the largest of these; None without any
@@ -203,7 +203,8 @@ def _duplicates(images: ImageFiles, found: Found) -> Iterator[str]:
         if len({(item.split, item.label) for item in same}) == 1:
             within.append(pair)
     if within:
-        yield f"{_images(len(within))} more than once {found.task.together} (copies stay on one side of a cut): {listed(within)}"
+        copies = f"{found.task.together} (copies stay on one side of a cut)"
+        yield f"{_images(len(within))} more than once {copies}: {listed(within)}"
     if across:
         yield f"{_images(len(across))} {found.task.apart}: {listed(across)}; delete the wrong ones"
     if leaks:

@@ -117,8 +117,8 @@ def _in_two_classes(pool: Pool, images: ImageFiles) -> list[str]:
     mixed.sort(key=lambda group: int(group.min()))
     one = len(mixed) == 1
     return [
-        f"{len(mixed):,} image{' lies' if one else 's lie'} {pool.task.apart}: {_examples(mixed, pool, images)}; no model "
-        f"can get both right, so delete the wrong one{'' if one else 's'}"
+        f"{len(mixed):,} image{' lies' if one else 's lie'} {pool.task.apart}: {_examples(mixed, pool, images)}; no "
+        f"model can get both right, so delete the wrong one{'' if one else 's'}"
     ]
 
 

@@ -85,7 +85,9 @@ class LabelTargets(Targets):
     def objective(self, chosen: Mapping[str, Any], labels: Tensor, *, weighted: bool) -> Objective:
         """Binary cross-entropy; with balanced class weights images with a label count as much as those without."""
         having = labels.mean(0, dtype=torch.float64)
-        weights = ((1 - having) / having).float() if chosen["class_weights"] == "balanced" else None
+        weights = None
+        if chosen["class_weights"] == "balanced":  # a label that no image has has nothing to weigh
+            weights = torch.where(having > 0, (1 - having) / having, 1.0).float()
         return BinaryCrossEntropy(chosen["label_smoothing"], weights, weighted=weighted)
 
     def said(self, outputs: Tensor) -> Tensor:

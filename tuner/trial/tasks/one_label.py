@@ -13,7 +13,9 @@ class OneLabel(Task):
     """One class for each image; labels are names."""
 
     name = "one"
+    called = ("class", "classes", "classification", "multiclass", "single", "singlelabel", "onelabel")
     described = "one label"
+    needed = "at least 2 labels"
     together = "in a class"
     apart = "in two classes"
     metric = "val_accuracy"

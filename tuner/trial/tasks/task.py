@@ -43,7 +43,10 @@ class Task(ABC):
 
     Attributes:
         name: as `ImageClassifier(task=...)` has it
+        called: other words for it, for messages
         described: what an image has, for messages
+        of_columns: whether several columns of a table can say the labels
+        needed: what a table's labels need to have, for messages
         seen_by: how the cells of a table show the task, for messages
         stratum: what one of `strata` is called, and several
         together, apart: where the same image with the same label, or with different ones, lies, for messages
@@ -55,7 +58,7 @@ class Task(ABC):
         named: further metrics that a user can choose, by name
         other_words: names that other libraries have for these metrics
         has_classes: whether strata are classes: each needs training images, and metrics can be about one
-        fewest: strata that data needs to have
+        fewest: strata that data needs to have, that some of its training images are of, and others aren't
         hyperparameters: those that only this task has
         proposed: what a first study tries of these by name, as Python text, and why
         unused: hyperparameters of all image classifiers that mean nothing here
@@ -66,7 +69,10 @@ class Task(ABC):
     """
 
     name: ClassVar[str]
+    called: ClassVar[tuple[str, ...]]
     described: ClassVar[str]
+    of_columns: ClassVar[bool] = False
+    needed: ClassVar[str]
     seen_by: ClassVar[str] = ""
     stratum: ClassVar[tuple[str, str]] = ("class", "classes")
     together: ClassVar[str] = "with the same label"
@@ -90,6 +96,10 @@ class Task(ABC):
 
     def is_of(self, cells: Sequence[str]) -> bool:
         """Whether the cells of a table's column of labels show that they are of this task, and no other."""
+        return False
+
+    def may_be_of(self, outputs: Sequence[str]) -> bool:
+        """Whether these classes could be meant as labels of this task."""
         return False
 
     @abstractmethod
@@ -146,6 +156,9 @@ class Task(ABC):
 
     def _chosen(self, one: object) -> ChosenMetric:
         if isinstance(one, ChosenMetric):
+            if not (self.has_classes or one.name in self.named):
+                what = type(one).__name__
+                raise StudyError(f"{what} needs classes, got {self.described} for each image; leave it out")
             return one
         if not isinstance(one, str):
             raise StudyError(
