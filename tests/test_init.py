@@ -103,6 +103,13 @@ def test_a_folder_that_is_missing_is_told_before_a_study_file_that_is_there(
     ("arguments", "message"),
     [
         (("nowhere",), "init needs a folder of images or a table, got 'nowhere', which is neither; correct the path"),
+        *(
+            (
+                (place,),
+                f"init examines images on this machine, got '{place}'; copy them here, or write a study of your",
+            )
+            for place in ("s3://bucket/photos", "folder:s3://bucket/photos", "table:s3://bucket/labels.csv")
+        ),
         (("photos", "-o", "study"), "-o names a study file, which ends in .py, got 'study'; add it"),
         (("photos", "--minutes", "0"), "argument --minutes: needs a number above 0, got '0'"),
         (("photos/cat",), "a folder of images needs at least 2 classes, a subfolder each, got [] in"),

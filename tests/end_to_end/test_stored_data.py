@@ -82,7 +82,9 @@ def test_each_node_copies_into_its_own_cache_and_one_that_cannot_is_named(
         refused = tuner(*run, folder=tmp_path, **ON_LOOPBACK)
     assert refused.code == 2
     told = refused.err.splitlines()[-1]
-    assert told.startswith("tuner: every node needs the study's code, data and weights, got none on 127.0.0.3 (data=")
+    assert told.startswith(
+        "tuner: every node needs the study's code, data and weights, got none on 127.0.0.3 (data at "
+    )
     assert "can't be reached" in told
     with further_node(two_nodes, folder=tmp_path, **on_node):
         ended = tuner(*run, folder=tmp_path, **ON_LOOPBACK)

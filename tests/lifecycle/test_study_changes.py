@@ -92,8 +92,10 @@ def test_a_study_file_is_changed_if_its_text_is_another_one() -> None:
 
 
 def test_other_data_is_refused() -> None:
-    with pytest.raises(RunFolderError, match=r"a run keeps the data that it began with, got other files for study\.py"):
-        check_comparable(STUDY, {**of_run(STUDY), "data_fingerprint": "another"}, "study.py")
+    with pytest.raises(
+        RunFolderError, match=r"a run keeps the data that it began with, got other files of digits for study\.py"
+    ):
+        check_comparable(DIGITS, {**of_run(DIGITS), "data_fingerprint": "another"}, "study.py")
 
 
 def test_other_data_is_refused_with_the_files_that_are_newer_than_the_run(tmp_path: Path) -> None:
@@ -106,7 +108,8 @@ def test_other_data_is_refused_with_the_files_that_are_newer_than_the_run(tmp_pa
     check_comparable(study, info, "study.py")
     (tmp_path / "photos/cat/1.png").unlink()
     with pytest.raises(
-        RunFolderError, match=r"for study\.py \(none is newer than the run: some were removed, renamed, or "
+        RunFolderError,
+        match=rf"files of folder:{tmp_path}/photos for study\.py \(none is newer than the run: some were removed, renamed, or ",
     ):
         check_comparable(study, info, "study.py")
     (tmp_path / "photos/cat/new.png").write_bytes((tmp_path / "photos/cat/0.png").read_bytes())

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,15 @@ import torch
 from tests.commands import run_main, study_file
 from tests.s3_proxy import Proxy, proxied
 from tests.s3_server import put_objects, s3_endpoint
-from tests.stored_photos import photo, photos
+from tests.stored_photos import COLOURS, photo, photos
 from tuner import ImageClassifier
 from tuner.errors import DataError, StudyError, WeightsError
-from tuner.storage import bucket, outages
+from tuner.storage import bucket, copies, outages
 from tuner.train import download_missing
 from tuner.train.data.loading import load_splits
-from tuner.trial.stored import StoredFolder
+from tuner.train.download import fetch_stored_weights
+from tuner.trial.sources import find_source
+from tuner.trial.stored import StoredFiles
 
 
 @pytest.fixture(scope="module")
@@ -150,11 +153,190 @@ def test_weights_come_from_a_store_as_from_a_file(proxy: Proxy, tmp_path: Path) 
         ImageClassifier(weights="s3://bucket/no.pth").stored()
 
 
-def test_a_stored_folder_is_named_as_in_the_study_and_lies_in_the_cache(tmp_path: Path) -> None:
-    folder = StoredFolder.at("s3://key:secret@bucket/photos")
-    assert folder.name == "folder:s3://key:secret@bucket/photos"
-    assert "secret" not in str(folder.path)
-    assert tmp_path / "cache" in folder.path.parents
+def test_a_file_of_weights_is_named_with_escapes(proxy: Proxy) -> None:
+    put(proxy, {"nets/my net.pth": b"weights"})
+    for name in ("my%20net.pth", "my net.pth"):
+        file = fetch_stored_weights(pinned(ImageClassifier(weights=f"s3://bucket/nets/{name}")))
+        assert file is not None
+        assert file.read_bytes() == b"weights"
+
+
+def test_stored_images_are_named_as_in_the_study_and_lie_in_the_cache(tmp_path: Path) -> None:
+    for name in ("folder:s3://key:secret@bucket/photos", "table:s3://key:secret@bucket/photos/labels.csv?label=kind"):
+        images = find_source(name)
+        assert isinstance(images, StoredFiles)
+        assert images.name == name
+        assert "secret" not in str(images.path)
+        assert tmp_path / "cache" in images.path.parents
+
+
+def table(proxy: Proxy, prefix: str, rows: str, name: str = "labels.csv") -> ImageClassifier:
+    """A trial on a table beside three photos of each kind, whose folders say nothing."""
+    put(proxy, {f"{prefix}/scans/{kind}{number}.png": photo(kind, number) for kind in COLOURS for number in range(3)})
+    put(proxy, {f"{prefix}/{name}": rows.encode()})
+    return ImageClassifier(data=f"table:s3://bucket/{prefix}/{name}", weights=None)
+
+
+ROWS = "image,label\n" + "".join(f"scans/{kind}{number}.png,{kind}\n" for kind in COLOURS for number in range(3))
+
+
+def test_what_a_table_names_is_known_before_anything_is_copied(proxy: Proxy, tmp_path: Path) -> None:
+    put(proxy, {"tabled/scans/bird.png": photo("cat", 9), "tabled/more/.png": b"x", "tabled/notes.txt": b"x"})
+    absolute = ROWS.replace("scans/cat0", "s3://bucket/tabled/scans/cat0").replace("scans/cat1", "./x/..\\scans//cat1")
+    trial = table(proxy, "tabled", absolute + "scans/cat9.png,cat\nlabels.csv,cat\n")
+    assert (trial.image_files, trial.look(), trial.reads(), trial.fingerprint()) == (None,) * 4
+    trial.check_files()
+    assert trial.resolved() == replace(trial, data_dir=str(Path.cwd() / "data"))
+    (facts,) = trial.stored()
+    assert facts.sentence().startswith(
+        "s3://bucket/tabled/labels.csv: 6 images in 2 classes, 0.0 MB (1 more without a row stay there); not on this "
+    )
+    assert (facts.objects, facts.images) == (7, 6)
+    assert not (tmp_path / "cache").exists()
+    with_data = pinned(trial)
+    assert with_data.missing_downloads() == [f"s3://bucket/tabled/labels.csv into {facts.folder}"]
+    splits = load_splits(with_data, seed=0, image_size=8)
+    assert (splits.classes, len([*splits.train.labels, *splits.validation.labels, *splits.test.labels])) == (
+        ("cat", "dog"),
+        6,
+    )
+    assert with_data.missing_downloads() == []
+    assert with_data.fingerprint() == facts.version == trial.fingerprint() == trial.stored()[0].version
+    images = with_data.image_files
+    assert images is not None
+    copied = {images.relative(file) for file in images.path.rglob("*") if file.is_file()}
+    assert copied == {"labels.csv", *(f"scans/{kind}{number}.png" for kind in COLOURS for number in range(3))}
+    assert images.look().notices == (
+        "1 image has a row but no file: scans/cat9.png",
+        "1 image has a file but no row: scans/bird.png",
+    )
+    assert [str(each) for each in images.look().left_out] == [
+        "labels.csv (it ends in '.csv', not as images that are read)",
+        "scans/bird.png (it has no row in the table)",
+        "scans/cat9.png (it has a row, but there is no such file)",
+    ]
+    assert [item.label for item in images.look().items] == ["cat"] * 3 + ["dog"] * 3
+
+
+def test_a_table_is_as_large_as_a_piece_and_named_with_escapes(
+    proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "PIECE_BYTES", 50)
+    table(proxy, "a b", ROWS.replace("image,label", "file,kind"), "my labels.csv")
+    for name in ("a%20b/my%20labels.csv", "a b/my labels.csv"):
+        trial = pinned(
+            ImageClassifier(f"table:s3://bucket/{name}?region=us-east-1&image=file&label=kind", weights=None)
+        )
+        download_missing(trial)
+        found = trial.look()
+        assert found is not None
+        assert found.counts == {"cat": {"train": 3}, "dog": {"train": 3}}
+
+
+def test_images_of_a_table_may_lie_elsewhere_in_its_bucket(proxy: Proxy) -> None:
+    rows = ROWS.replace("scans/cat", "s3://bucket/elsewhere/a/cat").replace("scans/dog", "../../elsewhere/b/dog")
+    put(proxy, {"tables/my/labels.csv": rows.encode(), "tables/my/extra.png": b"x", "unrelated/cat0.png": b"x"})
+    put(
+        proxy,
+        {
+            f"elsewhere/{'a' if kind == 'cat' else 'b'}/{kind}{n}.png": photo(kind, n)
+            for kind in COLOURS
+            for n in (0, 1)
+        },
+    )
+    put(proxy, {"elsewhere/a/extra.png": photo("cat", 9), "elsewhere/c/extra.png": photo("cat", 9)})
+    trial = pinned(ImageClassifier("table:s3://bucket/tables/my/labels.csv", weights=None))
+    assert (
+        trial.stored()[0]
+        .sentence()
+        .startswith(
+            "s3://bucket/tables/my/labels.csv: 4 images in 2 classes, 0.0 MB (1 more without a row stay there); not on"
+        )
+    )
+    download_missing(trial)
+    images = trial.image_files
+    assert images is not None
+    assert [images.relative(item.file) for item in images.look().items] == [
+        f"s3://bucket/elsewhere/{name}.png" for name in ("a/cat0", "a/cat1", "b/dog0", "b/dog1")
+    ]
+    assert images.look().notices == (
+        "2 images have a row but no file: s3://bucket/elsewhere/a/cat2.png, s3://bucket/elsewhere/b/dog2.png",
+        "1 image has a file but no row: s3://bucket/elsewhere/a/extra.png",
+    )
+
+
+def test_trials_keep_the_table_that_their_search_began_with(proxy: Proxy) -> None:
+    began = pinned(table(proxy, "edited", ROWS))
+    download_missing(began)
+    put(proxy, {"edited/scans/else.png": photo("cat", 99)})  # which no row names
+    assert pinned(began).fingerprint() == began.fingerprint()
+    again = pinned(table(proxy, "edited", ROWS.replace("dog2.png,dog", "dog2.png,cat")))
+    assert again.fingerprint() != began.fingerprint()
+    began.check_stored()  # this machine has what it began with
+    download_missing(again)
+    labels = [[item.label for item in trial.source.look().items] for trial in (began, again)]  # type: ignore[attr-defined]
+    assert labels == [["cat"] * 3 + ["dog"] * 3, ["cat"] * 4 + ["dog"] * 2]
+    put(proxy, {"edited/scans/dog2.png": photo("cat", 5)})
+    assert pinned(again).fingerprint() != again.fingerprint()
+    os.environ["TUNER_CACHE"] += "-of-another-node"
+    with pytest.raises(DataError, match=r"got other objects now at s3://bucket/edited/labels\.csv; restore them, or"):
+        began.check_stored()
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (ROWS.replace("scans/", "scan/"), r"none for 3 of 3 rows of 'cat' in T, such as 'scan/cat0"),
+        (ROWS.replace(",dog", ",cat"), r"a table needs at least 2 labels in the column 'label', got \['cat'\] in T"),
+        (ROWS.replace("scans/cat0.png,cat", "scans/cat0.png,"), r"needs a label, got '' for 'scans/cat0.png' in row 2"),
+        (
+            ROWS.replace("scans/cat0", "../../x"),
+            r"to be in its bucket, s3://bucket/, got '../../x.png' in row 2 of T; co",
+        ),
+        (ROWS.replace("scans/cat0", "a/../../../x"), r"its bucket, s3://bucket/, got 'a/../../../x.png' in row 2 of"),
+        (
+            ROWS.replace("scans/cat0", "s3://bucket/../x"),
+            r"its bucket, s3://bucket/, got 's3://bucket/../x.png' in row",
+        ),
+        (
+            ROWS.replace("scans/cat0", "/x"),
+            r"be in its bucket, s3://bucket/, got '/x.png' in row 2 of T; copy them there",
+        ),
+        (ROWS.replace("scans", "gs://bucket/bad"), r"bucket, s3://bucket/, got 'gs://bucket/bad/cat0.png' in row 2 of"),
+        (ROWS.replace("scans", "s3://bucket2/bad"), r"bucket, s3://bucket/, got 's3://bucket2/bad/cat0.png' in row 2"),
+        (ROWS.replace("scans", "s3://bucket/worse"), r"for 3 of 3 rows of 'cat' in T, such as 's3://bucket/worse/cat0"),
+        (ROWS.replace("scans/cat0.png", ""), r"every row needs the path of an image, got '' in row 2 of"),
+        (
+            ROWS.replace("0.png,cat", "0.png,cat;dog"),
+            r"needs its task, got T, in which there are semicolons between la",
+        ),
+        (
+            ROWS.replace(",cat", ",1.5").replace(",dog", ",2"),
+            r"write ImageClassifier\(..., task='number'\), or task='one'",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_refused_before_it_is_copied(proxy: Proxy, rows: str, said: str) -> None:
+    trial = table(proxy, "bad", rows)
+    with pytest.raises(DataError, match=said.replace("T", r"s3://bucket/bad/labels\.csv")):
+        trial.stored()
+
+
+def test_a_table_of_several_labels_in_a_store_names_its_task(proxy: Proxy) -> None:
+    rows = ROWS.replace("0.png,cat", "0.png,cat;dog")
+    trial = replace(table(proxy, "several", rows), task="several")
+    (facts,) = trial.stored()
+    assert facts.classes == 2
+    trial = trial.pinned([facts])
+    download_missing(trial)
+    assert trial.source.class_names() == ("cat", "dog")
+    assert trial.source.look().counts["cat", "train"] == 3
+
+
+def test_a_table_that_is_not_there_is_refused(proxy: Proxy) -> None:
+    for place in ("bucket/nowhere.csv", "nobody/x.csv", "bucket", "bucket/"):
+        with pytest.raises(DataError, match=rf"^data at s3://{place} needs images in a store that can be read, but "):
+            ImageClassifier(f"table:s3://{place}", weights=None).stored()
 
 
 STUDY = """
@@ -178,6 +360,14 @@ def test_check_says_what_the_store_has_without_a_download(
     code, out, _ = run_main(capsys, "check", space, "--json", "--storage", tmp_path / "runs")
     (told,) = json.loads(out)["stored"]
     assert (told["uri"], told["objects"], told["classes"], told["copied"]) == ("s3://bucket/checked", 8, 2, False)
+    assert not (tmp_path / "cache").exists()
+    table(proxy, "checked", ROWS)
+    tabled = study_file(tmp_path, STUDY.replace("folder:s3://bucket/PREFIX", "table:s3://bucket/checked/labels.csv"))
+    code, out, _ = run_main(capsys, "check", tabled, "--storage", tmp_path / "runs")
+    assert code == 0
+    assert (
+        "s3://bucket/checked/labels.csv: 6 images in 2 classes, 0.0 MB; not on this machine yet: a search copies" in out
+    )
     assert not (tmp_path / "cache").exists()
     code, _, err = run_main(capsys, "check", study_file(tmp_path, STUDY.replace("PREFIX", "nothing")))
     assert (code, "got none there; correct bucket and prefix, or copy the images there" in err) == (2, True)

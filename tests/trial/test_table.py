@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,54 @@ def test_what_is_left_out_is_counted_and_named(tmp_path: Path) -> None:
     assert folder_headers(source).counts == {"Bee": {"train": 1}, "ant": {"train": 2}, "bee": {"train": 2}}
 
 
+def test_links_that_lead_nowhere_are_left_out_and_refused_if_they_are_most_of_a_class(tmp_path: Path) -> None:
+    source = write(tmp_path, HEAD + ROWS + "b3.png,bee\n")
+    for name in ("b3.png", "no row.png", "circle"):
+        (tmp_path / name).symlink_to(name)  # to itself
+    circle = "is a link that can't be followed (Too many levels of symbolic links)"
+    assert source.look().left_out == (LeftOut("b3.png", circle),)
+    source = write(tmp_path / "most", HEAD + ROWS, *FILES[2:])
+    (tmp_path / "most" / "a1.png").mkdir()
+    (tmp_path / "most" / "a2.png").symlink_to("gone.png")
+    with pytest.raises(DataError) as caught:
+        source.look()
+    assert str(caught.value) == (
+        f"at least half of a class's images must be there, got none for 2 of 2 rows of 'ant' in {source.place}, such as "
+        "'a1.png', which is a folder; correct the column 'image', whose paths are relative to the table"
+    )
+    write(tmp_path / "classes", "", "ant/1.png", "bee/1.png")
+    (tmp_path / "classes" / "ant" / "2.png").symlink_to("2.png")
+    assert Folder(tmp_path / "classes").look().left_out == (LeftOut("ant/2.png", circle),)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_what_this_user_may_not_read_is_refused_in_a_sentence() -> None:
+    rows = "".join(f"in/{name},{name[0]}\n" for name in FILES)
+    told = []
+    with tempfile.TemporaryDirectory() as place:  # which other users may enter, unlike tmp_path
+        Path(place).chmod(0o755)
+        for name in ("table", "images", "closed"):
+            write(Path(place, name), HEAD + rows, *(f"in/{name}" for name in FILES))
+        write(Path(place, "folder"), "", "ant/1.png", "bee/1.png")
+        Path(place, "folder", "link").symlink_to(Path(place, "closed", "in"))
+        for name in ("table/labels.csv", "images/in", "closed"):
+            Path(place, name).chmod(0)
+        os.seteuid(65534)
+        try:
+            for name in ("table/labels.csv", "images/labels.csv", "closed/labels.csv", "folder"):
+                with pytest.raises(DataError) as caught:
+                    find_source(f"{'folder' if name == 'folder' else 'table'}:{place}/{name}").check(Path(place))
+                told.append(str(caught.value).replace(place, "T"))
+        finally:
+            os.seteuid(0)
+    assert told == [
+        "a table must be readable, got T/table/labels.csv: Permission denied; change that",
+        "images must be readable, got T/images/in: Permission denied; change that",
+        "images must be readable, got T/closed/labels.csv: Permission denied; change that",
+        "images must be readable, got T/folder/link: Permission denied; change that",
+    ]
+
+
 def test_images_may_lie_elsewhere(tmp_path: Path) -> None:
     other = tmp_path / "other"
     source = write(tmp_path, "", *(f"other/{name}" for name in FILES))
@@ -223,17 +272,25 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
         (HEAD + ROWS).encode("utf-16"),
         "a table needs to be UTF-8 text, got other bytes after row 1 of T; save it",
     ),
+    "UTF-16 without a mark": (
+        (HEAD + ROWS).encode("utf-16-le"),
+        "a table needs to be UTF-8 text, got other bytes after row 1 of T; save it as 'CSV UTF-8'",
+    ),
+    "a title": (
+        "My photos,,\n" + HEAD,
+        "a table needs the column 'image', got 'My photos', '', '' in the first row of T; it has My photos, or name it",
+    ),
     "a zip": (
         b"PK\x03\x04\x14\x00\x06\x00\xff\xfe",
         "a table needs to be UTF-8 text, got other bytes after row 1 of T;",
     ),
     "no such images": (
         HEAD + ROWS.replace("png", "jpg"),
-        "at least half of a class's images must be there, got no file for 2",
+        "at least half of a class's images must be there, got none for 2",
     ),
     "Windows paths": (
         HEAD + r"C:\photos\a1.png,ant" + "\n",
-        "at least half of a class's images must be there, got no file",
+        "at least half of a class's images must be there, got none for",
     ),
     "out of the folder": (
         HEAD + "../a1.png,ant\n../b1.png,bee\n",
@@ -241,11 +298,11 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     ),
     "absolute": (
         HEAD + "/nowhere/a1.png,ant\n",
-        "at least half of a class's images must be there, got no file for 1 of 1 ",
+        "at least half of a class's images must be there, got none for 1 of 1 ",
     ),
     "endless path": (
         HEAD + "x" * 5000 + "/a.png,ant\n",
-        "at least half of a class's images must be there, got no file for",
+        "at least half of a class's images must be there, got none for",
     ),
     "two labels": (
         HEAD + ROWS + "./a1.png,bee\n",
@@ -278,6 +335,10 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "not trained": (
         SPLIT.replace("b2.png,bee,test", "b2.png,cat,test"),
         "every class needs training images, got 'cat' in test only; give some of its rows the split train",
+    ),
+    "no weight above 0": (
+        SPLIT.replace("\n", ",0\n").replace("split,0", "split,weight").replace("test,0", "test,1"),
+        "training images need weights of which some are > 0, got 0 for all 2 of table:T; raise some",
     ),
     "negative weight": (
         "image,label,weight\na1.png,ant,-1\n",
@@ -351,7 +412,6 @@ def test_what_is_no_table_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: 
     ("given", "expected"),
     [
         ({"path": ""}, "Table needs the path of a CSV or Parquet file, got ''; correct it"),
-        ({"path": "s3://bucket/a.csv"}, "Table needs a file on this machine, got 's3://bucket/a.csv'; copy it and its"),
         ({"path": 3}, "Table needs the path of a CSV or Parquet file, got 3; correct it"),
         (
             {"path": "a.csv", "label": None},

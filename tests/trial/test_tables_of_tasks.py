@@ -248,7 +248,7 @@ def notices(folder: Path, content: str, query: str = "") -> list[str]:
 def test_check_says_what_it_took_and_what_teaches_nothing(tmp_path: Path) -> None:
     took = "each image has several labels"
     assert notices(tmp_path, rows("a;b", "b", "b", "b")) == [
-        f"{took}: in 'label' cells have semicolons; task='one' makes classes of them",
+        f"{took}, as there are semicolons between labels, in the column 'label'; task='one' makes classes of them",
         "labels of all training images or of none teach nothing, got 'b'; leave them out",
         "a label needs 3 images to be trained, validated and tested on, got fewer of 'a'; add images, or remove the label",
     ]
@@ -261,5 +261,5 @@ def test_many_whole_numbers_may_be_meant_as_numbers(tmp_path: Path) -> None:
         for number in range(count):
             Image.new("RGB", (8, 8 + number)).save(tmp_path / f"{number}.png")
         told = notices(tmp_path, "image,label\n" + "".join(f"{number}.png,{number}\n" for number in range(count)))
-        expected = "the 11 labels in 'label' are taken as classes; if each is a number, write task='number'"
+        expected = "the 11 labels in the column 'label' are taken as classes; if each is a number, write task='number'"
         assert (expected in told) is (count == 11)

@@ -14,8 +14,9 @@ from tuner.cli.parsing import check_new, positive, write_new
 from tuner.errors import DataError, StudyError
 from tuner.machine.installation import check_trains
 from tuner.text import printable
-from tuner.trial.data_source import TABLE_SUFFIXES, Folder, ImageFiles, tables_in
+from tuner.trial.data_source import TABLE_SUFFIXES, Folder, ImageFiles, readable, tables_in
 from tuner.trial.sources import find_source
+from tuner.trial.stored import is_stored
 from tuner.trial.table import PREFIX, Table, TableOfImages
 from tuner.trial.tasks import TASKS
 
@@ -97,8 +98,13 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
+@readable()
 def _images(given: str, task: str | None) -> ImageFiles:
     """The images of a table or a folder, which may hold a table; DataError if it is neither."""
+    if is_stored(given):
+        raise DataError(
+            f"init examines images on this machine, got {given!r}; copy them here, or write a study of your own"
+        )
     path = Path(given.removeprefix("folder:")).expanduser()
     if given.startswith(PREFIX) or path.suffix.lower() in TABLE_SUFFIXES:
         return TableOfImages(Table.of(given), task)

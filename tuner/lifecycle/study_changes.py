@@ -50,8 +50,8 @@ def check_comparable(study: Study, info: dict[str, Any], where: str) -> None:
         )
     if info.get("data_fingerprint") != study.declared_trial.fingerprint():
         raise RunFolderError(
-            f"a run keeps the data that it began with, got other files for {where}{_newer(study, info)}: trials could "
-            "not be compared; restore the files, or start a new run"
+            f"a run keeps the data that it began with, got other files of {now.get('data')} for {where}"
+            f"{_newer(study, info)}: trials could not be compared; restore the files, or start a new run"
         )
     weights = {info.get("weights_fingerprint"), study.declared_trial.weights_fingerprint()}
     if None not in weights and len(weights) > 1:  # None: an earlier version's run, or no file (reported elsewhere)

@@ -67,10 +67,10 @@ class Bucket:
         except RunFolderError as error:
             raise StoreProblem(_short(str(error).rpartition("; ")[2]), "check the URI and the endpoint") from error
 
-    def objects(self) -> list[Stored]:
-        """All objects below the prefix, sorted by name."""
+    def objects(self, below: str = "") -> list[Stored]:
+        """All objects below the prefix, and a further one after it, sorted by name."""
         with _told(self):
-            return self._objects()
+            return self._objects("/".join(filter(None, (self._key, below))) or None)
 
     def object(self) -> Stored:
         """The one object at the URI."""
@@ -86,12 +86,12 @@ class Bucket:
             return self._read(self._key if alone else f"{self._key}/{one.name}".lstrip("/"), one, start, end)
 
     @waits_for_the_store
-    def _objects(self) -> list[Stored]:
+    def _objects(self, below: str | None) -> list[Stored]:
         import obstore
 
         prefix = f"{self._key}/" if self._key else ""
         with _as_os_errors():
-            rows = [row for chunk in obstore.list(self._store, prefix=self._key or None) for row in chunk]
+            rows = [row for chunk in obstore.list(self._store, prefix=below) for row in chunk]
         found = [_stored(row, str(row["path"]).removeprefix(prefix)) for row in rows]
         return sorted(found, key=lambda one: one.name)
 
@@ -99,6 +99,8 @@ class Bucket:
     def _object(self) -> Stored:
         import obstore
 
+        if not self._key:  # some stores answer for the bucket
+            raise FileNotFoundError(self.uri)
         with _as_os_errors():
             return _stored(obstore.head(self._store, self._key), self._key.rpartition("/")[2])
 

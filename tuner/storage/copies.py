@@ -25,6 +25,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from threading import Event
 from typing import Any
+from urllib.parse import unquote
 
 from tuner.machine.cache_folder import default_folder
 from tuner.storage.bucket import Bucket, Stored, StoreProblem
@@ -39,7 +40,6 @@ RESERVE_BYTES = 10**9  # left free on the disk, as for decoded images
 DAYS_KEPT = 30.0
 SECONDS_PER_DAY = 86_400.0
 MOST_BYTES_OF_A_NAME = 255
-MOST_OTHERS = 1_000  # names that are remembered
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 
 
@@ -49,15 +49,21 @@ class Listing:
 
     Attributes:
         uri: of a prefix, or of one object
-        objects: those that are wanted, sorted by name
+        objects: those that are wanted, sorted by name, a table first
         others: names of objects that aren't wanted
         alone: whether the URI is that of the only object
+        prefix: the URI to which names are relative, if it is another one
+        images: how many of the objects are images that are read; None for weights
+        classes: how many classes these have
     """
 
     uri: str
     objects: tuple[Stored, ...]
     others: tuple[str, ...] = ()
     alone: bool = False
+    prefix: str | None = None
+    images: int | None = None
+    classes: int | None = None
 
     @property
     def version(self) -> str:
@@ -104,8 +110,8 @@ class Copy:
 
     @property
     def file(self) -> Path:
-        """The file, for a URI of a single object."""
-        return self.files / PurePosixPath(self.uri.partition("?")[0]).name
+        """The file of the object that the URI names, if it names one."""
+        return self.files / PurePosixPath(unquote(self.uri.partition("?")[0])).name
 
     @property
     def is_present(self) -> bool:
@@ -124,9 +130,12 @@ class Copy:
         return tuple(_manifest(self.folder).get("others", ()))
 
 
-def listed(uri: str, wanted: Callable[[str], bool]) -> Listing:
-    """What is below a prefix now; raises StoreProblem as Bucket does, and for a name that no file can have."""
-    rows = Bucket(uri).objects()
+def listed(uri: str, wanted: Callable[[str], bool], below: str = "") -> Listing:
+    """What is below a URI, and a further prefix after it, now; names are relative to the URI.
+
+    Raises StoreProblem as Bucket does, and for a name that no file can have.
+    """
+    rows = Bucket(uri).objects(below)
     objects = tuple(one for one in rows if wanted(one.name))
     for one in objects:
         _check_name(one.name)
@@ -136,6 +145,11 @@ def listed(uri: str, wanted: Callable[[str], bool]) -> Listing:
 def listed_alone(uri: str) -> Listing:
     """The one object at a URI; raises StoreProblem as Bucket does."""
     return Listing(uri, (Bucket(uri).object(),), alone=True)
+
+
+def content(listing: Listing) -> bytes:
+    """The content of the one object of a listing, which isn't copied; raises StoreProblem as Bucket does."""
+    return b"".join(_pieces(Bucket(listing.uri), listing.objects[0], 0, alone=True))
 
 
 def check_room(listing: Listing) -> None:
@@ -177,7 +191,7 @@ class _Download:
     def __init__(self, listing: Listing, copy: Copy) -> None:
         self._listing, self._copy = listing, copy
         self._building = copy.base / f"{PARTIAL}{listing.version}"
-        self._bucket = Bucket(listing.uri)
+        self._bucket = Bucket(listing.prefix or listing.uri)
         self._stop = Event()
         self._etags_are_sums = True
 
@@ -202,7 +216,7 @@ class _Download:
 
     def _finish(self) -> None:
         shutil.rmtree(self._building / PARTS, ignore_errors=True)
-        told = {"objects": [asdict(one) for one in self._listing.objects], "others": self._listing.others[:MOST_OTHERS]}
+        told = {"objects": [asdict(one) for one in self._listing.objects], "others": self._listing.others}
         replace(self._building / MANIFEST, json.dumps(told).encode())
         self._building.rename(self._copy.folder)
 
@@ -277,19 +291,26 @@ class _Download:
             if start > one.size:
                 file.truncate(0)
                 start = 0
-            while start < one.size and not self._stop.is_set():
-                end = min(start + PIECE_BYTES, one.size)
-                piece = self._bucket.read(one, start, end, alone=self._listing.alone)
-                if len(piece) != end - start:
-                    raise StoreProblem(f"{one.name!r} is shorter than the store says", "start again")
+            for piece in _pieces(self._bucket, one, start, alone=self._listing.alone):
                 file.write(piece)
                 file.flush()
-                start = end
+                if self._stop.is_set():
+                    return
 
     def _fits(self, path: Path, one: Stored) -> bool:
         """Whether the content matches the ETag, if that can be an MD5; multipart uploads have other ETags."""
         found = _MD5.fullmatch(one.etag or "")
         return not (found and self._etags_are_sums) or _md5(path) == found[1]
+
+
+def _pieces(bucket: Bucket, one: Stored, start: int, *, alone: bool) -> Iterator[bytes]:
+    """An object from byte `start` on."""
+    for begin in range(start, one.size, PIECE_BYTES):
+        end = min(begin + PIECE_BYTES, one.size)
+        piece = bucket.read(one, begin, end, alone=alone)
+        if len(piece) != end - begin:
+            raise StoreProblem(f"{one.name!r} is shorter than the store says", "start again")
+        yield piece
 
 
 def _has_size(path: Path, one: Stored) -> bool:

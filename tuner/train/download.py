@@ -20,17 +20,17 @@ from tuner.storage.copies import Copy, fetch
 from tuner.trial import ImageClassifier
 from tuner.trial.data_source import Source
 from tuner.trial.models import PublishedWeights
+from tuner.trial.sources import find_source
 from tuner.trial.stored import (
-    StoredFolder,
+    StoredFiles,
     check_unchanged,
     errors_about_data,
     errors_about_hub,
     errors_about_weights,
-    images_at,
     weights_at,
 )
 
-_looked_through: set[StoredFolder] = set()  # copies whose files this process has checked for their sizes
+_looked_through: set[StoredFiles] = set()  # copies whose files this process has checked for their sizes
 SILENCE_SECONDS = 10.0  # a server that sends nothing for this long counts as unreachable
 
 
@@ -62,20 +62,20 @@ def fetch_stored_weights(trial: ImageClassifier) -> Path | None:
         return fetch(listing).file
 
 
-def fetch_images(folder: StoredFolder) -> StoredFolder:
+def fetch_images(images: StoredFiles) -> Source:
     """Copy images of an object store into this machine's cache unless they are there: once, completely or not at all.
 
-    Returns the folder with the version that was copied. Raises DataError if they can't be copied, or if the store has
+    Returns the images with the version that was copied. Raises DataError if they can't be copied, or if the store has
     other ones now.
     """
-    if folder in _looked_through or folder.copy.is_whole:
-        _looked_through.add(folder)
-        return folder
-    listing = images_at(folder.uri)
-    check_unchanged(listing, folder.version)
-    with errors_about_data(folder.uri):
-        copied = fetch(listing)
-    return StoredFolder.at(folder.uri, ((folder.uri, copied.version or ""),))
+    if images in _looked_through or images.copy.is_whole:
+        _looked_through.add(images)
+        return images
+    listing = images.listing()
+    check_unchanged(listing, images.version)
+    with errors_about_data(images.uri):
+        fetch(listing)
+    return find_source(images.name, ((images.uri, listing.version),))
 
 
 def fetch_weights(model: str, weights: PublishedWeights) -> Path:
@@ -110,7 +110,7 @@ def fetch_data(source: Source, data_dir: Path) -> Source:
     Raises:
         DataError: it is missing and can't be fetched.
     """
-    if isinstance(source, StoredFolder):
+    if isinstance(source, StoredFiles):
         return fetch_images(source)
     if source.is_present(data_dir):
         return source

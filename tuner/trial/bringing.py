@@ -17,11 +17,10 @@ from tuner.trial.model_and_data import ModelAndData, Weights, of_each
 from tuner.trial.models import DEFAULTS, ModelFacts, PublishedWeights, weights_names
 from tuner.trial.stored import (
     StoredFacts,
-    StoredFolder,
+    StoredFiles,
     check_stored,
     errors_about_hub,
     facts_of,
-    images_at,
     is_stored,
     weights_at,
 )
@@ -35,13 +34,12 @@ class ReadsFiles(ModelAndData):
     def image_files(self) -> ImageFiles | None:
         """The data set if each of its images is a file on this machine."""
         found = self.source.image_files(self.data_folder)
-        return None if isinstance(found, StoredFolder) and not found.copy.is_present else found
+        return None if isinstance(found, StoredFiles) and not found.copy.is_present else found
 
     @property
     def stored_data(self) -> str | None:
-        """The URI of images in an object store; None for others."""
-        source = self.source if isinstance(self.data, str) else None
-        return source.uri if isinstance(source, StoredFolder) else None
+        """The URI of images, or of a table of them, in an object store; None for others."""
+        return self.source.uri if isinstance(self.source, StoredFiles) else None
 
     @property
     def all_stored_weights(self) -> tuple[str, ...]:
@@ -69,8 +67,8 @@ class ReadsFiles(ModelAndData):
 
     def listings(self) -> list[Listing]:
         """What object stores have now, data first; raises DataError or WeightsError."""
-        data = self.stored_data
-        return [*([images_at(data)] if data else []), *map(weights_at, self.all_stored_weights)]
+        data = [self.source.listing()] if isinstance(self.source, StoredFiles) else []
+        return [*data, *map(weights_at, self.all_stored_weights)]
 
     def pinned(self, facts: Sequence[StoredFacts]) -> Self:
         """See `Trial.pinned`."""
@@ -163,7 +161,7 @@ class ReadsFiles(ModelAndData):
         changed: Any = replace(cast(Any, self), data_dir=str(base / self.data_folder))
         if isinstance(self.data, str) and self.data.startswith("folder:") and self.stored_data is None:
             changed = replace(changed, data=f"folder:{base / Path(self.data.removeprefix('folder:')).expanduser()}")
-        if isinstance(self.data, str) and self.data.startswith(PREFIX):
+        if isinstance(self.data, str) and self.data.startswith(PREFIX) and self.stored_data is None:
             table = Table.of(self.data)
             changed = replace(changed, data=str(replace(table, path=base / Path(table.path).expanduser())))
         return cast(Self, replace(changed, weights=of_each(self.weights, lambda weights: _absolute(weights, base))))

@@ -35,9 +35,9 @@ class ImageClassifier(ReadsFiles, Trial):
     Attributes:
         data: a data set by name, such as "digits" (scikit-learn's), or "folder:PATH" with a class per subfolder, also
             as "folder:s3://bucket/photos", which each node copies into its cache once; or a `Table`, also as
-            "table:labels.csv", with a row for each image; or a function without arguments that returns training,
-            validation and test, each as a pair of tensors (images [N, C, H, W] uint8 or float, labels [N] int), or as a
-            torch `Dataset` of (image, label).
+            "table:labels.csv" or "table:s3://bucket/photos/labels.csv", with a row for each image; or a function
+            without arguments that returns training, validation and test, each as a pair of tensors (images [N, C, H, W]
+            uint8 or float, labels [N] int), or as a torch `Dataset` of (image, label).
         model: name of a classification model, such as any of torchvision's, "timm:NAME" or "hf:OWNER/NAME"; or a
             function that makes an `nn.Module` from the trial's hyperparameters; the space may then have further names.
             `model` in the space has priority.

@@ -7,8 +7,10 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -188,7 +190,16 @@ class Found:
 
     @cached_property
     def _pairs(self) -> Counter[tuple[Label, str]]:
-        return Counter((item.label, item.split) for item in self.items)
+        return Counter(map(attrgetter("label", "split"), self.items))
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Within the block PermissionError becomes DataError."""
+    try:
+        yield
+    except PermissionError as error:
+        raise DataError(f"images must be readable, got {error.filename}: {error.strerror}; change that") from error
 
 
 class ImageFiles(Source):
@@ -300,6 +311,7 @@ class Folder(ImageFiles):
                 )
         return {SPLITS[folder.name]: folder for folder in _subfolders(self.path)}
 
+    @readable()
     def look(self) -> Found:
         """The image files of every split and class, and what is left out.
 
@@ -374,7 +386,7 @@ def _files(folder: Path) -> tuple[list[str], list[tuple[str, str]]]:
     found: list[str] = []
     others: list[tuple[str, str]] = []
     for entry in visible(folder):
-        if (problem := problem_of(entry)) is None:
+        if (problem := problem_of(entry, "is a folder inside a class, whose images must lie directly in it")) is None:
             found.append(entry.path)
         else:
             others.append((entry.path, problem))
@@ -383,27 +395,37 @@ def _files(folder: Path) -> tuple[list[str], list[tuple[str, str]]]:
 
 def visible(folder: Path | str) -> Iterator[os.DirEntry[str]]:
     """What is in a folder, except for hidden files and those of file managers; DataError if it can't be read."""
+    with readable(), os.scandir(folder) as entries:
+        yield from (
+            entry
+            for entry in entries
+            if not entry.name.startswith((".", "__")) and entry.name.lower() not in OF_FILE_MANAGERS
+        )
+
+
+def problem_of(entry: os.DirEntry[str], folder: str) -> str | None:
+    """Why an entry of a folder can't be an image, judged by name and permissions; None if it may be one.
+
+    `folder` is the answer if it is a folder.
+    """
     try:
-        with os.scandir(folder) as entries:
-            yield from (
-                entry
-                for entry in entries
-                if not entry.name.startswith((".", "__")) and entry.name.lower() not in OF_FILE_MANAGERS
-            )
-    except PermissionError as error:
-        raise DataError(f"a folder of images must be readable, got {folder}: {error.strerror}; change that") from error
-
-
-def problem_of(entry: os.DirEntry[str]) -> str | None:
-    """Why an entry of a folder can't be an image, judged by name and permissions; None if it may be one."""
-    if entry.is_dir():
-        return "is a folder inside a class, whose images must lie directly in it"
-    if not entry.name.lower().endswith(_ENDINGS):  # of many thousands: the quickest test
-        suffix = Path(entry.name).suffix.lower()
-        return f"ends in {suffix!r}, not as images that are read" if suffix else "has no ending of an image"
-    if not entry.is_file():
-        return "is a link to nothing" if entry.is_symlink() else "is no regular file"
+        if entry.is_dir():
+            return folder
+        if problem := problem_of_name(entry.name):
+            return problem
+        if not entry.is_file():
+            return "is a link to nothing" if entry.is_symlink() else "is no regular file"
+    except OSError as error:
+        return f"is a link that can't be followed ({error.strerror})"
     return None if os.access(entry.path, os.R_OK) else "may not be read by this user"
+
+
+def problem_of_name(name: str) -> str | None:
+    """Why a file can't be an image, judged by its name; None if it may be one."""
+    if name.lower().endswith(_ENDINGS):  # of many thousands: the quickest test
+        return None
+    suffix = Path(name).suffix.lower()
+    return f"ends in {suffix!r}, not as images that are read" if suffix else "has no ending of an image"
 
 
 def listed(names: Iterable[object]) -> str:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tuner.errors import DataError, StudyError, shown
+from tuner.storage.copies import Copy
 from tuner.trial.data_source import Folder, Source
 from tuner.trial.hyperparameters import closest
-from tuner.trial.stored import Copies, StoredFolder, is_stored
+from tuner.trial.stored import Copies, StoredFolder, StoredTable, is_stored
 from tuner.trial.table import PREFIX, Table, TableOfImages
 from tuner.trial.tasks import ONE_LABEL, TASKS, Task
 
@@ -204,9 +205,16 @@ def _named(data: str | Table | Callable[[], Any], copies: Copies, task: str | No
         return KNOWN_SOURCES[data]
     if isinstance(data, str) and data.removeprefix("folder:").strip() not in ("", data) and "\0" not in data:
         place = data.removeprefix("folder:")
-        return StoredFolder.at(place, copies) if is_stored(place) else Folder(Path(place).expanduser())
+        if not is_stored(place):
+            return Folder(Path(place).expanduser())
+        copy = Copy(place, dict(copies).get(place)).settled
+        return StoredFolder(copy.files, uri=place, version=copy.version)
     if isinstance(data, Table) or (isinstance(data, str) and data.startswith(PREFIX)):
-        return TableOfImages(Table.of(str(data)), task)
+        table = Table.of(str(data))
+        if not is_stored(uri := str(table.path)):
+            return TableOfImages(table, task)
+        copy = Copy(uri, dict(copies).get(uri)).settled
+        return StoredTable(table, task, uri=uri, version=copy.version, root=copy.files)
     spelt = {name.replace("-", ""): name for name in KNOWN_SOURCES}
     near = closest(re.sub(r"[\s_-]", "", data.lower()), spelt) if isinstance(data, str) else None
     hint = f"did you mean '{spelt[near]}'?" if near else f"images of your own are 'folder:{_place(data)}'"

@@ -103,7 +103,9 @@ def check_files(
     if images is not None:
         found = images.look()
         check_given(validation, source.name, has_own="validation" in found.splits)
-        check_groups(group, source.name, has_own=any(item.group is not None for item in found.items))
+        check_groups(
+            group, source.name, has_own=group is not None and any(item.group is not None for item in found.items)
+        )
     elif source.is_present(data_dir):
         check_given(validation, source.name, has_own=False)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isfinite
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, cast
 from urllib.parse import quote, unquote
@@ -28,15 +28,16 @@ from tuner.trial.data_source import (
     is_named_as_image,
     listed,
     problem_of,
+    readable,
 )
-from tuner.trial.stored import is_stored
 from tuner.trial.table_cells import Cells, Header, cells_of
 from tuner.trial.tasks import ONE_LABEL, TASKS, LabelError, Task
 
 PREFIX = "table:"
 COLUMNS = dict.fromkeys(("image", "label", "split", "group", "weight"))  # in this order
 OPTIONAL = ("split", "group", "weight")
-MOST_ABSENT = 0.5  # of a class's images
+MOST_ABSENT = 0.5  # of a class's rows
+ABSENT = "has a row, but there is no such file"
 State = tuple[tuple[str, int], ...]
 
 
@@ -45,7 +46,7 @@ class Table:
     """A CSV or Parquet file with a row for each image.
 
     Attributes:
-        path: of the file; paths of images are relative to its folder
+        path: of the file, or its URI in an object store; paths of images are relative to its folder
         image: the column of the images' paths
         label: the column of the classes' names, of several labels with ; between them, or of numbers; or a list of
             columns of 0 and 1, one for each label
@@ -66,11 +67,6 @@ class Table:
         path = str(self.path).strip() if isinstance(self.path, str | Path) else ""
         if not path or "\0" in path:
             raise StudyError(f"Table needs the path of a CSV or Parquet file, got {shown(self.path)}; correct it")
-        if is_stored(path):
-            raise StudyError(
-                f"Table needs a file on this machine, got {shown(self.path)}; copy it and its images here, or store "
-                "the images with a prefix per class, as data='folder:s3://…'"
-            )
         if isinstance(self.label, list | tuple):
             object.__setattr__(self, "label", tuple(self.label) if len(self.label) != 1 else self.label[0])
         columns = self.columns
@@ -195,7 +191,7 @@ class TableOfImages(ImageFiles):
     def has_columns(self) -> bool:
         """Whether the file is a table with the columns."""
         try:
-            next(cells_of(self._header), None)
+            next(self.cells(), None)
         except DataError:
             return False
         return True
@@ -210,17 +206,41 @@ class TableOfImages(ImageFiles):
     @property
     def rows(self) -> Rows:
         """What the rows say; raises DataError for a table that can't be read."""
-        if not self.file.is_file():
-            raise DataError(
-                f"table:PATH needs a file that ends in {', '.join(TABLE_SUFFIXES)}, got {self.file}, which is "
-                f"{'a folder' if self.file.is_dir() else 'no file'}; correct the path"
-            )
-        with _uncollected():
+        with readable(), _uncollected():
+            if not self.file.is_file():
+                raise DataError(
+                    f"table:PATH needs a file that ends in {', '.join(TABLE_SUFFIXES)}, got {self.file}, which is "
+                    f"{'a folder' if self.file.is_dir() else 'no file'}; correct the path"
+                )
             return _rows(self, self.task, _file_state(self.file))
 
     def _state(self) -> State:
         named = [str(self.file), *self.rows.folders]
         return tuple((path, _changed(path)) for path in named)
+
+    def cells(self) -> Iterator[tuple[int, Cells]]:
+        """Each row's number and cells; raises DataError as `cells_of`."""
+        return cells_of(self._header)
+
+    def present(self, rows: Rows) -> tuple[dict[str, str | None], list[str]]:
+        """The files with a row that exist, each with what is wrong with it or None, and images without row."""
+        present: dict[str, str | None] = {}
+        unnamed: list[str] = []
+        common, deep = searched(rows, str(self.path))
+        left, seen = [*rows.folders, *([common] if deep else [])], set()
+        while left:
+            folder = left.pop()
+            if folder in seen:
+                continue
+            seen.add(folder)
+            for entry in _entries(folder):
+                if entry.path in rows.items:
+                    present[entry.path] = problem_of(entry, "is a folder")
+                elif is_named_as_image(entry.name) and problem_of(entry, "is a folder") is None:
+                    unnamed.append(entry.path)
+                if deep and entry.is_dir(follow_symlinks=False) and not entry.name.startswith((".", "__")):
+                    left.append(entry.path)
+        return present, unnamed
 
 
 @dataclass(frozen=True)
@@ -270,7 +290,7 @@ def _file_state(file: Path) -> tuple[str, int, int] | None:
 def _found_task(source: TableOfImages, state: tuple[str, int, int]) -> Task:
     """The task of a table with one column of labels, as its cells look."""
     try:
-        cells = [str(cells[1]) for _, cells in cells_of(source._header)]
+        cells = [str(cells[1]) for _, cells in source.cells()]
     except DataError:  # told when the table is read for its images
         return ONE_LABEL
     return next((task for task in TASKS.values() if task.is_of(cells)), ONE_LABEL)
@@ -279,12 +299,12 @@ def _found_task(source: TableOfImages, state: tuple[str, int, int]) -> Task:
 @lru_cache(maxsize=1)
 def _rows(source: TableOfImages, task: Task, state: tuple[str, int, int] | None) -> Rows:
     """The rows of a table, whose file is in this state."""
-    base, labels = str(source.path), source.table.labels
+    base, place, labels = str(source.path), source.place, source.table.labels
     items: dict[str, Item] = {}
     repeated: list[str] = []
     without: list[str] = []
-    for number, cells in cells_of(source._header):
-        item = _item(cells, labels, task, base, number, source.place)
+    for number, cells in source.cells():
+        item = _item(cells, labels, task, base, number, place)
         if not (cells[-3] and cells[-3].strip()):
             without.append(item.file)
         before = items.setdefault(item.file, item)
@@ -359,10 +379,8 @@ def _check_splits(without: Sequence[str], rows: int, source: TableOfImages) -> N
 
 def _check_groups(items: Iterable[Item], source: TableOfImages) -> None:
     """Raise DataError for groups that are in two splits, or one that holds all images."""
-    splits: dict[str | None, str] = {}
-    two = sorted(
-        {str(one.group) for one in items if splits.setdefault(one.group, one.split) != one.split and one.group}
-    )
+    splits = Counter(group for group, _ in set(map(attrgetter("group", "split"), items)))
+    two = sorted(group for group, count in splits.items() if group and count > 1)
     if two:
         raise DataError(
             f"the images of a group need the same split, got {listed(map(repr, two))} in two of {source.place}; "
@@ -378,10 +396,16 @@ def _check_groups(items: Iterable[Item], source: TableOfImages) -> None:
 def _look(source: TableOfImages, state: State) -> Found:
     """The images of a table, whose file and folders are in this state."""
     rows = source.rows
-    present, unnamed = _present(rows, str(source.path))
-    absent = [file for file in rows.items if file not in present]
-    _check_present(source, rows, absent)
-    items = [item for item in rows.items.values() if present.get(item.file, "") is None]
+    return found_among(source, rows, *source.present(rows))
+
+
+def found_among(
+    source: TableOfImages, rows: Rows, present: Mapping[str, str | None], unnamed: Collection[str]
+) -> Found:
+    """What a table's rows say of files that exist; see `TableOfImages.present`, and `TableOfImages.look`."""
+    problems = {file: problem for file in rows.items if (problem := present.get(file, ABSENT)) is not None}
+    _check_most(source, rows, problems)
+    items = [item for item in rows.items.values() if item.file not in problems]
     for column in (itemgetter(0), itemgetter(1), itemgetter(2)):  # file, label, split: quicker than by all at once
         items.sort(key=column)
     found = Found(tuple(items), (), task=source.task, columns=source.table.labels)
@@ -392,10 +416,12 @@ def _look(source: TableOfImages, state: State) -> Found:
         fix="give some of its rows the split train",
     )
     left_out = [
-        *(LeftOut(source.relative(file), problem) for file, problem in present.items() if problem is not None),
-        *(LeftOut(source.relative(file), "has a row, but there is no such file") for file in absent),
+        *(LeftOut(source.relative(file), problem) for file, problem in problems.items()),
         *(LeftOut(source.relative(file), "has no row in the table") for file in unnamed),
     ]
+    if not any(item.weight and item.split == "train" for item in items):
+        raise none_counts(sum(item.split == "train" for item in items), source.name)
+    absent = [file for file, problem in problems.items() if problem == ABSENT]
     notices = _notices(source, found, absent=absent, unnamed=unnamed, repeated=rows.repeated)
     return replace(found, left_out=tuple(by_path(left_out)), notices=tuple(notices))
 
@@ -405,61 +431,46 @@ def _columns(source: TableOfImages) -> str:
     return f"the column{'s' * (len(labels) > 1)} {listed(map(repr, labels))}"
 
 
-def _present(rows: Rows, base: str) -> tuple[dict[str, str | None], list[str]]:
-    """The files with a row that exist, each with what is wrong with it or None, and images without row.
+def searched(rows: Rows, base: str) -> tuple[str, bool]:
+    """The common folder of all images with a row, and whether others are looked for in all that it holds.
 
-    Images without row are looked for where those with one are: in the same folders; if the table's folder holds them
-    all, also in the other subfolders of their common folder.
+    That is so if `base`, the table's folder, holds it; otherwise only in the folders of those with a row.
     """
-    present: dict[str, str | None] = {}
-    unnamed: list[str] = []
     common = os.path.commonpath(rows.folders)
-    deep = f"{common}/".startswith(f"{base}/")
-    left, seen = [*rows.folders, *([common] if deep else [])], set()
-    while left:
-        folder = left.pop()
-        if folder in seen:
-            continue
-        seen.add(folder)
-        for entry in _entries(folder):
-            if entry.path in rows.items:
-                present[entry.path] = "is a folder" if entry.is_dir() else problem_of(entry)
-            elif is_named_as_image(entry.name) and entry.is_file():
-                unnamed.append(entry.path)
-            if deep and entry.is_dir(follow_symlinks=False) and not entry.name.startswith((".", "__")):
-                left.append(entry.path)
-    return present, unnamed
+    return common, f"{common}/".startswith(f"{base}/")
 
 
 def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
     """What is in a folder; nothing if it doesn't exist."""
-    try:
-        with os.scandir(folder) as entries:
-            yield from entries
-    except PermissionError as error:
-        raise DataError(f"a folder of images must be readable, got {folder}: {error.strerror}; change that") from error
-    except (OSError, ValueError):
-        return
+    with suppress(OSError, ValueError), readable(), os.scandir(folder) as entries:
+        yield from entries
 
 
-def _check_present(source: TableOfImages, rows: Rows, absent: list[str]) -> None:
-    """Raise DataError if more than half of a class's images don't exist: then their paths must be wrong."""
+def none_counts(images: int, name: str) -> DataError:
+    """The error about training images whose weights are all 0."""
+    return DataError(
+        f"training images need weights of which some are > 0, got 0 for all {images:,} of {name}; raise some"
+    )
+
+
+def _check_most(source: TableOfImages, rows: Rows, problems: Mapping[str, str]) -> None:
+    """Raise DataError if more than half of a class's files can't be images: then their paths must be wrong."""
     named = Found(tuple(rows.items.values()), (), task=source.task, columns=source.table.labels)
-    missing = named.counted(Counter((rows.items[file].label, "") for file in absent))
+    missing = named.counted(Counter((rows.items[file].label, "") for file in problems))
     for (name, _), count in sorted(missing.items()):
         of_class = sum(named.counts[name, split] for split in named.splits)
         if count > MOST_ABSENT * of_class:
             place = named.strata.names.index(name)
-            example = next(file for file in absent if place in named.strata.of(rows.items[file].label))
+            first = next(file for file in problems if place in named.strata.of(rows.items[file].label))
             raise DataError(
-                f"at least half of a class's images must be there, got no file for {count:,} of {of_class:,} rows of "
-                f"'{name}' in {source.place}, such as {shown(example)}; correct the column {source.table.image!r}, "
-                "whose paths are relative to the table"
+                f"at least half of a class's images must be there, got none for {count:,} of {of_class:,} rows of "
+                f"'{name}' in {source.place}, such as {shown(source.relative(first))}, which {problems[first]}; "
+                f"correct the column {source.table.image!r}, whose paths are relative to the table"
             )
 
 
 def _notices(
-    source: TableOfImages, found: Found, *, absent: list[str], unnamed: list[str], repeated: Iterable[str]
+    source: TableOfImages, found: Found, *, absent: list[str], unnamed: Collection[str], repeated: Iterable[str]
 ) -> Iterator[str]:
     counts: Counter[str] = Counter()
     for (label, _), count in found.counts.items():
@@ -489,13 +500,13 @@ def _notices(
 
 def _what_it_took(source: TableOfImages, found: Found) -> Iterator[str]:
     """The sentence about a task that isn't one label, and about what it was seen by; or that could be another."""
-    seen = source.declared is None and len(source.table.labels) == 1
+    seen, column = source.declared is None and len(source.table.labels) == 1, source.table.label
     if found.task is not ONE_LABEL:
-        why = f": in {source.table.label!r} {found.task.seen_by}; task='one' makes classes of them"
+        why = f", as {found.task.seen_by}, in the column {column!r}; task='one' makes classes of them"
         yield f"each image has {found.task.described}{why * seen}"
     elif other := next((task for task in TASKS.values() if task.may_be_of(found.outputs)), None) if seen else None:
         yield (
-            f"the {len(found.outputs)} labels in {source.table.label!r} are taken as classes; if each is "
+            f"the {len(found.outputs)} labels in the column {column!r} are taken as classes; if each is "
             f"{other.described}, write task={other.name!r}"
         )
 

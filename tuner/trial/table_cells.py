@@ -64,7 +64,7 @@ class Header:
             told = f"name {'those' if len(labels) > 1 else 'the one'} of 0 and 1"
             return f"{told}, as data='table:{self.place}?{query}' or Table({self.place!r}, label={these!r})"
         return (
-            f"{did_you_mean(column, names)}, or name it, as data='table:{self.place}?{key}=COLUMN' or "
+            f"{did_you_mean(column, filter(None, names))}, or name it, as data='table:{self.place}?{key}=COLUMN' or "
             f"Table({self.place!r}, {key}='COLUMN')"
         )
 
@@ -102,6 +102,8 @@ def _of_csv(file: Path, header: Header) -> Iterator[tuple[int, Cells]]:
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             first = lines.readline()
+            if "\0" in first:  # UTF-16 without a mark
+                raise DataError(_other_bytes(number, header))
             rows = csv.reader(chain([first], lines), delimiter=header.separator(first), strict=True)
             columns = next(rows, [])
             cells, width = itemgetter(*(-1 if at is None else at for at in header.chosen(columns))), len(columns)
@@ -116,10 +118,7 @@ def _of_csv(file: Path, header: Header) -> Iterator[tuple[int, Cells]]:
                 row.append(None)  # type: ignore[arg-type]  # for the columns that aren't there
                 yield number, cells(row)
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"a table needs to be UTF-8 text, got other bytes after row {number} of {header.place}; save it as "
-            "'CSV UTF-8'"
-        ) from error
+        raise DataError(_other_bytes(number, header)) from error
     except csv.Error as error:
         raise DataError(
             f"a table needs rows of cells, with pairs of quotes, got others after row {number} of {header.place} "
@@ -127,6 +126,10 @@ def _of_csv(file: Path, header: Header) -> Iterator[tuple[int, Cells]]:
         ) from error
     except OSError as error:
         raise DataError(f"a table must be readable, got {file}: {error.strerror}; change that") from error
+
+
+def _other_bytes(row: int, header: Header) -> str:
+    return f"a table needs to be UTF-8 text, got other bytes after row {row} of {header.place}; save it as 'CSV UTF-8'"
 
 
 def _of_parquet(file: Path, header: Header) -> Iterator[tuple[int, Cells]]:

@@ -28,7 +28,7 @@ def model_card(
 ) -> str:
     """The card of a winner that was written in a form; `facts` as in model.json."""
     sections = [
-        f"# {run.name}: {loaded.card.model}, {loaded.answers.asked}",
+        f"# {run.name}: {loaded.card.model}, {len(loaded.classes)} {loaded.answers.outputs}",
         _about(run, loaded),
         "## Use",
         *_use(loaded, form, facts, scripted=scripted),
@@ -179,7 +179,7 @@ def _search(run: RecordedRun) -> Iterator[str]:
 
 def _limits(loaded: LoadedModel) -> str:
     of_all = "The figures hold for images like those of the test split: other cameras, light or classes were not tried."
-    return "\n".join(f"- {sentence}" for sentence in (of_all, *loaded.answers.limits()))
+    return "\n".join(f"- {sentence}" for sentence in (of_all, *loaded.answers.limits))
 
 
 def _licence(loaded: LoadedModel) -> str:

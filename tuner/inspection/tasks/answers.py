@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -54,6 +54,9 @@ class Answers(ABC, Generic[T]):
         columns: of a table of predictions
         output: what an exported model calls its answers
         kind: what a model with such answers is called
+        outputs: what its outputs are called
+        headline: the most important metric of the test split, and what it is called
+        limits: sentences of a model card about what answers don't say
         answering: what turns outputs into answers, in words
         finish: the end of an expression of an export's predict.py that turns outputs [1, L] into answers [L]
         tell: a line of it that prints the `answers` [L] to the image at `path`
@@ -63,6 +66,9 @@ class Answers(ABC, Generic[T]):
     columns: ClassVar[tuple[str, ...]]
     output: ClassVar[str] = "probabilities"
     kind: ClassVar[str]
+    outputs: ClassVar[str]
+    headline: ClassVar[tuple[str, str]]
+    limits: ClassVar[tuple[str, ...]]
     answering: ClassVar[str]
     finish: ClassVar[str]
     tell: ClassVar[str]
@@ -99,34 +105,18 @@ class Answers(ABC, Generic[T]):
         """The share of images with right `Targets.answers` [N, L], all of them; None for a task without such."""
         return None
 
-    @property
-    @abstractmethod
-    def asked(self) -> str:
-        """What a model is asked for, such as `5 classes`."""
-
-    @abstractmethod
     def goodness(self, run: RecordedRun) -> Iterator[str]:
         """Paragraphs of a model card about how good the run's winner is."""
-
-    @abstractmethod
-    def limits(self) -> Iterator[str]:
-        """Sentences of a model card about what answers don't say."""
+        name, called = self.headline
+        low, high, method = run.test_intervals.get(f"test_{name}", (None, None, ""))
+        value, images = run.best_metrics[f"test_{name}"], run.images["test"]
+        within = "" if low is None else f", 95 % interval {low:.4f} to {high:.4f} ({method.capitalize()})"
+        yield f"{called} on {images:,} test images that no trial saw: **{value:.4f}**{within}."
 
     @property
     def facts(self) -> dict[str, Any]:
         """What a program needs to use the answers of an export."""
         return {"task": self.targets.task.name, **self.targets.facts()}
-
-
-def headline(run: RecordedRun, name: str, what: str) -> str:
-    """The sentence about the most important test metric, with its interval if it has one."""
-    low, high, method = run.test_intervals.get(f"test_{name}", (None, None, ""))
-    value, images = run.best_metrics[f"test_{name}"], run.images["test"]
-    within = "" if low is None else f", 95 % interval {low:.4f} to {high:.4f} ({SOURCES.get(method, method)})"
-    return f"{what} on {images:,} test images that no trial saw: **{value:.4f}**{within}."
-
-
-SOURCES: Mapping[str, str] = {"wilson": "Wilson", "bootstrap": "bootstrap"}
 
 
 def first(order: Tensor) -> Tensor:

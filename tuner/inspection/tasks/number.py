@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from tuner.history.scored import NUMBERS
-from tuner.inspection.tasks.answers import Answers, Prediction, Validated, first, headline, highest
+from tuner.inspection.tasks.answers import Answers, Prediction, Validated, first, highest
 from tuner.results.run import RecordedRun
 from tuner.train.tasks.number import NumberTargets
 
@@ -39,6 +39,12 @@ class NumberAnswers(Answers[NumberTargets]):
     columns: ClassVar = ("value", "from", "to")
     output: ClassVar = "numbers"
     kind: ClassVar = "A regression of images"
+    outputs: ClassVar = "number"
+    headline: ClassVar = ("mae", "Mean absolute error")
+    limits: ClassVar = (
+        "Every image gets a number, also one that shows something else.",
+        "Numbers beyond those of the training images aren't reached.",
+    )
     answering: ClassVar = "the user's unit"
     finish: ClassVar = """squeeze(0) * facts["answers"]["deviation"] + facts["answers"]["mean"]"""
     tell: ClassVar = """print(f"{path}\\t{float(answers[0]):.6g}")"""
@@ -71,21 +77,11 @@ class NumberAnswers(Answers[NumberTargets]):
         bounds = (None if error is None else values[0] + error for error in (self.targets.low, self.targets.high))
         return NumberPrediction(path, values[0], *bounds)
 
-    @property
-    def asked(self) -> str:
-        """See `Answers.asked`."""
-        return self.targets.names[0]
-
     def goodness(self, run: RecordedRun) -> Iterator[str]:
         """The mean absolute error."""
-        yield headline(run, "mae", "Mean absolute error")
+        yield from super().goodness(run)
         if self.targets.low is not None and self.targets.high is not None:
             yield (
                 f"On validation images the truth was {self.targets.low:+.4g} to {self.targets.high:+.4g} beside the "
                 f"answer in {LEVEL:.0%}."
             )
-
-    def limits(self) -> Iterator[str]:
-        """See `Answers.limits`."""
-        yield "Every image gets a number, also one that shows something else."
-        yield "Numbers beyond those of the training images aren't reached."

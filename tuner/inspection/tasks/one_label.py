@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tuner.history.scored import CALIBRATION, CONFUSION
-from tuner.inspection.tasks.answers import SHOWN, Answers, Prediction, Validated, headline
+from tuner.inspection.tasks.answers import SHOWN, Answers, Prediction, Validated
 from tuner.inspection.tasks.calibration import calibration
 from tuner.results.run import RecordedRun
 from tuner.results.wording import wilson
@@ -50,6 +50,12 @@ class ClassAnswers(Answers[ClassTargets]):
 
     columns: ClassVar = ("class", "confidence")
     kind: ClassVar = "An image classifier"
+    outputs: ClassVar = "classes"
+    headline: ClassVar = ("accuracy", "Accuracy")
+    limits: ClassVar = (
+        "Every image gets one of the labels, also one that shows something else.",
+        "The probabilities are those of the network; the calibration above says how far to believe them.",
+    )
     answering: ClassVar = "softmax"
     finish: ClassVar = "softmax(1)[0]"
     tell: ClassVar = """print(f"{path}\\t{facts['labels'][answers.argmax()]}\\t{answers.max():.4f}")"""
@@ -95,14 +101,9 @@ class ClassAnswers(Answers[ClassTargets]):
         """See `Answers.share_right`."""
         return float((answers.argmax(1) == labels).double().mean())
 
-    @property
-    def asked(self) -> str:
-        """See `Answers.asked`."""
-        return f"{len(self.targets.names)} classes"
-
     def goodness(self, run: RecordedRun) -> Iterator[str]:
         """The accuracy, each class with its interval, the most frequent confusions, and the calibration."""
-        yield headline(run, "accuracy", "Accuracy")
+        yield from super().goodness(run)
         if matrix := run.scored(CONFUSION):
             yield from _classes(matrix["classes"], matrix["counts"])
         if found := run.scored(CALIBRATION):
@@ -110,11 +111,6 @@ class ClassAnswers(Answers[ClassTargets]):
                 f"It is sure of its answers by {found['confidence']:.3f} on average and right in "
                 f"{found['accuracy']:.3f} (expected calibration error {found['ece']:.3f}{_scaled(found)})."
             )
-
-    def limits(self) -> Iterator[str]:
-        """See `Answers.limits`."""
-        yield "Every image gets one of the labels, also one that shows something else."
-        yield "The probabilities are those of the network; the calibration above says how far to believe them."
 
 
 def confusion_matrix(labels: Tensor, predicted: Tensor, classes: int) -> list[list[int]]:

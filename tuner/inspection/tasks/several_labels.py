@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tuner.history.scored import LABELS
-from tuner.inspection.tasks.answers import Answers, Prediction, Validated, first, headline, highest
+from tuner.inspection.tasks.answers import Answers, Prediction, Validated, first, highest
 from tuner.results.run import RecordedRun
 from tuner.results.wording import wilson
 from tuner.train.tasks.several_labels import HALF, LabelTargets, average_precision
@@ -45,6 +45,12 @@ class LabelAnswers(Answers[LabelTargets]):
 
     columns: ClassVar = ("labels",)
     kind: ClassVar = "A classifier of images with several labels"
+    outputs: ClassVar = "labels"
+    headline: ClassVar = ("map", "Mean average precision")
+    limits: ClassVar = (
+        "An image that shows something else may get no label, or wrong ones.",
+        "A label is answered from its threshold on, which was best on validation images (F1).",
+    )
     answering: ClassVar = "sigmoid"
     finish: ClassVar = "sigmoid()[0]"
     tell: ClassVar = """\
@@ -105,14 +111,9 @@ limits = facts["answers"].get("thresholds", {})
         """See `Answers.share_right`: all labels of an image."""
         return float((self.targets.said(answers.logit()) == (labels > HALF)).all(1).double().mean())
 
-    @property
-    def asked(self) -> str:
-        """See `Answers.asked`."""
-        return f"{len(self.targets.names)} labels"
-
     def goodness(self, run: RecordedRun) -> Iterator[str]:
         """The mean average precision, and each label with its threshold, recall and precision."""
-        yield headline(run, "map", "Mean average precision")
+        yield from super().goodness(run)
         found = run.scored(LABELS)
         if found is None:
             return
@@ -123,11 +124,6 @@ limits = facts["answers"].get("thresholds", {})
             recall, precision = (f"{hits / of:.3f}" if of else "–" for of in (having, answered))  # noqa: RUF001
             rows.append(f"| {name} | {having} | {limit:.2f} | {recall} | {low:.3f} to {high:.3f} | {precision} |")
         yield "\n".join(rows)
-
-    def limits(self) -> Iterator[str]:
-        """See `Answers.limits`."""
-        yield "An image that shows something else may get no label, or wrong ones."
-        yield "A label is answered from its threshold on, which was best on validation images (F1)."
 
     def _joined(self, has: Sequence[bool]) -> str:
         return ", ".join(name for name, one in zip(self.targets.names, has, strict=True) if one) or "none"

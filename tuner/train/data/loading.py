@@ -26,6 +26,7 @@ from tuner.trial import ImageClassifier
 from tuner.trial.data_source import ImageFiles, Source
 from tuner.trial.framing import Framing
 from tuner.trial.splitting import Folds, Joined
+from tuner.trial.table import none_counts
 
 
 def load_splits(trial: ImageClassifier, *, seed: int, image_size: int | None = None) -> Splits:
@@ -161,9 +162,7 @@ def _weights(pool: Pool, rows: Rows, name: str) -> Weights | None:
         return None
     weights = torch.from_numpy(pool.weights[rows])
     if not weights.any():
-        raise DataError(
-            f"training images need weights of which some are > 0, got 0 for all {len(rows):,} of {name}; raise some"
-        )
+        raise none_counts(len(rows), name)
     return Weights(weights / weights.mean(dtype=torch.float64).float(), len(pool.classes))
 
 

@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -72,11 +72,12 @@ class Targets(ABC):
 
     def facts(self) -> dict[str, Any]:
         """What `with_facts` needs besides the names, as plain data."""
-        return {}
+        return {name: value for name, value in vars(self).items() if name != "names" and value is not None}
 
     def with_facts(self, facts: Mapping[str, Any]) -> Self:
-        """The same targets, with what `facts` gave; raises KeyError, TypeError or ValueError for other ones."""
-        return self
+        """The same targets, with some of what `facts` gave; raises KeyError, TypeError or ValueError for other ones."""
+        known: dict[str, Any] = {name: float(value) for name, value in facts.items()}
+        return replace(self, **known)
 
     @abstractmethod
     def objective(self, chosen: Mapping[str, Any], labels: Tensor, *, weighted: bool) -> Objective:

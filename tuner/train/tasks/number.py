@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -79,16 +79,6 @@ class NumberTargets(Targets):
         """See `Targets.of`; equal numbers have a deviation of 1."""
         deviation = float(labels.double().std(correction=0))
         return cls(names, float(labels.double().mean()), deviation or 1.0)
-
-    def facts(self) -> dict[str, Any]:
-        """See `Targets.facts`."""
-        known = {"mean": self.mean, "deviation": self.deviation, "low": self.low, "high": self.high}
-        return {name: value for name, value in known.items() if value is not None}
-
-    def with_facts(self, facts: Mapping[str, Any]) -> Self:
-        """See `Targets.with_facts`."""
-        known: dict[str, Any] = {name: float(value) for name, value in facts.items()}
-        return replace(self, **known)
 
     def objective(self, chosen: Mapping[str, Any], labels: Tensor, *, weighted: bool) -> Objective:
         """The loss that the hyperparameter of this name chooses."""

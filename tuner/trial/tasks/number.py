@@ -32,7 +32,7 @@ class Number(Task):
     called = ("regression", "numbers", "numeric", "float", "continuous", "value")
     described = "a number"
     needed = "different numbers"
-    seen_by = "most cells are numbers, and some have a decimal point"
+    seen_by = "most cells are numbers, some with a decimal point"
     stratum = ("range", "ranges")
     metric = "val_mae"
     metric_reason = "the mean error in the numbers' own unit, which a few large errors don't decide"

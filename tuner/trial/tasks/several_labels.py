@@ -29,7 +29,7 @@ class SeveralLabels(Task):
     described = "several labels"
     of_columns = True
     needed = "a label that some training images have and others haven't"
-    seen_by = "cells have semicolons"
+    seen_by = "there are semicolons between labels"
     stratum = ("label", "labels")
     metric = "val_map"
     metric_reason = "every label counts alike, however few images have it, and needs no threshold yet"
