@@ -39,7 +39,13 @@ from tuner.trial import ImageClassifier
 from tuner.trial.table import Table
 
 SIZE, BATCH = 32, 32
-CONFIG: dict[str, Any] = {"optimizer": "adamw", "lr": 1e-3, "weight_decay": 0.0, "batch_size": BATCH, "image_size": SIZE}
+CONFIG: dict[str, Any] = {
+    "optimizer": "adamw",
+    "lr": 1e-3,
+    "weight_decay": 0.0,
+    "batch_size": BATCH,
+    "image_size": SIZE,
+}
 SPLITS = ("train", "train", "train", "val", "test")  # of five images after each other
 TAGS = {
     "animal": ("bird", "cat", "deer", "dog", "frog", "horse"),
@@ -139,7 +145,9 @@ def read(table: Path, kind: Kind, split: str) -> tuple[Tensor, Tensor]:
     """The images [N, 3, H, W] of a split and their labels: [N] of classes, [N, L] of labels, or [N] of numbers."""
     with table.open() as file:
         rows = list(csv.DictReader(file))
-    several = kind.label if isinstance(kind.label, list) else sorted({*";".join(row["label"] for row in rows).split(";")})
+    several = (
+        kind.label if isinstance(kind.label, list) else sorted({*";".join(row["label"] for row in rows).split(";")})
+    )
 
     def label(row: dict[str, str]) -> Any:
         if kind.outputs == 1:
@@ -159,7 +167,9 @@ def read(table: Path, kind: Kind, split: str) -> tuple[Tensor, Tensor]:
     return images.permute(0, 3, 1, 2).float() / 255, labels
 
 
-def plain(table: Path, kind: Kind, model: nn.Module, orders: list[list[Tensor]]) -> tuple[list[float], dict[str, float]]:
+def plain(
+    table: Path, kind: Kind, model: nn.Module, orders: list[list[Tensor]]
+) -> tuple[list[float], dict[str, float]]:
     """The mean training loss of each epoch, and scikit-learn's metrics of the validation images after the last."""
     (images, labels), (unseen, truth) = read(table, kind, "train"), read(table, kind, "val")
     mean, deviation = images.mean((0, 2, 3), keepdim=True), images.std((0, 2, 3), keepdim=True, correction=0)

@@ -30,14 +30,14 @@ MAY_IMPORT = {
     "history": ({"errors", "text", "machine", "space", "storage", "study"}, set()),
     "results": (
         {
-            *("errors", "text", "machine", "space", "schedule", "search", "storage", "study"),
+            *("errors", "text", "machine", "space", "schedule", "search", "storage", "trial", "study"),
             *("history",),
         },
         {"optuna", "pandas", "scipy"},
     ),
     "inspection": ({"errors", "space", "storage", "trial", "train", "history", "results"}, {"torch", "torchvision"}),
     "orders": ({"errors", "text", "space", "storage", "study", "history", "results"}, set()),
-    "plots": ({"space", "search", "history", "results"}, {"pandas"}),
+    "plots": ({"space", "search", "trial", "history", "results"}, {"pandas"}),
     "html_report": ({"errors", "text", "history", "results", "plots"}, {"pandas"}),
     "loop": (
         {

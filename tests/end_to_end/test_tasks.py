@@ -135,7 +135,7 @@ def check_answers(folder: Path, photos: list[str], task: str | None) -> None:
         assert [float(answer) for answer in answers] == pytest.approx(values, rel=1e-2, abs=0.5)
         assert all(each["low"] < each["high"] for each in records)
     else:
-        assert [each["class"] for each in records] == [row["class"] for row in rows] == answers
+        assert [each["label"] for each in records] == [row["class"] for row in rows] == answers
 
 
 STUDY = """

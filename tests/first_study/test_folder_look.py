@@ -44,7 +44,7 @@ def test_the_same_pixels_in_other_files_are_the_same_image(tmp_path: Path) -> No
     assert names(seen, seen.alike.same) == [["cat/0.jpg", "cat/copy of 0.jpg"], ["cat/a.png", "dog/b.bmp"]]
     assert seen.notices[-2:] == [
         "1 image is there more than once in a class: cat/0.jpg = cat/copy of 0.jpg",
-        "1 image lies in two classes: cat/a.png = dog/b.bmp; no model can get both right, so delete the wrong ones",
+        "1 image is there in two classes: cat/a.png = dog/b.bmp; no model can get both right, so delete the wrong ones",
     ]
 
 

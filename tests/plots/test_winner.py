@@ -34,7 +34,7 @@ def scored(folder: Path, counts: list[list[int]] | None = None, **files: Any) ->
 
 
 def test_the_confusion_matrix_names_the_most_frequent_mistake(tmp_path: Path) -> None:
-    found = mistakes.confusion_matrix(scored(tmp_path))
+    found = mistakes.confusion(scored(tmp_path))
     assert found is not None
     assert found.figure.layout.title.text == "Most often, dog is taken for cat: 3 of the test images"
     assert found.table.to_numpy().tolist() == [["dog", "cat", 3], ["cat", "1", 1]]
@@ -58,13 +58,13 @@ def test_the_confusion_matrix_names_the_most_frequent_mistake(tmp_path: Path) ->
 def test_confusions_that_are_equally_frequent_are_called_so(
     tmp_path: Path, counts: list[list[int]], title: str
 ) -> None:
-    found = mistakes.confusion_matrix(scored(tmp_path, counts))
+    found = mistakes.confusion(scored(tmp_path, counts))
     assert found is not None
     assert found.figure.layout.title.text.replace("<br>", " ") == title
 
 
 def test_each_class_has_its_scores_with_errors_the_worst_first(tmp_path: Path) -> None:
-    found = classes.class_scores(scored(tmp_path))
+    found = classes.classes(scored(tmp_path))
     assert found is not None
     table = found.table.set_index("class")
     assert list(table.index) == ["cat", "dog", "1"]
@@ -115,7 +115,7 @@ def test_a_damaged_file_of_mistakes_is_left_out(tmp_path: Path) -> None:
 
 
 def test_the_reliability_diagram_says_how_sure_and_what_a_temperature_mends(tmp_path: Path) -> None:
-    found = classes.reliability(scored(tmp_path, calibration=CALIBRATION))
+    found = classes.calibration(scored(tmp_path, calibration=CALIBRATION))
     assert found is not None
     assert found.figure.layout.title.text.replace("<br>", " ") == (
         "The winner is surer than it is right: calibration error 20.0%, 3.0% at temperature 2.5"
@@ -138,13 +138,13 @@ def test_the_reliability_diagram_says_how_sure_and_what_a_temperature_mends(tmp_
 )
 def test_a_calibration_that_none_can_be_is_left_out_and_said(tmp_path: Path, change: dict[str, Any]) -> None:
     run = scored(tmp_path, calibration=CALIBRATION | change)
-    assert classes.reliability(run) is None
+    assert classes.calibration(run) is None
     assert run.damages == ["best/calibration.json does not describe a winner; it is left out"]
 
 
 def test_runs_of_older_versions_have_no_such_files_and_say_so(tmp_path: Path) -> None:
     run = scored(tmp_path)
-    assert classes.reliability(run) is mistakes.least_sure(run) is None
+    assert classes.calibration(run) is mistakes.least_sure(run) is None
     for name in ("calibration", "least_sure"):
         assert getattr(run.plot, name)().layout.title.text.startswith("The run has no such score of its winner")
     assert run.damages == []

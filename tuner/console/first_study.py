@@ -83,7 +83,7 @@ def _bytes(size: float) -> str:
 
 
 def print_data(found: FolderHeaders, *, decoded: bool = False) -> None:
-    """Print classes with their images, sizes, kinds, what would be left out, and what the user should know.
+    """Print the classes, labels or ranges of images, sizes, modes, what would be left out, and what users should know.
 
     `decoded`: all images were decoded, so the list of left-out files is complete.
     """

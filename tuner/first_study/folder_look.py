@@ -188,21 +188,21 @@ class _Words:
     fix: str
 
 
-SAME = _Words("=", "lies", "lie", "no model can get both right, so delete the wrong ones")
+SAME = _Words("=", "is there", "are there", "no model can get both right, so delete the wrong ones")
 ALIKE = _Words("~", "has a near duplicate", "have near duplicates", "look whether their labels are right")
 
 
 def _told(look: FirstLook, groups: Sequence[Sequence[int]], words: _Words) -> Iterator[str]:
-    """Sentences about similar images in one class, in two classes, in two splits."""
+    """Sentences about similar images with one label, with different labels, in two splits."""
     task = look.headers.task
     across = [group for group in groups if len({look.places[index].label for index in group}) > 1]
     leaks = [group for group in groups if len({look.places[index].split for index in group}) > 1]
     within = [group for group in groups if group not in across and group not in leaks]
     if within and words is SAME:
         count = _count(within, "image is", "images are")
-        yield f"{count} there more than once {task.together}: {_pairs(look, within, '=')}"
+        yield f"{count} there more than once {task.alike}: {_pairs(look, within, '=')}"
     for found, where, fix in (
-        (across, task.apart, words.fix),
+        (across, task.differing, words.fix),
         (leaks, "in two splits", "they make the later split's metrics too good"),
     ):
         if found:

@@ -15,7 +15,7 @@ from tuner.history.records import flat_config, saved_epochs, saved_share
 from tuner.html_report.elements import Table, cell, figures_of, packed, render, table_of
 from tuner.html_report.first_screen import copies, history
 from tuner.html_report.trial_data import trial_data
-from tuner.plots import Plot, classes, curves, mistakes, progress, space
+from tuner.plots import Plot, curves, mistakes, of_tasks, progress, space
 from tuner.plots.configurations import tried
 from tuner.plots.groups import comparison_against
 from tuner.results.comparison import ComparedRuns
@@ -26,18 +26,19 @@ from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.run import RecordedRun
 from tuner.results.seeds import repeated, verdict
 from tuner.results.trial_rows import searched, trial_rows
-from tuner.results.winner_metrics import epoch_metrics, test_metrics
+from tuner.results.winner_metrics import epoch_metrics, first_test_metric, test_metrics
 from tuner.results.wording import (
     REPORT,
-    accuracy_of,
     best_so_far,
     ending,
     epochs_spent,
     going_on_by,
     own_network,
     repeats_of,
+    share_interval,
     short,
     trained_again,
+    usual_metric,
 )
 from tuner.text import command, in_utf8, printable
 
@@ -46,7 +47,6 @@ MOST_TRIALS = 1000  # in the table of trials
 LATER_AXES: tuple[Against, ...] = ("epochs", "time")
 SPENT = (progress.timeline, progress.savings, progress.costs)
 GOING = (progress.optimisation_history, curves.learning_curves, progress.distribution, curves.winner_curves)
-OF_THE_WINNER = (mistakes.confusion_matrix, classes.class_scores, classes.reliability)
 LEARNED = (space.parallel_coordinates, space.slices, space.contour, space.ranks)
 COSTS: tuple[Against, ...] = ("epochs", "time", "trials")
 
@@ -89,10 +89,12 @@ def report_html(run: RecordedRun) -> str:
         certainty=found.certainty,
         runner_up=next(iter(run.record.ranked()[1:]), None),
         test=test_metrics(run),
+        first_test=first_test_metric(run),
         epoch_metrics=epoch_metrics(run),
         winner_settings=in_utf8(flat_config(best.config)) if best else {},
         incumbent=best_so_far(run.record, images),
-        accuracy=accuracy_of(run.record, best, worth, images) if best and worth else None,
+        usual=usual_metric(run.record, best, worth) if best and worth else None,
+        share_interval=lambda metric, value: share_interval(metric, value, images),
         ending=ending(run),
         trained=trained,
         spent_on=epochs_spent(run.record),
@@ -118,7 +120,7 @@ def report_html(run: RecordedRun) -> str:
         more_histories=figures_of(progress.optimisation_history(run, axis) for axis in LATER_AXES),
         learned=figures_of(_learned(run, alone=len(names) <= 1) if enough else ()),
         spent=figures_of(draw(run) for draw in SPENT if draw is not progress.savings or saved),
-        wrong=figures_of(draw(run) for draw in OF_THE_WINNER),
+        wrong=figures_of(draw(run) for draw in of_tasks().values()),
         unsure=mistakes.shown_least_sure(run),
         facts=_facts(run),
         not_read=files_left_out(run.folder),

@@ -47,7 +47,7 @@ def describe_portfolio(configs: tuple[Config, ...]) -> str:
 
 def _is_accuracy(study: Study, trial: Trial) -> bool:
     if trial.known_hyperparameters:
-        return study.metric in METRICS
+        return study.metric in METRICS and METRICS[0] in trial.directions
     return study.mode == "max" and ACCURACIES.search(study.metric) is not None
 
 

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from tuner.plots import classes, curves, mistakes, progress, space
+from tuner.plots import curves, mistakes, progress, space
 from tuner.plots.configurations import Tried, tried
 from tuner.plots.figure import Plot, nothing
 from tuner.results.courses import Against
 from tuner.results.importance import headline
 from tuner.results.run import RecordedRun
+from tuner.trial.tasks import TASKS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["Against", "Plot", "Plots"]
+__all__ = ["Against", "Plot", "Plots", "of_tasks"]
 
-UNSCORED = "The winner was not scored on a test split"
-NO_SCORE_OF_IT = "The run has no such score of its winner: older versions wrote none, and functions have none"
+NO_SCORE_OF_IT = "The run has no such score of its winner: it was not scored, or its task or version has none"
+
+
+@cache
+def of_tasks() -> dict[str, Callable[[RecordedRun], Plot | None]]:
+    """The plots of a winner that tasks declare, by the names of their functions; None for runs of other tasks."""
+    return {name.rpartition(":")[2]: resolve_name(name) for task in TASKS.values() for name in task.plots}
 
 
 class Plots:
     """The plots of a run; each returns a plotly figure whose title says what it shows.
 
-    If there is nothing to show, the title says why.
+    If there is nothing to show, the title says why. Beside the methods below there are those of a winner's task, see
+    `of_tasks`: for one label `confusion`, `classes` and `calibration`.
     """
 
     def __init__(self, run: RecordedRun) -> None:
@@ -32,7 +42,16 @@ class Plots:
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """The methods that draw a plot."""
-        return tuple(name for name in vars(cls) if not name.startswith("_") and name != "names")
+        return (*(name for name in vars(cls) if not name.startswith("_") and name != "names"), *of_tasks())
+
+    def __getattr__(self, name: str) -> Callable[[], go.Figure]:
+        """The plot of a task with this name."""
+        if name not in of_tasks():
+            raise AttributeError(f"a run has no plot {name!r}; there are {', '.join(self.names())}")
+        return lambda: self._shown(of_tasks()[name](self._run), NO_SCORE_OF_IT)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *of_tasks()]
 
     def history(self, against: Against = "trials") -> go.Figure:
         """Each trial's value and the leader's so far, against "trials", "epochs" or "time"."""
@@ -79,25 +98,13 @@ class Plots:
         """Memory and throughput of each trial."""
         return self._shown(progress.costs(self._run), "The trials reported no memory and images per second")
 
-    def confusion(self) -> go.Figure:
-        """How often the winner confuses each class with another, on the test split."""
-        return self._shown(mistakes.confusion_matrix(self._run), UNSCORED)
-
-    def classes(self) -> go.Figure:
-        """Precision, recall and F1 of each class on the test split, with standard errors."""
-        return self._shown(classes.class_scores(self._run), UNSCORED)
-
     def mistakes(self) -> go.Figure:
-        """The test images that the winner is most confidently wrong about, and where it looked."""
+        """The test images that the winner is most wrong about, and where it looked."""
         return self._shown(mistakes.mistakes(self._run), "The winner has no mistakes to show")
 
     def least_sure(self) -> go.Figure:
         """The test images that the winner is least sure about, and where it looked."""
         return self._shown(mistakes.least_sure(self._run), NO_SCORE_OF_IT)
-
-    def calibration(self) -> go.Figure:
-        """How often the winner is right at each confidence: a reliability diagram of the test split."""
-        return self._shown(classes.reliability(self._run), NO_SCORE_OF_IT)
 
     def winner_curves(self) -> go.Figure:
         """The winner's training and validation metrics after each epoch."""

@@ -1,56 +1,83 @@
-"""How good the winner is at each class of the test split, and whether its confidence matches its accuracy.
+"""How good the winner is at each class or label of the test split, and whether its confidence matches its accuracy.
 
-From the confusion matrix and `best/calibration.json`.
+Of classes from the confusion matrix and `best/calibration.json`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tuner.history.scored import CALIBRATION
 from tuner.plots.figure import BEST, CATEGORIES, GREY, SECOND, Plot, label, new_figure, within
-from tuner.plots.mistakes import confusion
+from tuner.plots.mistakes import confusion_counts
 from tuner.results.findings import share_error
 from tuner.results.run import RecordedRun
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_CLASSES = 30  # of which are drawn, the worst ones; the table has all
+MOST_SHOWN = 30  # classes that are drawn, the worst ones; the table has all
 SCORES = ("precision", "recall", "F1")
 SYMBOLS = ("triangle-up", "square", "circle")
 
 Share = tuple[int, int]  # number of right ones, total number
+Tally = tuple[int, int, int]  # images: rightly answered with a label, that have it, answered with it
 Error = Callable[[float, int], float]  # from a share and its total number
 SMALLEST, LARGEST = 6, 18  # pixels of a mark
 CLEAR_GAP = 0.02  # between confidence and accuracy, from which on a title mentions it
 
 
-def class_scores(run: RecordedRun) -> Plot | None:
-    """Precision, recall and F1 of each class with standard errors, the worst first; None if it was not scored.
+def classes(run: RecordedRun) -> Plot | None:
+    """Precision, recall and F1 of each class with standard errors, the worst first; None if it was not scored."""
+    found = confusion_counts(run)
+    return None if found is None else draw_scores("classes", class_table(*found))
 
-    The errors of shares are those of Agresti and Coull (1998). F1 = 2J / (1 + J), where J is the share of both among
-    images that are of the class or predicted as it; its error follows from J's (delta method).
+
+def class_table(classes: list[str], counts: list[list[int]]) -> pd.DataFrame:
+    """The scores of each class, see `score_table`."""
+    tallies = [(row[index], sum(row), sum(other[index] for other in counts)) for index, row in enumerate(counts)]
+    return score_table({"class": classes}, tallies)
+
+
+def score_table(columns: Mapping[str, Sequence[Any]], tallies: Sequence[Tally]) -> pd.DataFrame:
+    """A row per class or label, the lowest F1 first: `columns`, support, each score with its standard error ("F1 ±").
+
+    `support` is the number of test images that have the label. If it was answered for no image, its precision is
+    missing. The errors of shares are those of Agresti and Coull (1998). F1 = 2J / (1 + J), where J is the share of both
+    among images that have the label or were answered with it; its error follows from J's (delta method).
     """
-    found = confusion(run)
-    if found is None or not found[0]:
+    import pandas as pd
+
+    rows = []
+    for place, (hits, support, taken) in enumerate(tallies):
+        shares = ((hits, taken), (hits, support), (hits, taken + support - hits))
+        row = {name: column[place] for name, column in columns.items()} | {"support": support}
+        for score, share in zip(SCORES, shares, strict=True):
+            row |= {score: _value(score, share), f"{score} ±": _error(score, share)}
+        rows.append(row)
+    names = [*columns, "support", *(f"{score}{error}" for score in SCORES for error in ("", " ±"))]
+    return pd.DataFrame(rows, columns=names).sort_values("F1", kind="stable", ignore_index=True)
+
+
+def draw_scores(name: str, table: pd.DataFrame) -> Plot | None:
+    """The scores of a table of `score_table`, whose first column is "class" or "label"; None if it has none."""
+    if table["F1"].isna().all():
         return None
-    table = class_table(*found)
-    shown = table.head(MOST_CLASSES)
-    names = [label(name) for name in shown["class"]]
-    worst = shown.iloc[0]
+    kind, shown = str(table.columns[0]), table.head(MOST_SHOWN)
+    names, worst = [label(one) for one in shown[kind]], shown.iloc[0]
+    limits = [f", from {limit:.2f} on" for limit in shown["threshold"]] if "threshold" in shown else [""] * len(shown)
     figure = new_figure(
-        f"{label(worst['class'])} is the class with the lowest F1: {worst['F1']:.2f} ± {worst['F1 ±']:.2f}"
-        + (f"; the lowest {MOST_CLASSES} of {len(table)} classes are shown" if len(table) > MOST_CLASSES else ""),
+        f"{label(worst[kind])} is the {kind} with the lowest F1: {worst['F1']:.2f} ± {worst['F1 ±']:.2f}"
+        + (f"; the lowest {MOST_SHOWN} of {len(table)} are shown" if len(table) > MOST_SHOWN else ""),
         x="share, with its standard error",
     )
     for index, score in enumerate(SCORES):
         figure.add_scatter(
             x=shown[score],
             y=[position + 0.22 * (index - 1) for position in range(len(names))],
-            text=[f"{name}: {score}" for name in names],
+            text=[f"{one}{limit}: {score}" for one, limit in zip(names, limits, strict=True)],
             error_x=within(shown[score], shown[f"{score} ±"]),
             name=score,
             mode="markers",
@@ -59,26 +86,7 @@ def class_scores(run: RecordedRun) -> Plot | None:
         )
     ticks = {"tickvals": list(range(len(names))), "ticktext": names}
     figure.update_yaxes(range=[len(names) - 0.5, -0.5], **ticks).update_layout(height=180 + 34 * len(names))
-    return Plot("classes", figure, table)
-
-
-def class_table(classes: list[str], counts: list[list[int]]) -> pd.DataFrame:
-    """A row per class, the lowest F1 first: class, support, and each score with its standard error ("F1 ±").
-
-    `support` is the number of test images of the class. If no image was predicted as the class, its precision is
-    missing.
-    """
-    import pandas as pd
-
-    rows = []
-    for index, name in enumerate(classes):
-        hits, support, taken = counts[index][index], sum(counts[index]), sum(row[index] for row in counts)
-        shares = ((hits, taken), (hits, support), (hits, taken + support - hits))
-        row = {"class": name, "support": support}
-        for score, share in zip(SCORES, shares, strict=True):
-            row |= {score: _value(score, share), f"{score} ±": _error(score, share)}
-        rows.append(row)
-    return pd.DataFrame(rows).sort_values("F1", kind="stable", ignore_index=True)
+    return Plot(name, figure, table)
 
 
 # Inside
@@ -99,7 +107,7 @@ def _error(score: str, share: Share) -> float:
     return error * 2 / (1 + hits / images) ** 2 if score == "F1" else error
 
 
-def reliability(run: RecordedRun) -> Plot | None:
+def calibration(run: RecordedRun) -> Plot | None:
     """How often predictions of each confidence are right on the test split, before and after temperature scaling.
 
     A reliability diagram with the expected calibration error of 15 bins (Guo et al. 2017, "On Calibration of Modern

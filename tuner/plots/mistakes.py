@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tuner.history.scored import CONFUSION, LEAST_SURE, MISTAKE, MISTAKES
-from tuner.plots.figure import Plot, escaped, label, new_figure
+from tuner.plots.figure import Plot, label, new_figure
 from tuner.results.run import RecordedRun
 
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
 SHOWN_MISTAKES = 16
+ALSO = ("confidence", "file")  # of an image, if they are known
 COLUMNS = 8
 ROW = 1.5  # height of an image with its text, in edges of the image
 LARGEST_WRITTEN = 20  # up to so many classes a matrix shows its counts
@@ -16,11 +21,11 @@ FIT_A_PHONE = 6  # classes up to which a matrix needs no scrolling on a phone
 MOST_TIES = 3  # the most that a title names
 
 
-def confusion_matrix(run: RecordedRun) -> Plot | None:
+def confusion(run: RecordedRun) -> Plot | None:
     """How often the winner confuses each class with each other one, on the test split; None if it was not scored."""
     import pandas as pd
 
-    found = confusion(run)
+    found = confusion_counts(run)
     if found is None or not found[0]:
         return None
     classes, counts = found
@@ -31,27 +36,33 @@ def confusion_matrix(run: RecordedRun) -> Plot | None:
         if count and classes[other] != name
     ]
     rows.sort(key=lambda row: -row[2])
-    figure = new_figure(_most_frequent(rows), x="predicted", y="class")
-    figure.add_heatmap(
-        z=counts,
-        x=[label(name) for name in classes],
-        y=[label(name) for name in classes],
-        colorscale="Blues",
-        showscale=False,
-        text=counts,
-        texttemplate="%{text}" if len(classes) <= LARGEST_WRITTEN else None,
-        hovertemplate="%{y} taken for %{x}: %{z}<extra></extra>",
-    )
-    figure.update_xaxes(type="category").update_yaxes(type="category", autorange="reversed")
-    figure.update_layout(height=max(360, min(900, 160 + 34 * len(classes))))
+    figure = heatmap(_most_frequent(rows), "predicted", "class", classes, counts)
+    figure.update_traces(hovertemplate="%{y} taken for %{x}: %{z}<extra></extra>")
     table = pd.DataFrame(rows, columns=["class", "taken for", "images"])
     return Plot("confusion matrix", figure, table, wide=len(classes) > FIT_A_PHONE)
 
 
+def heatmap(title: str, x: str, y: str, names: Sequence[str], counts: Sequence[Sequence[int]]) -> go.Figure:
+    """Counts of pairs of names as colours, the first row on top."""
+    figure, named = new_figure(title, x=x, y=y), [label(name) for name in names]
+    figure.add_heatmap(
+        z=counts,
+        x=named,
+        y=named,
+        colorscale="Blues",
+        showscale=False,
+        text=counts,
+        texttemplate="%{text}" if len(names) <= LARGEST_WRITTEN else None,
+    )
+    figure.update_xaxes(type="category").update_yaxes(type="category", autorange="reversed")
+    return figure.update_layout(height=max(360, min(900, 160 + 34 * len(names))))
+
+
 def mistakes(run: RecordedRun) -> Plot | None:
-    """The test images that the winner is most confidently wrong about; None if there are none."""
-    title = "The winner's most confident mistakes: its answer, and the right one"
-    return _images("mistakes", title, shown_mistakes(run))
+    """The test images that the winner is most wrong about, of classes most confidently; None if there are none."""
+    found = shown_mistakes(run)
+    kind = "most confident" if any("confidence" in one for one in found) else "worst"
+    return _images("mistakes", f"The winner's {kind} mistakes: its answer, and the right one", found)
 
 
 def least_sure(run: RecordedRun) -> Plot | None:
@@ -59,13 +70,8 @@ def least_sure(run: RecordedRun) -> Plot | None:
     return _images("least sure", "The images that the winner is least sure about", shown_least_sure(run))
 
 
-def scored(run: RecordedRun) -> bool:
-    """Whether the winner was scored on a test split."""
-    return confusion(run) is not None
-
-
 def shown_mistakes(run: RecordedRun) -> list[dict[str, Any]]:
-    """The most confident mistakes: index, label, predicted, confidence, the image as PNG in base64, and what may be."""
+    """The worst mistakes: index, label, predicted, the image as PNG in base64, and what may be (`ALSO`)."""
     return list((run.scored(MISTAKES) or [])[:SHOWN_MISTAKES])
 
 
@@ -74,7 +80,12 @@ def shown_least_sure(run: RecordedRun) -> list[dict[str, Any]]:
     return list((run.scored(LEAST_SURE) or [])[:SHOWN_MISTAKES])
 
 
-def confusion(run: RecordedRun) -> tuple[list[str], list[list[int]]] | None:
+def fields_of(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What is known of all these images, apart from how they look."""
+    return [field for field in (*MISTAKE, *ALSO) if field != "image" and all(field in one for one in found)]
+
+
+def confusion_counts(run: RecordedRun) -> tuple[list[str], list[list[int]]] | None:
     """Classes, and for each a row of counts by predicted class; None if the winner was not scored."""
     found = run.scored(CONFUSION)
     return None if found is None else (found["classes"], found["counts"])
@@ -103,8 +114,8 @@ def _images(name: str, title: str, found: list[dict[str, Any]]) -> Plot | None:
 
     if not found:
         return None
-    columns = [field for field in (*MISTAKE, "file") if field != "image" and field in found[0]]
-    table = pd.DataFrame([{field: one[field] for field in columns} for one in found], columns=columns)
+    fields = fields_of(found)
+    table = pd.DataFrame([[one[field] for field in fields] for one in found], columns=fields)
     figure = new_figure(title)
     looked = any(one.get("saliency") for one in found)
     row = ROW + looked
@@ -124,4 +135,5 @@ def _images(name: str, title: str, found: list[dict[str, Any]]) -> Plot | None:
 
 def _answer(one: dict[str, Any]) -> str:
     right = "right" if one["label"] == one["predicted"] else f"is {label(one['label'], 14)}"
-    return escaped(f"{one['predicted'][:14]} ({one['confidence']:.0%})") + f"<br>{right}"
+    sure = f" ({one['confidence']:.0%})" if "confidence" in one else ""
+    return f"{label(one['predicted'], 14)}{sure}<br>{right}"

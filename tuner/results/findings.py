@@ -15,8 +15,8 @@ from tuner.results.run import RecordedRun
 from tuner.results.wording import going_on_by, plural, settings, short, trials_and_repeats
 from tuner.search import good_region
 from tuner.text import command
+from tuner.trial.tasks import SHARES
 
-SHARES = ("val_accuracy", "val_top5_accuracy")  # of the validation images
 CLEAR = 2.0  # standard errors from which on a difference counts
 LATE = 0.8  # share of a search's epochs; what still improves after them may go on improving
 NEGLIGIBLE = 0.03  # of the variance
@@ -27,7 +27,8 @@ MANY_FAILURES = 0.1  # of the trials
 class Certainty:
     """Whether the winner is better than the runner-up beyond the noise of the validation set.
 
-    `value` is the winner's accuracy, a mean over the epochs `first` to `last`, and `error` its standard error.
+    `value` is the winner's share of right answers, a mean over the epochs `first` to `last`, and `error` its standard
+    error.
     `difference` is its lead and `difference_error` the standard error of the lead, as if both had been evaluated on
     different images: an upper bound, because the same images are equally hard for both. `equals` are the trials that,
     within this error, may be as good as the winner.

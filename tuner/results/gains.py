@@ -10,13 +10,14 @@ import numpy as np
 
 from tuner.history.records import TrialRecord, flat_config, full_length
 from tuner.history.worth import Worth
-from tuner.results.findings import CLEAR, SHARES, share_error
+from tuner.results.findings import CLEAR, share_error
 from tuner.results.full_length import reached_by
 from tuner.results.importance import FEWEST_TO_NAME
 from tuner.results.run import RecordedRun
 from tuner.results.wording import short
 from tuner.space import Choice, Domain, Space
 from tuner.space.values import same, value_of
+from tuner.trial.tasks import SHARES
 
 WITHIN_80 = 1.2816  # 80 % of a normal variable is within so many standard deviations on each side
 FIRST, START, DEFAULTS = "the first trial", "what the study starts from", "the trainer's own defaults"

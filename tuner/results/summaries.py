@@ -78,7 +78,7 @@ def _winner(run: RecordedRun) -> dict[str, Any] | None:
     `metrics` are those of its network. If configurations have several trials, `repeated` lists them, the best first,
     and `verdict` says which is best and how certainly. `refit` names the trial that trained it again on training and
     validation images together; `best/` has its network, whose test metrics are given. `own` in it has those of the
-    winner's own network, and what the refit gains in accuracy, with its standard error.
+    winner's own network, and what the refit gains in the `metric` that it names, with its standard error.
     """
     best = run.best
     worth = best and run.record.standing_of(best.trial)

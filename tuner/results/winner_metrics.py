@@ -6,6 +6,7 @@ from tuner.history.event_lines import finite
 from tuner.results import findings
 from tuner.results.run import RecordedRun
 from tuner.results.wording import short
+from tuner.trial.tasks import SHARES, USUAL
 
 STANDARD_ERROR = "_se"  # suffix of the name of a metric's standard error in a cross-validation
 NBSP = "\N{NO-BREAK SPACE}"  # no line break there on a narrow page
@@ -35,10 +36,15 @@ def test_metrics(run: RecordedRun) -> list[tuple[str, str]]:
     told = []
     for name, value in run.best_metrics.items():
         if name.startswith("test_") and isinstance(value, int | float):
-            share = images and name.endswith("_accuracy")
-            error = f" ± {findings.share_error(value, images):.2g}" if share and images else ""
+            error = f" ± {findings.share_error(value, images):.2g}" if name in SHARES and images else ""
             if name in intervals:
                 low, high, _ = intervals[name]
                 error = f" (95{NBSP}% interval {short(low)} to {short(high)})"
             told.append((name, short(value) + error))
     return told
+
+
+def first_test_metric(run: RecordedRun) -> tuple[str, str] | None:
+    """The most important of `test_metrics`; None if there are none."""
+    told, usual = test_metrics(run), {name.replace("val_", "test_", 1) for name in USUAL}
+    return next((pair for pair in told if pair[0] in usual), told[0] if told else None)

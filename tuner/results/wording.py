@@ -17,8 +17,8 @@ from tuner.results.run import RecordedRun
 from tuner.study import budget
 from tuner.study.failures import Failures
 from tuner.text import command
+from tuner.trial.tasks import SHARES, USUAL
 
-ACCURACY = "val_accuracy"
 Z = 1.96  # 95 % of a normal variable lie within so many standard deviations on either side of the mean
 CLEARLY = 2  # standard errors by which the refitted network is clearly worse than the winner's own
 REPORT = "report.html"  # in the run's folder
@@ -98,14 +98,15 @@ def own_network(run: RecordedRun) -> str | None:
     own = scored.get("refit", {}).get("own")
     if own is None or shipped_refit(run.record) is None:
         return None
-    gain, error = own["gain"], own["error"]
-    points = f"{100 * abs(gain):.1f} ± {100 * error:.1f} points"
-    reached = short(own["test_accuracy"])
-    told = f"on the same test images the winner's own network has test_accuracy {reached}; the refitted one is"
+    gain, error, metric = own["gain"], own["error"], own.get("metric", "accuracy")  # older runs don't name it
+    in_points = f"test_{metric}" in SHARES
+    by = f"{100 * abs(gain):.1f} ± {100 * error:.1f} points" if in_points else f"{abs(gain):.3g} ± {error:.2g}"
+    reached = f"test_{metric} {short(own[f'test_{metric}'])}"
+    told = f"on the same test images the winner's own network has {reached}; the refitted one is {by}"
     if gain >= -CLEARLY * error:
-        return f"{told} {points} {'behind' if gain < 0 else 'ahead'}"
+        return f"{told} {'behind' if gain < 0 else 'ahead'}"
     undo = command("refit", run.path, "--undo")
-    return f"{told} {points} behind, more than chance; to use its own network again: {undo}"
+    return f"{told} behind, more than chance; to use its own network again: {undo}"
 
 
 def epochs_spent(record: RunRecord) -> str:
@@ -131,7 +132,7 @@ def _fate(trial: TrialRecord) -> str:
 
 
 def best_so_far(record: RunRecord, images: int | None = None) -> str:
-    """The incumbent in a line, or that there is none; its accuracy comes first, whatever the search optimises.
+    """The incumbent in a line, or that there is none; see `usual_metric` for what comes first.
 
     `images` is how many there are in the validation split, if that is known.
     """
@@ -139,38 +140,36 @@ def best_so_far(record: RunRecord, images: int | None = None) -> str:
     worth = best and record.standing_of(best.trial)
     if not best or not worth:
         return "none yet"
-    value = f"{record.metric} {with_error(worth)}{averaged(worth)}"
-    accuracy = accuracy_of(record, best, worth, images)
-    told = (
-        value
-        if accuracy is None
-        else f"{value}{accuracy[1]}"
-        if record.metric == ACCURACY
-        else (f"{ACCURACY} {short(accuracy[0])}{accuracy[1]}; {value}")
-    )
+    within = share_interval(record.metric, worth.value, images)
+    value = f"{record.metric} {with_error(worth)}{averaged(worth)}{within}"
+    usual = usual_metric(record, best, worth)
+    first = f"{usual[0]} {short(usual[1])}{share_interval(*usual, images)}; " if usual else ""
     again = f", which repeats {best.repeats}" if best.repeats else ""
-    return f"{told} (trial {best.trial}{again}, epoch {worth.epoch}: {settings(best.config)})"
+    return f"{first}{value} (trial {best.trial}{again}, epoch {worth.epoch}: {settings(best.config)})"
 
 
-def accuracy_of(
-    record: RunRecord, trial: TrialRecord, worth: Worth, images: int | None = None
-) -> tuple[float, str] | None:
-    """A trial's accuracy on the validation images, and its interval as text; None if it reported none.
+def usual_metric(record: RunRecord, trial: TrialRecord, worth: Worth) -> tuple[str, float] | None:
+    """The most important metric of the trial's task, such as val_accuracy, and its value for the trial's network.
 
-    It is the value by which the trial is compared if the search optimises it, otherwise that of its network; of several
-    seeds it is the mean.
+    It comes first, whatever the search optimises. Of several seeds it is the mean. None if the search optimises such a
+    metric, or the trial reported none.
     """
     alike = record.same_configuration(trial) if worth.seeds > 1 else [trial]
     found = [(one, record.best_of(one.trial)) for one in alike if one is trial or one.status == "completed"]
-    values = [one.epochs[best[0]].metrics.get(ACCURACY) for one, best in found if best is not None]
-    known = [float(value) for value in values if value is not None and finite(value)]
-    if record.metric != ACCURACY and not known:
-        return None
-    value = worth.value if record.metric == ACCURACY else fmean(known)
-    if not images or not 0 <= value <= 1:
-        return value, ""
+    epochs = [one.epochs[best[0]].metrics for one, best in found if best is not None]
+    for name in USUAL if record.metric not in USUAL else ():
+        known = [float(value) for metrics in epochs if (value := metrics.get(name)) is not None and finite(value)]
+        if known:
+            return name, fmean(known)
+    return None
+
+
+def share_interval(metric: str, value: float, images: int | None) -> str:
+    """The 95 % interval of a metric that is a share of the validation images, as text to put after it; else empty."""
+    if metric not in SHARES or not images or not 0 <= value <= 1:
+        return ""
     low, high = wilson(value * images, images)
-    return value, f", 95 % interval {short(low)} to {short(high)} of {plural(images, 'validation image')}"
+    return f", 95 % interval {short(low)} to {short(high)} of {plural(images, 'validation image')}"
 
 
 def wilson(right: float, total: int, z: float = Z) -> tuple[float, float]:

@@ -28,8 +28,6 @@ class FolderHeaders:
     """What the names, sizes and headers of files say about images.
 
     Attributes:
-        task: what labels are
-        content: what the images have in all, see `Task.content`
         counts: images by stratum and split, except for those whose headers say that they can't be read
         splits: images by split, likewise
         opened: images whose headers were read
@@ -37,10 +35,10 @@ class FolderHeaders:
         modes: how many of these have each of Pillow's modes, such as RGB and L
         left_out: what a search would leave out, as far as that can be seen
         notices: sentences
+        task: what labels are
+        content: what the images have in all, see `Task.content`
     """
 
-    task: Task
-    content: str
     counts: dict[str, dict[str, int]]
     splits: dict[str, int]
     opened: int
@@ -48,6 +46,8 @@ class FolderHeaders:
     modes: dict[str, int]
     left_out: tuple[LeftOut, ...]
     notices: tuple[str, ...]
+    task: Task
+    content: str
 
     @property
     def images(self) -> int:
@@ -80,10 +80,9 @@ def folder_headers(images: ImageFiles, *, validation: Validation = None, identic
     lost = {each.path for each in unreadable}
     gone = [item for item in found.items if images.relative(item.file) in lost] if lost else []
     counts = _counts(found, gone)
+    kinds = {name: each for name, each in counts.items() if name in found.outputs or not found.task.has_classes}
     splits = dict(found.images - Counter(item.split for item in gone))
     return FolderHeaders(
-        found.task,
-        found.content,
         counts,
         splits,
         sum(modes.values()) + len(unreadable),
@@ -92,10 +91,12 @@ def folder_headers(images: ImageFiles, *, validation: Validation = None, identic
         left_out,
         (
             *found.notices,
-            *(_of_classes(found, counts) if found.task.has_classes else ()),
+            *(_of_classes(kinds, found.task) if found.task.has_classes else ()),
             *_cut(images, splits, validation),
             *(_duplicates(images, found) if identical else ()),
         ),
+        found.task,
+        found.content,
     )
 
 
@@ -133,21 +134,19 @@ def _opened(images: ImageFiles, items: Sequence[Item]) -> tuple[list[tuple[int, 
     return sorted(sizes, key=lambda size: size[0] * size[1]), modes, unreadable
 
 
-def _of_classes(found: Found, counts: dict[str, dict[str, int]]) -> Iterator[str]:
-    named = {name: each for name, each in counts.items() if name in found.outputs}  # images without labels are none
-    yield from _uneven(named, found.task)
-    yield from _single(named, found.task)
-    yield from without_images(named)
+def _of_classes(counts: dict[str, dict[str, int]], task: Task) -> Iterator[str]:
+    yield from _uneven(counts, task)
+    yield from _single(counts, task)
+    yield from without_images(counts)
 
 
 def _uneven(counts: dict[str, dict[str, int]], task: Task) -> Iterator[str]:
     training = {name: each["train"] for name, each in counts.items()}
     most, fewest = max(training, key=training.__getitem__), min(training, key=training.__getitem__)
     if training[most] >= UNEVEN * training[fewest]:
-        better = f", and val_f1 says more than {task.metric}" if task.counts_images else ""
         yield (
             f"the {task.stratum[1]} are uneven: '{most}' has {training[most]:,} images for training, '{fewest}' "
-            f"{training[fewest]:,}; class_weights may help{better}"
+            f"{training[fewest]:,}; {task.when_uneven}"
         )
 
 
@@ -192,7 +191,7 @@ def without_split(images: ImageFiles, part: str, share: str) -> str:
 
 
 def _duplicates(images: ImageFiles, found: Found) -> Iterator[str]:
-    """Files with the same content: in one class, in two classes, in two splits."""
+    """Files with the same content: with one label, with different labels, in two splits."""
     within, across, leaks = [], [], []
     for same in _same_content(found.items):
         pair = " = ".join(images.relative(item.file) for item in same[:2])
@@ -203,10 +202,10 @@ def _duplicates(images: ImageFiles, found: Found) -> Iterator[str]:
         if len({(item.split, item.label) for item in same}) == 1:
             within.append(pair)
     if within:
-        copies = f"{found.task.together} (copies stay on one side of a cut)"
-        yield f"{_images(len(within))} more than once {copies}: {listed(within)}"
+        where = f"more than once {found.task.alike} (copies stay on one side of a cut)"
+        yield f"{_images(len(within))} {where}: {listed(within)}"
     if across:
-        yield f"{_images(len(across))} {found.task.apart}: {listed(across)}; delete the wrong ones"
+        yield f"{_images(len(across))} {found.task.differing}: {listed(across)}; delete the wrong ones"
     if leaks:
         yield f"{_images(len(leaks))} in two splits: {listed(leaks)}; they make the later split's metrics too good"
 

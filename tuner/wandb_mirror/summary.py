@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.history.event_lines import finite, in_json
 from tuner.history.refits import TRAINED_ON
-from tuner.history.scored import BEST, MISTAKE, MISTAKES
-from tuner.plots import Plots
+from tuner.history.scored import BEST
+from tuner.plots import Plots, of_tasks
+from tuner.plots.mistakes import fields_of, shown_mistakes
 from tuner.results.run import RecordedRun
 from tuner.results.wording import trained_again, trials_and_repeats
 from tuner.space.values import recorded
@@ -31,7 +32,7 @@ SECTIONS = {  # W&B groups panels by the text before the slash
     "search": ("history", "curves", "distribution"),
     "hyperparameters": ("importance", "parallel", "slice", "contour", "rank"),
     "cost": ("timeline", "savings", "costs"),
-    "winner": ("confusion", "classes", "mistakes", "least_sure", "calibration", "winner_curves"),
+    "winner": (*of_tasks(), "mistakes", "least_sure", "winner_curves"),
 }
 OUTCOMES = {"order_obeyed": "obeyed", "order_refused": "refused"}  # of orders, by their events
 _NUMBERS = ("x", "y", "z", "values")
@@ -135,15 +136,12 @@ def _table(frame: pd.DataFrame) -> wandb.Table:
 
 
 def _mistakes(run: RecordedRun) -> wandb.Table | None:
-    """The test images that the winner is most confidently wrong about, a row each."""
+    """The test images that the winner is most wrong about, a row each."""
     import wandb
 
-    columns = [name for name in MISTAKE if name != "image"]
-    rows = [
-        [image, *(one[name] for name in columns)]
-        for one in run.scored(MISTAKES) or []
-        if (image := _image(one["image"])) is not None
-    ]
+    found = shown_mistakes(run)
+    columns = fields_of(found)
+    rows = [[image, *(one[name] for name in columns)] for one in found if (image := _image(one["image"])) is not None]
     return wandb.Table(columns=["image", *columns], data=rows) if rows else None  # type: ignore[arg-type]
 
 

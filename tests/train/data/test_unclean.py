@@ -152,7 +152,7 @@ def test_images_in_two_classes_and_on_two_sides_are_named(tmp_path: Path) -> Non
     assert found is not None
     assert found.notices[:3] == (
         "there is no val/ beside train/, so 9 of its 92 training images are held out for validation; add val/ to keep them",
-        "1 image lies in two classes: train/green/copy.png = train/red/4 again.png; no model can get both right, so delete the "
+        "1 image is there in two classes: train/green/copy.png = train/red/4 again.png; no model can get both right, so delete the "
         "wrong one",
         "2 images lie in train/ and in test/: train/green/0.png = test/green/0.png, train/green/1.png = test/green/1.png; "
         "they make the metrics of test too good",
@@ -178,7 +178,7 @@ def test_few_images_are_told_with_what_they_can_tell(tmp_path: Path) -> None:
     found = look(trial(root), seed=0, framing=Framing(8))
     assert found is not None
     assert found.notices == (
-        "the images are few, 39 for training, 6 for validation, 6 for test: an accuracy of 0.9 on 6 images has a standard "
+        "the images are few, 39 for training, 6 for validation, 6 for test: a val_accuracy of 0.9 on 6 images has a standard "
         "error of 0.12, so small differences between trials mean nothing; add images, or validate on more of them, with "
         "validation=0.2 or validation=Folds(5)",
     )

@@ -14,7 +14,6 @@ from tuner.results.wording import own_network, settings, trained_again, trials_a
 from tuner.trial.models import TORCHVISION
 from tuner.trial.splitting import REFIT
 
-SHOWN_CONFUSIONS = 10
 SHOWN_CLASSES = 200
 SOURCES = {"wilson": "Wilson (1927)", "bootstrap": "bootstrap (Efron and Tibshirani 1993)"}
 OF_TORCHVISION = (
@@ -33,7 +32,7 @@ def model_card(
         "## Use",
         *_use(loaded, form, facts, scripted=scripted),
         "## Checked",
-        *_checks(facts, shown),
+        *_checks(loaded, facts, shown),
         "## How good it is",
         *_metrics(run, loaded),
         "## What it was trained on",
@@ -71,7 +70,7 @@ def _use(loaded: LoadedModel, form: str, facts: Mapping[str, Any], *, scripted: 
     if form == "safetensors" and loaded.card.networks > 1:
         yield (
             f"The names of its {loaded.card.networks} networks start with `networks.0.`, `networks.1.` and so on; the "
-            "mean of their probabilities is the answer."
+            f"mean of their {loaded.answers.output} is the answer."
         )
     if facts["test_time_flip"]:
         inside = "the network has to be asked about both" if form == "safetensors" else "both are asked inside"
@@ -103,7 +102,7 @@ def _framing(facts: Mapping[str, Any]) -> str:
     return f"Before it, an image's central square is brought to {size} × {size} pixels ({how}, antialiased)."  # noqa: RUF001
 
 
-def _checks(facts: Mapping[str, Any], shown: Examples) -> Iterator[str]:
+def _checks(loaded: LoadedModel, facts: Mapping[str, Any], shown: Examples) -> Iterator[str]:
     own = 0 if shown.labels is None else min(CHECKED, len(shown.labels))
     what = " and ".join(
         [f"{own} images of the test split"] * bool(own) + [f"{CHECKED - own} random images"] * (own < CHECKED)
@@ -112,7 +111,8 @@ def _checks(facts: Mapping[str, Any], shown: Examples) -> Iterator[str]:
         f"The answers to {what} were compared with those of the trained network; the times are of one image on the CPU "
         "of the machine that wrote this."
     )
-    rows = ["| file | size | largest difference of a probability | accuracy | one image |", "|---|---|---|---|---|"]
+    apart = f"largest difference {loaded.answers.apart_in}"
+    rows = [f"| file | size | {apart} | right answers | one image |", "|---|---|---|---|---|"]
     for check in facts["checks"]:
         accuracy = "–" if check["accuracy"] is None else f"{check['accuracy']:.4f} on {check['labelled']} images"  # noqa: RUF001
         rows.append(
@@ -158,7 +158,8 @@ def _data(run: RecordedRun, loaded: LoadedModel, shown: Examples) -> Iterator[st
         return
     if not shown.counts["train"]:
         return
-    rows = ["| class | " + " | ".join(shown.counts) + " |", "|---" * (1 + len(shown.counts)) + "|"]
+    kind = loaded.answers.targets.task.stratum[0]
+    rows = [f"| {kind} | " + " | ".join(shown.counts) + " |", "|---" * (1 + len(shown.counts)) + "|"]
     rows += [
         f"| {name} | " + " | ".join(str(shown.counts[part][name]) for part in shown.counts) + " |"
         for name in loaded.classes[:SHOWN_CLASSES]
@@ -183,6 +184,8 @@ def _limits(loaded: LoadedModel) -> str:
 
 
 def _licence(loaded: LoadedModel) -> str:
+    if loaded.card.is_function:
+        return "It started from what its function gave it, whose licence tuner does not know."
     trial = declared_trial(loaded.card)
     published, library = trial.named_weights, trial.model_facts.library
     if published is None:

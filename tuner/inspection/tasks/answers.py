@@ -53,6 +53,7 @@ class Answers(ABC, Generic[T]):
         targets: what the network answers, with what `learn` found on validation images
         columns: of a table of predictions
         output: what an exported model calls its answers
+        apart_in: what differences of two answers are told in
         kind: what a model with such answers is called
         outputs: what its outputs are called
         headline: the most important metric of the test split, and what it is called
@@ -65,6 +66,7 @@ class Answers(ABC, Generic[T]):
     targets: T
     columns: ClassVar[tuple[str, ...]]
     output: ClassVar[str] = "probabilities"
+    apart_in: ClassVar[str] = "of a probability"
     kind: ClassVar[str]
     outputs: ClassVar[str]
     headline: ClassVar[tuple[str, str]]

@@ -38,6 +38,7 @@ class NumberAnswers(Answers[NumberTargets]):
 
     columns: ClassVar = ("value", "from", "to")
     output: ClassVar = "numbers"
+    apart_in: ClassVar = "in standard deviations"
     kind: ClassVar = "A regression of images"
     outputs: ClassVar = "number"
     headline: ClassVar = ("mae", "Mean absolute error")

@@ -17,6 +17,7 @@ from tuner.trial.data_source import NAMED, ImageFiles, LeftOut, listed
 from tuner.trial.folder_headers import named, without_images, without_split
 from tuner.trial.pixels import DeepScale
 from tuner.trial.splitting import OWN
+from tuner.trial.tasks import Task
 
 MOST_LISTED = 10_000  # files that are left out
 FEW = 50  # with fewer images a split's figures are coarse
@@ -74,10 +75,10 @@ def data_facts(
         *_left_out(pool, files),
         *images.look().notices,
         *([] if known else _cut_from_training(pool, rows, scheme, images)),
-        *_in_two_classes(pool, images),
+        *_differing(pool, images),
         *_on_two_sides(pool, images),
-        *(_small_classes(by_class) if pool.task.has_classes else ()),
-        *_coarse(rows, scheme),
+        *(_small_classes(by_class, pool) if pool.task.has_classes else ()),
+        *_coarse(rows, scheme, pool.task),
     ]
     sizes = {part: len(rows[part]) for part in PARTS}
     return DataFacts(by_class, sizes, pool.left_out, files, pool.scale, tuple(map(one_line, notices)))
@@ -107,7 +108,7 @@ def _cut_from_training(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, images
     ]
 
 
-def _in_two_classes(pool: Pool, images: ImageFiles) -> list[str]:
+def _differing(pool: Pool, images: ImageFiles) -> list[str]:
     used = np.flatnonzero(pool.parts != LEFT_OUT)
     groups = _sharing(pool.keys[used])
     alike = [np.unique(pool.labels[used[group]], axis=0, return_index=True)[1] for group in groups]  # one of each label
@@ -117,8 +118,8 @@ def _in_two_classes(pool: Pool, images: ImageFiles) -> list[str]:
     mixed.sort(key=lambda group: int(group.min()))
     one = len(mixed) == 1
     return [
-        f"{len(mixed):,} image{' lies' if one else 's lie'} {pool.task.apart}: {_examples(mixed, pool, images)}; no "
-        f"model can get both right, so delete the wrong one{'' if one else 's'}"
+        f"{len(mixed):,} image{' is' if one else 's are'} there {pool.task.differing}: "
+        f"{_examples(mixed, pool, images)}; no model can get both right, so delete the wrong one{'' if one else 's'}"
     ]
 
 
@@ -152,28 +153,29 @@ def _examples(groups: list[np.ndarray], pool: Pool, images: ImageFiles) -> str:
     return listed(" = ".join(images.relative(pool.files[row]) for row in group[:2].tolist()) for group in groups)
 
 
-def _small_classes(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+def _small_classes(by_class: Mapping[str, Mapping[str, int]], pool: Pool) -> list[str]:
     """Classes of which a split has no image."""
-    found = []
+    found, kind = [], pool.task.stratum[0]
+    counts = {name: each for name, each in by_class.items() if name in pool.classes}
     single = [name for name, each in counts.items() if sum(each.values()) == 1]
     if single:
         found.append(
-            f"a class needs 3 images to be trained, validated and tested on, got 1 of {named(single)}, which is for "
-            "training: no metric covers it; add images, or remove the class"
+            f"a {kind} needs 3 images to be trained, validated and tested on, got 1 of {named(single)}, which is for "
+            f"training: no metric covers it; add images, or remove the {kind}"
         )
     return [*found, *without_images(counts, single)]
 
 
-def _coarse(rows: Mapping[str, Rows], scheme: Cut) -> list[str]:
+def _coarse(rows: Mapping[str, Rows], scheme: Cut, task: Task) -> list[str]:
     few = {part: len(rows[part]) for part in ("validation", "test") if len(rows[part]) < FEW}
     if not few:
         return []
     sizes = ", ".join(f"{len(rows[part]):,} for {TOLD[part]}" for part in PARTS)
     fewest = min(few.values())
-    error = sqrt(0.9 * 0.1 / fewest)
+    error = f"of 0.9 on {fewest} images has a standard error of {sqrt(0.9 * 0.1 / fewest):.2f}, so"
+    share = f" a val_{task.shares[0]} {error}" if task.shares else ""
     more = ", or validate on more of them, with validation=0.2 or validation=Folds(5)"
     return [
-        f"the images are few, {sizes}: an accuracy of 0.9 on {fewest} images has a standard error of "
-        f"{error:.2f}, so small differences between trials mean nothing; add images"
+        f"the images are few, {sizes}:{share} small differences between trials mean nothing; add images"
         f"{more if scheme.validation is None else ''}"
     ]

@@ -9,6 +9,10 @@ from tuner.trial.tasks.one_label import ONE_LABEL
 from tuner.trial.tasks.several_labels import SEVERAL_LABELS
 from tuner.trial.tasks.task import Label, LabelError, Strata, Task
 
-__all__ = ["NUMBER", "ONE_LABEL", "SEVERAL_LABELS", "TASKS", "Label", "LabelError", "Strata", "Task"]
+__all__ = ["NUMBER", "ONE_LABEL", "SEVERAL_LABELS", "SHARES", "TASKS", "USUAL", "Label", "LabelError", "Strata", "Task"]
 
 TASKS: dict[str, Task] = {task.name: task for task in (ONE_LABEL, SEVERAL_LABELS, NUMBER)}
+USUAL = tuple(task.metric for task in TASKS.values())  # the most important metric of each
+SHARES = frozenset(  # metrics that are shares of a split's images
+    f"{split}_{name}" for task in TASKS.values() for name in task.shares for split in ("val", "test")
+)

@@ -33,7 +33,6 @@ class Number(Task):
     described = "a number"
     needed = "different numbers"
     seen_by = "most cells are numbers, some with a decimal point"
-    stratum = ("range", "ranges")
     metric = "val_mae"
     metric_reason = "the mean error in the numbers' own unit, which a few large errors don't decide"
     metrics: ClassVar = {"mae": "min", "rmse": "min", "r2": "max", "loss": "min"}
@@ -54,6 +53,8 @@ class Number(Task):
         "srcc": "spearman",
         "plcc": "pearson",
     }
+    stratum = ("range", "ranges")
+    alike, differing = "with the same number", "with different numbers"
     has_classes = False
     hyperparameters = (
         Hyperparameter(

@@ -16,8 +16,6 @@ class OneLabel(Task):
     called = ("class", "classes", "classification", "multiclass", "single", "singlelabel", "onelabel")
     described = "one label"
     needed = "at least 2 labels"
-    together = "in a class"
-    apart = "in two classes"
     metric = "val_accuracy"
     metric_reason = "the classes have about as many images"
     metrics: ClassVar = {"accuracy": "max", "loss": "min", "top5_accuracy": "max", "f1": "max"}
@@ -52,13 +50,12 @@ class OneLabel(Task):
         "mcc": "matthews_correlation",
         "map": "average_precision",
     }
+    stratum = ("class", "classes")
+    alike, differing = "in a class", "in two classes"
+    when_uneven = "class_weights may help, and val_f1 says more than val_accuracy"
     training = "tuner.train.tasks.one_label:ClassTargets"
     inspection = "tuner.inspection.tasks.one_label:ClassAnswers"
-    plots = (
-        "tuner.plots.mistakes:confusion_matrix",
-        "tuner.plots.classes:class_scores",
-        "tuner.plots.classes:reliability",
-    )
+    plots = ("tuner.plots.mistakes:confusion", "tuner.plots.classes:classes", "tuner.plots.classes:calibration")
 
     def label(self, cells: Sequence[str], columns: Sequence[str]) -> Label:
         """See `Task.label`: a name, as it is written."""

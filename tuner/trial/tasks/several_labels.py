@@ -30,7 +30,6 @@ class SeveralLabels(Task):
     of_columns = True
     needed = "a label that some training images have and others haven't"
     seen_by = "there are semicolons between labels"
-    stratum = ("label", "labels")
     metric = "val_map"
     metric_reason = "every label counts alike, however few images have it, and needs no threshold yet"
     metrics: ClassVar = {"map": "max", "loss": "min", "f1": "max", "f1_micro": "max", "subset_accuracy": "max"}
@@ -58,6 +57,9 @@ class SeveralLabels(Task):
         "roc_auc": "auroc",
         "hamming": "label_accuracy",
     }
+    alike = "with the same labels"
+    stratum = ("label", "labels")
+    when_uneven = "class_weights may help, and val_map and val_f1 count rare labels as much as others"
     fewest = 1
     training = "tuner.train.tasks.several_labels:LabelTargets"
     inspection = "tuner.inspection.tasks.several_labels:LabelAnswers"

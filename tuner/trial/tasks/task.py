@@ -48,8 +48,6 @@ class Task(ABC):
         of_columns: whether several columns of a table can say the labels
         needed: what a table's labels need to have, for messages
         seen_by: how the cells of a table show the task, for messages
-        stratum: what one of `strata` is called, and several
-        together, apart: where the same image with the same label, or with different ones, lies, for messages
         metric: what a study optimises unless it says otherwise
         metric_reason: why, for the first study that `tuner init` writes
         metrics: what every epoch reports of the validation images, without `val_`, and whether it is better high or low
@@ -57,7 +55,10 @@ class Task(ABC):
         paired: the one of `metrics` by which two networks are compared image by image, see `Targets.goodness`
         named: further metrics that a user can choose, by name
         other_words: names that other libraries have for these metrics
+        stratum: what strata are called, one and several
+        alike, differing: how two images stand there that are the same, and have the same label, or different ones
         has_classes: whether strata are classes: each needs training images, and metrics can be about one
+        when_uneven: what helps if classes have very different numbers of images, as a part of a sentence
         fewest: strata that data needs to have, that some of its training images are of, and others aren't
         hyperparameters: those that only this task has
         proposed: what a first study tries of these by name, as Python text, and why
@@ -74,9 +75,6 @@ class Task(ABC):
     of_columns: ClassVar[bool] = False
     needed: ClassVar[str]
     seen_by: ClassVar[str] = ""
-    stratum: ClassVar[tuple[str, str]] = ("class", "classes")
-    together: ClassVar[str] = "with the same label"
-    apart: ClassVar[str] = "there with different labels"
     metric: ClassVar[str]
     metric_reason: ClassVar[str]
     metrics: ClassVar[Mapping[str, Mode]]
@@ -84,7 +82,11 @@ class Task(ABC):
     paired: ClassVar[str]
     named: ClassVar[Mapping[str, ChosenMetric]] = {}
     other_words: ClassVar[Mapping[str, str]] = {}
+    stratum: ClassVar[tuple[str, str]]
+    alike: ClassVar[str] = "with the same label"
+    differing: ClassVar[str] = "with different labels"
     has_classes: ClassVar[bool] = True
+    when_uneven: ClassVar[str] = ""
     fewest: ClassVar[int] = 2
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = ()
     proposed: ClassVar[Mapping[str, tuple[str, str]]] = {}
