@@ -38,14 +38,8 @@ from tuner.train import Trainer
 from tuner.trial import ImageClassifier
 from tuner.trial.table import Table
 
-SIZE, BATCH = 32, 32
-CONFIG: dict[str, Any] = {
-    "optimizer": "adamw",
-    "lr": 1e-3,
-    "weight_decay": 0.0,
-    "batch_size": BATCH,
-    "image_size": SIZE,
-}
+SIZE, LR = 32, 0.02
+CONFIG: dict[str, Any] = {"optimizer": "sgd", "momentum": 0.9, "lr": LR, "weight_decay": 0.0, "batch_size": 32}
 SPLITS = ("train", "train", "train", "val", "test")  # of five images after each other
 TAGS = {
     "animal": ("bird", "cat", "deer", "dog", "frog", "horse"),
@@ -96,23 +90,34 @@ def bars(folder: Path, count: int) -> Iterator[Picture]:
 
 @dataclass(frozen=True)
 class Kind:
-    """A task: where its images come from, and what a plain loop does with labels."""
+    """A task: where its images come from, how a table has a label and a plain loop reads it, columns and outputs."""
 
     images: Callable[[Path, int], Iterator[Picture]]
     columns: Callable[[Any], dict[str, Any]]
+    read: Callable[[dict[str, str]], Any]
     label: str | list[str]
     outputs: int
     metrics: tuple[str, ...]
 
 
 KINDS = {
-    "one": Kind(flowers, lambda label: {"label": label}, "label", 5, ("accuracy", "f1")),
-    "several": Kind(tagged, lambda tags: {"label": ";".join(tags)}, "label", len(TAGS), ("map", "f1", "f1_micro")),
-    "columns": Kind(
-        *(tagged, lambda tags: {tag: int(tag in tags) for tag in TAGS}, list(TAGS), len(TAGS)),
-        ("map", "f1", "f1_micro"),
+    "one": Kind(
+        *(flowers, lambda label: {"label": label}, lambda row: row["label"]),
+        *("label", 5, ("accuracy", "f1")),
     ),
-    "number": Kind(bars, lambda angle: {"label": angle}, "label", 1, ("mae", "r2")),
+    "several": Kind(
+        *(tagged, lambda tags: {"label": ";".join(tags)}, lambda row: tuple(sorted(row["label"].split(";")))),
+        *("label", len(TAGS), ("map", "f1", "f1_micro")),
+    ),
+    "columns": Kind(
+        tagged,
+        lambda tags: {tag: int(tag in tags) for tag in TAGS},
+        lambda row: tuple(tag for tag in TAGS if row[tag] == "1"),
+        *(list(TAGS), len(TAGS), ("map", "f1", "f1_micro")),
+    ),
+    "number": Kind(
+        *(bars, lambda angle: {"label": angle}, lambda row: float(row["label"])), *("label", 1, ("mae", "r2"))
+    ),
 }
 
 
@@ -131,10 +136,10 @@ def write_table(folder: Path, kind: Kind, pictures: Iterator[Picture]) -> Path:
 
 
 def network(outputs: int) -> nn.Module:
-    """Three convolutions and a head."""
+    """Three convolutions and a head; smooth, as otherwise a rounding error may be as large as a step."""
     layers: list[nn.Module] = []
     for before, after in ((3, 16), (16, 32), (32, 64)):
-        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.GELU(), nn.AvgPool2d(2)]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * (SIZE // 8) ** 2, outputs))
 
 
@@ -144,66 +149,51 @@ def network(outputs: int) -> nn.Module:
 def read(table: Path, kind: Kind, split: str) -> tuple[Tensor, Tensor]:
     """The images [N, 3, H, W] of a split and their labels: [N] of classes, [N, L] of labels, or [N] of numbers."""
     with table.open() as file:
-        rows = list(csv.DictReader(file))
-    several = (
-        kind.label if isinstance(kind.label, list) else sorted({*";".join(row["label"] for row in rows).split(";")})
-    )
-
-    def label(row: dict[str, str]) -> Any:
-        if kind.outputs == 1:
-            return float(row["label"])
-        if isinstance(kind.label, list):
-            return tuple(name for name in kind.label if row[name] == "1")
-        return tuple(sorted(row["label"].split(";"))) if kind.images is tagged else row["label"]
-
-    found = sorted(((label(row), row["image"]) for row in rows if row["split"] == split), key=lambda pair: pair)
-    images = torch.stack([torch.from_numpy(np.array(Image.open(table.parent / name))) for _, name in found])
-    if kind.outputs == 1:
-        labels = torch.tensor([number for number, _ in found], dtype=torch.float64)
-    elif kind.images is tagged:
-        labels = torch.tensor([[float(name in has) for name in several] for has, _ in found])
-    else:
-        labels = torch.tensor([several.index(name) for name, _ in found])
-    return images.permute(0, 3, 1, 2).float() / 255, labels
+        every = [(kind.read(row), row) for row in csv.DictReader(file)]
+    found = sorted((label, row["image"]) for label, row in every if row["split"] == split)
+    pixels = torch.stack([torch.from_numpy(np.array(Image.open(table.parent / name))) for _, name in found])
+    images, labels = pixels.permute(0, 3, 1, 2).float() / 255, [label for label, _ in found]
+    if kind.images is bars:
+        return images, torch.tensor(labels, dtype=torch.float64)
+    if kind.images is flowers:
+        names = sorted({label for label, _ in every})
+        return images, torch.tensor([names.index(label) for label in labels])
+    tags = kind.label if isinstance(kind.label, list) else sorted(TAGS)
+    return images, torch.tensor([[float(tag in has) for tag in tags] for has in labels])
 
 
-def plain(
-    table: Path, kind: Kind, model: nn.Module, orders: list[list[Tensor]]
-) -> tuple[list[float], dict[str, float]]:
+def plain(table: Path, kind: Kind, model: nn.Module, orders: list[list[Tensor]]) -> tuple[list[float], dict[str, Any]]:
     """The mean training loss of each epoch, and scikit-learn's metrics of the validation images after the last."""
     (images, labels), (unseen, truth) = read(table, kind, "train"), read(table, kind, "val")
     mean, deviation = images.mean((0, 2, 3), keepdim=True), images.std((0, 2, 3), keepdim=True, correction=0)
-    middle, spread = (labels.mean(), labels.std(correction=0)) if kind.outputs == 1 else (0.0, 1.0)
-
-    def loss_of(outputs: Tensor, wanted: Tensor) -> Tensor:
-        if kind.outputs == 1:
-            return F.mse_loss(outputs[:, 0], ((wanted - middle) / spread).float())
-        if wanted.ndim == 2:
-            return F.binary_cross_entropy_with_logits(outputs, wanted)
-        return F.cross_entropy(outputs, wanted)
-
-    optimizer = torch.optim.AdamW(model.parameters(), lr=CONFIG["lr"], weight_decay=0.0)
-    losses = []
+    middle, spread = (labels.mean(), labels.std(correction=0)) if kind.images is bars else (0.0, 1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=0.9)
+    means = []
     for batches in orders:
         total = 0.0
         for rows in batches:
-            loss = loss_of(model((images[rows] - mean) / deviation), labels[rows])
+            outputs, wanted = model((images[rows] - mean) / deviation), labels[rows]
+            if kind.images is bars:
+                loss = F.mse_loss(outputs[:, 0], ((wanted - middle) / spread).float())
+            elif kind.images is flowers:
+                loss = F.cross_entropy(outputs, wanted)
+            else:
+                loss = F.binary_cross_entropy_with_logits(outputs, wanted)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            total += float(loss) * len(rows)
-        losses.append(total / len(images))
+            total += loss.item() * len(rows)
+        means.append(total / len(images))
     with torch.inference_mode():
         outputs = model.eval()((unseen - mean) / deviation).double()
-    if kind.outputs == 1:
+    if kind.images is bars:
         answers = outputs[:, 0] * spread + middle
-        return losses, {"mae": mean_absolute_error(truth, answers), "r2": r2_score(truth, answers)}
-    if truth.ndim == 1:
+        return means, {"mae": mean_absolute_error(truth, answers), "r2": r2_score(truth, answers)}
+    if kind.images is flowers:
         answers = outputs.argmax(1)
-        return losses, {"accuracy": accuracy_score(truth, answers), "f1": f1_score(truth, answers, average="macro")}
-    said = outputs > 0
-    f1 = {name: f1_score(truth, said, average=how) for name, how in (("f1", "macro"), ("f1_micro", "micro"))}
-    return losses, {"map": average_precision_score(truth, outputs.sigmoid()), **f1}
+        return means, {"accuracy": accuracy_score(truth, answers), "f1": f1_score(truth, answers, average="macro")}
+    f1 = {name: f1_score(truth, outputs > 0, average=how) for name, how in (("f1", "macro"), ("f1_micro", "micro"))}
+    return means, {"map": average_precision_score(truth, outputs.sigmoid()), **f1}
 
 
 # Both sides
@@ -214,7 +204,7 @@ def beside(name: str, folder: Path, source: Path, images: int, epochs: int) -> d
     kind = KINDS[name]
     table = write_table(folder, kind, kind.images(source, images))
     trial = ImageClassifier(Table(table, label=kind.label), lambda config: network(kind.outputs), weights=None)
-    trainer = Trainer(trial, CONFIG, epochs=epochs, seed=1, step_path="eager")
+    trainer = Trainer(trial, {**CONFIG, "image_size": SIZE}, epochs=epochs, seed=1, step_path="eager")
     model = network(kind.outputs)
     model.load_state_dict(trainer.module.state_dict())
     orders = [trainer.batches(epoch) for epoch in range(epochs)]
@@ -226,7 +216,7 @@ def beside(name: str, folder: Path, source: Path, images: int, epochs: int) -> d
     own = [result.train_loss for result in results]
     apart = max(abs(one - other) / other for one, other in zip(own, losses, strict=True))
     return {
-        "images": len(orders[0]) and sum(map(len, orders[0])),
+        "images": sum(map(len, orders[0])),
         "losses": {"plain": losses, "tuner": own, "apart": apart},
         "metrics": {metric: {"plain": float(metrics[metric]), "tuner": ours[metric]} for metric in kind.metrics},
         "metrics_apart": max(abs(float(metrics[metric]) - ours[metric]) for metric in kind.metrics),

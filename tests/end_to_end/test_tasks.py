@@ -170,7 +170,7 @@ def test_a_refit_keeps_what_was_learnt_of_the_winners_own_validation(
     done("run", "study.py", "--wandb", "off", folder=tmp_path)
     (best,) = (tmp_path / "runs").glob("*/*/best")
     before, metrics = json.loads((best / facts).read_text()), dict(load_run(tmp_path / "runs").best_metrics)
-    done("resume", "runs", "--refit", folder=tmp_path)
+    done("refit", "runs", folder=tmp_path)
     after, run = json.loads((best / facts).read_text()), load_run(tmp_path / "runs")
     kept = ("low", "high") if drawn is angle else ("thresholds",)
     assert [after[name] for name in kept] == [before[name] for name in kept]
