@@ -69,7 +69,7 @@ def child(size: int) -> Trial:
 def to(path: str) -> Iterator[None]:
     """What is printed within the block goes to this file, through the same streams as a trial's."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    with output._redirected(file):
+    with output._redirected(file, lambda: None):
         yield
     os.close(file)
 

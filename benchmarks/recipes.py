@@ -123,7 +123,7 @@ def accuracy(trial: ImageClassifier, config: dict[str, Any], seed: int, epochs: 
     trainer = Trainer(trial, SHARED | config, epochs=epochs, seed=seed)
     while not trainer.finished:
         trainer.run_epoch()
-    return trainer.evaluate(trainer.splits.test).accuracy
+    return trainer.evaluate(trainer.splits.test)["accuracy"]
 
 
 def measure(

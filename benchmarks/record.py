@@ -36,8 +36,8 @@ def trained(task: Task, config: dict[str, Any], seed: int, cache: Path) -> dict[
     true: list[float | None] = []
     try:
         while not trainer.finished:
-            seen.append(round(trainer.run_epoch().validation.accuracy, 5))
-            true.append(round(trainer.evaluate(trainer.splits.test).accuracy, 5))
+            seen.append(round(trainer.run_epoch().validation["accuracy"], 5))
+            true.append(round(trainer.evaluate(trainer.splits.test)["accuracy"], 5))
     except TrialError:  # it diverged
         pass
     missing: list[float | None] = [None] * EPOCHS

@@ -158,10 +158,10 @@ class Trials:
             from tuner.errors import TrialError
 
             try:
-                self.seen[trial].append(made.run_epoch().validation.accuracy)
+                self.seen[trial].append(made.run_epoch().validation["accuracy"])
             except TrialError:
                 return None
-            self.true[trial].append(made.evaluate(made.splits.test).accuracy)
+            self.true[trial].append(made.evaluate(made.splits.test)["accuracy"])
         else:
             epoch = len(self.seen[trial])
             if made["val"][epoch] is None:

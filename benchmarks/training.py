@@ -409,7 +409,7 @@ def pair(
     while not running.finished:
         running.run_epoch()
     plain = plain_accuracy(model, plain_loader(plain_data(folder, train=False), 0), device)
-    return plain, running.evaluate(running.splits.test).accuracy
+    return plain, running.evaluate(running.splits.test)["accuracy"]
 
 
 def main() -> None:

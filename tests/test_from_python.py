@@ -19,9 +19,10 @@ from tuner.lifecycle.targets import listed
 from tuner.results import compare as compare_readers
 from tuner.results import run_folders
 from tuner.results.representing import search_failure
+from tuner.results.rest_simulation import Ahead
 from tuner.results.run import RecordedRun
 
-PLAN = Plan("digits", "loss", "min", trials=4, max_epochs=9)
+PLAN = Plan("digits", "loss", "min", Ahead(trials=4, max_epochs=9))
 
 
 def test_rooms_read_a_run_and_users_get_it_with_plots_and_orders(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tuner.history.run_info import write_info
 from tuner.html_report import write_report
 from tuner.results import export
 from tuner.results.findings import findings_of
+from tuner.results.rest_simulation import Ahead
 from tuner.results.tables import history_table, write_tables
 from tuner.storage.folder import LocalFolder
 from tuner.text import command, in_utf8, printable, spreadsheet_cell, text_of_cell
@@ -99,7 +100,7 @@ def test_no_verb_lets_a_control_character_reach_the_terminal(
 
 def test_progress_lines_are_clean() -> None:
     stream = io.StringIO()
-    lines = Lines(Progress(Plan(HOSTILE, "accuracy", "max", 1, 9)), stream)
+    lines = Lines(Progress(Plan(HOSTILE, "accuracy", "max", Ahead(1, 9))), stream)
     with lines:
         for one in (
             started(0, 1.0, {"a": HOSTILE}),

@@ -19,7 +19,7 @@ from tuner.results.rest_simulation import Ahead
 from tuner.results.time_left import TimeLeft, time_left
 from tuner.results.wording import best_so_far, duration, settings, short
 
-PLAN = Plan("simulated", "loss", "min", trials=6, max_epochs=9)
+PLAN = Plan("simulated", "loss", "min", Ahead(trials=6, max_epochs=9))
 
 
 def search(folder: Path, listener: Lines | LiveTable | Progress) -> None:
@@ -102,7 +102,7 @@ def test_a_display_that_knows_earlier_events_goes_on_with_them(tmp_path: Path) -
 def test_totals_are_of_the_plan_with_which_the_search_goes_on() -> None:
     progress = Progress(PLAN, [event("study_started", 0.0, trials=6), started(0, 1.0), event("study_interrupted", 2.0)])
     progress.on_event(event("study_resumed", 3.0, trials=4, max_epochs=12))
-    assert (progress.plan.trials, progress.plan.max_epochs) == (4, 12)
+    assert (progress.ahead.trials, progress.ahead.max_epochs) == (4, 12)
     assert progress.totals().startswith("1 of 4 trials")
 
 
@@ -118,7 +118,7 @@ def test_without_a_result_there_is_no_best() -> None:
 
 # From events of the test's own choosing
 
-ACCURACY = Plan("digits", "accuracy", "max", trials=4, max_epochs=10)
+ACCURACY = Plan("digits", "accuracy", "max", Ahead(trials=4, max_epochs=10))
 
 
 def followed(*events: Event, plan: Plan = ACCURACY) -> Progress:
@@ -182,12 +182,12 @@ def test_totals_count_trials_by_what_became_of_them() -> None:
 
 
 def test_without_a_number_of_trials_totals_name_none() -> None:
-    progress = followed(*trained(0, 10, "completed"), plan=Plan("digits", "accuracy", "max", None, 10))
+    progress = followed(*trained(0, 10, "completed"), plan=Plan("digits", "accuracy", "max", Ahead(None, 10)))
     assert re.fullmatch(r"1 trials: 1 done; \d+ s so far", progress.totals())
 
 
 def test_totals_of_a_budget_of_epochs_say_how_many_are_spent() -> None:
-    plan = Plan("digits", "accuracy", "max", None, 10, limits={"total_epochs": 90})
+    plan = Plan("digits", "accuracy", "max", Ahead(None, 10, limits={"total_epochs": 90}))
     progress = followed(*trained(0, 10, "completed"), *trained(1, 3, "stopped"), plan=plan)
     assert progress.totals().startswith("2 trials: 1 done, 1 stopped early; 13 of 90 epochs; ")
 
@@ -262,7 +262,7 @@ def test_of_a_hundred_trials_a_second_the_time_left_is_not_reckoned_for_each(mon
 
     monkeypatch.setattr(forecast, "time_left", counted)
     now = time.time()
-    progress = followed(event("study_started", now - 60), plan=Plan("digits", "accuracy", "max", 400, 10))
+    progress = followed(event("study_started", now - 60), plan=Plan("digits", "accuracy", "max", Ahead(400, 10)))
     for number in range(100):
         progress.on_event(started(number, now - 60))
         progress.on_event(reported(number, 1, now + number / 100, accuracy=0.1))
@@ -337,7 +337,7 @@ def test_all_trials_ended_and_the_whole_search_are_no_more_to_come() -> None:
     now = time.time()
     progress = followed(
         event("study_started", now - 60, trials=2), *trained(0, 10, "completed"), *trained(1, 10, "completed"),
-        plan=Plan("digits", "accuracy", "max", 2, 10),
+        plan=Plan("digits", "accuracy", "max", Ahead(2, 10)),
     )  # fmt: skip
     assert progress.eta() == "the trials took 1 min 00 s"
     progress.on_event(event("study_ended", now, reason="trials"))
@@ -346,7 +346,7 @@ def test_all_trials_ended_and_the_whole_search_are_no_more_to_come() -> None:
 
 def test_a_plan_of_a_study_knows_its_rungs() -> None:
     plan = Plan.of(study(scheduler=ASHA(grace_epochs=2), budget=Budget(trials=6, max_epochs=9)))
-    assert (plan.rungs, plan.ahead.reduction_factor, plan.ahead.brackets) == ((2, 6), 3.0, False)
+    assert (plan.ahead.rungs, plan.ahead.reduction_factor, plan.ahead.brackets) == ((2, 6), 3.0, False)
 
 
 def test_a_plan_knows_whether_the_winner_is_scored(tmp_path: Path) -> None:
@@ -502,7 +502,7 @@ def test_a_trial_that_hangs_is_named_in_place_of_a_time_left() -> None:
     now = time.time()
     progress = followed(
         event("study_started", now - 460, trials=2), started(0, now - 455), reported(0, 1, now - 420, accuracy=0.1),
-        plan=Plan("digits", "accuracy", "max", 2, 10),
+        plan=Plan("digits", "accuracy", "max", Ahead(2, 10)),
     )  # fmt: skip
     assert progress.eta() == "00000 has reported nothing for 7 min (see hung_minutes); 7 min 40 s so far"
 
@@ -516,7 +516,7 @@ def test_after_the_last_repeat_of_an_ended_search_no_time_is_left() -> None:
         event("confirmation_requested", now - 60, trials=["00000"], seeds=1, alone=True, ended_by="total_epochs"),
         {**started(1, now - 50), "repeats": "00000", "confirms": True},
         reported(1, 1, now - 40, accuracy=0.1),
-        plan=Plan("digits", "accuracy", "max", None, 10, limits={"total_epochs": 10}),
+        plan=Plan("digits", "accuracy", "max", Ahead(None, 10, limits={"total_epochs": 10})),
     )  # fmt: skip
     assert progress.eta() == "1 repeat left to confirm, 9 epochs, 1 min 00 s so far"
     progress.on_event(ended(1, "completed", now))
@@ -524,7 +524,7 @@ def test_after_the_last_repeat_of_an_ended_search_no_time_is_left() -> None:
 
 
 def test_epochs_that_ran_on_at_a_limit_are_told_apart() -> None:
-    progress = Progress(Plan("digits", "accuracy", "max", None, 10, limits={"total_epochs": 5}))
+    progress = Progress(Plan("digits", "accuracy", "max", Ahead(None, 10, limits={"total_epochs": 5})))
     for each in trained(0, 7, "completed"):
         progress.on_event(each)
     assert "; 5 of 5 epochs and 2 that ran on at the limit; " in progress.totals()

@@ -6,8 +6,9 @@ from tests.history.events_of_a_run import ended, event, reported, started
 from tuner.console import notebook
 from tuner.console.live_table import Plan, Progress
 from tuner.console.notebook import NotebookDisplay, in_notebook, progress_html
+from tuner.results.rest_simulation import Ahead
 
-PLAN = Plan("digits", "accuracy", "max", trials=4, max_epochs=10)
+PLAN = Plan("digits", "accuracy", "max", Ahead(trials=4, max_epochs=10))
 
 
 def followed(*events: dict[str, object]) -> Progress:

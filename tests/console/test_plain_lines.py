@@ -11,8 +11,9 @@ from tuner.console.plain_lines import Lines
 from tuner.console.standing import Plan, Progress
 from tuner.errors import TunerError
 from tuner.history.events import Event
+from tuner.results.rest_simulation import Ahead
 
-PLAN = Plan("digits", "accuracy", "max", trials=4, max_epochs=10)
+PLAN = Plan("digits", "accuracy", "max", Ahead(trials=4, max_epochs=10))
 
 
 class Search:

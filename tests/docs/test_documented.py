@@ -3,6 +3,7 @@
 import argparse
 import ast
 import importlib
+import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import fields
@@ -26,6 +27,7 @@ from tuner.history.records import STATUSES
 from tuner.lifecycle import interruption
 from tuner.loop import earlier_runs, limits, packing
 from tuner.plots import Plots
+from tuner.results import dead
 from tuner.results.export import Kind
 from tuner.schedule import Scheduler
 from tuner.search import SearchAlgorithm, multi_fidelity
@@ -62,7 +64,8 @@ def section(name: str, heading: str) -> str:
 def kinds_of(base: type) -> list[str]:
     """Names of the concrete classes of tuner below a base."""
     subclasses = [kind for kind in base.__subclasses__() if kind.__module__.startswith("tuner.")]
-    return sorted({kind.__name__ for kind in subclasses} | {name for kind in subclasses for name in kinds_of(kind)})
+    concrete = {kind.__name__ for kind in subclasses if not inspect.isabstract(kind)}
+    return sorted(concrete | {name for kind in subclasses for name in kinds_of(kind)})
 
 
 # The command line
@@ -198,6 +201,8 @@ def test_each_code_of_a_notice_is_in_the_troubleshooting() -> None:
         packing.UNKNOWN,
         f"{packing.AT_ONCE}N",
         gpus.FIRST_LOOK,
+        dead.UNREAD,
+        dead.ALIKE,
     }
     assert {"learned", "cannot_pause", "study_changed"} <= codes
     assert sorted(rows(section("troubleshooting.md", "Notices"))) == sorted(codes)

@@ -16,16 +16,18 @@ import pytest
 import torch
 from PIL import Image
 
-from tuner import Run
+from tests.results.simulated import simulated
+from tuner import ImageClassifier, Run, Table, load_run
 from tuner.cli.export import MODELS
 from tuner.errors import RunFolderError
-from tuner.inspection import LoadedModel, load_model
+from tuner.inspection import LoadedModel, load_model, score, write_best
 from tuner.inspection.shipping import FORMS, forms, ship
 from tuner.inspection.shipping.card import model_card
 from tuner.inspection.shipping.examples import examples
 from tuner.inspection.shipping.forms import SHIPPED, facts_of
 from tuner.inspection.shipping.writing import MOST_APART, predict_script
 from tuner.results.wording import wilson
+from tuner.train import Trainer
 
 pytest.importorskip("onnxruntime")
 
@@ -220,6 +222,49 @@ def test_the_card_of_several_networks_without_a_script_says_how_to_use_them(fini
     scripted = model_card(finished, one, "safetensors", facts, shown, scripted=True)
     assert "networks.0." not in scripted
     assert scripted.count("`predict.py`") == 1
+
+
+def test_the_card_of_a_functions_model_says_that_its_licence_is_unknown(finished: Run) -> None:
+    one = load_model(Path(finished.path) / "best")
+    own = replace(one, card=replace(one.card, model="small()"))
+    shown, facts = examples(finished, one, trust=False), facts_of(one) | {"checks": []}
+    told = model_card(finished, own, "onnx", facts, shown, scripted=False)
+    assert "It started from what its function gave it, whose licence tuner does not know." in told
+
+
+@pytest.mark.parametrize(
+    ("labels", "apart", "counted"),
+    [
+        (["a;b", "b", ""] * 14, "of a probability", "| label | train | validation | test |"),
+        ([number + 0.5 for number in range(42)], "in standard deviations", None),
+    ],
+    ids=["several", "number"],
+)
+def test_the_card_of_a_task_has_its_words(tmp_path: Path, labels: list[Any], apart: str, counted: str | None) -> None:
+    generator = np.random.default_rng(0)
+    for number in range(42):
+        Image.fromarray(generator.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(tmp_path / f"{number}.png")
+    rows = "".join(f"{number}.png,{label}\n" for number, label in enumerate(labels))
+    (tmp_path / "labels.csv").write_text(f"image,label\n{rows}")
+    trial = ImageClassifier(Table(tmp_path / "labels.csv"), "squeezenet1_1", weights=None)
+    config = {"lr": 1e-3, "batch_size": 8, "image_size": 32}
+    trainer = Trainer(trial, config, epochs=1, seed=0, split_seed=0)
+    trainer.run_epoch()
+    trainer.save(tmp_path / "checkpoint")
+    run = simulated(tmp_path / "run")
+    assert run.best is not None
+    scored = score(trial, config, tmp_path / "checkpoint", split_seed=0)
+    best = Path(run.path) / "best"
+    write_best(best, trial, config, tmp_path / "checkpoint", scored, {"trial": run.best.trial, "epoch": 1})
+    run, loaded = load_run(run.path), load_model(best)
+    check = {"file": "model.onnx", "bytes": 1e6, "apart": 1e-7, "accuracy": None, "labelled": 0, "milliseconds": 1.0}
+    facts = facts_of(loaded) | {"checks": [check]}
+    shown = examples(run, loaded, trust=False)
+    counts = {part: dict.fromkeys(loaded.classes if counted else (), 3) for part in ("train", "validation", "test")}
+    told = model_card(run, loaded, "onnx", facts, replace(shown, missing=None, counts=counts), scripted=True)
+    assert f"| file | size | largest difference {apart} | right answers | one image |" in told
+    assert counted is None or counted in told
+    assert "| class |" not in told
 
 
 def test_a_script_is_left_out_where_it_could_not_work(finished: Run) -> None:

@@ -122,17 +122,10 @@ def test_a_function_learns_from_runs_of_itself_alone(tmp_path: Path) -> None:
     make_run(tmp_path / "simulated" / "2", trial=lambda config: "another one")
     make_run(tmp_path / "simulated" / "3", says_function=False)
     found = learned(study(), tmp_path)
-    assert (found.studies, found.unsaid) == (("simulated/1",), 1)
+    assert found.studies == ("simulated/1",)
     assert describe(found) == (
-        "starts with 1 configuration learned from earlier runs (simulated/1); --no-history leaves them out; "
-        "1 earlier run doesn't say which function was run, as an older version of tuner wrote such runs"
+        "starts with 1 configuration learned from earlier runs (simulated/1); --no-history leaves them out"
     )
-    assert describe(Learned(unsaid=2)) == (
-        "nothing learned from earlier runs: "
-        "2 earlier runs don't say which function was run, as an older version of tuner wrote such runs"
-    )
-    loop = build(study(), tmp_path / "new", learned=Learned(unsaid=2))
-    assert len(loop.record.notices) == 1
 
 
 def test_a_function_whose_source_cannot_be_read_learns_nothing(tmp_path: Path) -> None:
@@ -168,7 +161,7 @@ def test_each_run_says_what_it_teaches_or_why_nothing(tmp_path: Path) -> None:
     (tmp_path / "simulated" / "5" / "run.json").write_text("{")
     assert lessons(study(), tmp_path) == [
         Lesson("simulated/4", 6, None),  # its driver is dead
-        Lesson("simulated/3", 6, "an older version of tuner wrote it, which didn't say which function was run"),
+        Lesson("simulated/3", 6, "it ran other code"),
         Lesson("simulated/2", 6, "it ran other code"),
         Lesson("simulated/1", 6, None),
     ]

@@ -79,6 +79,7 @@ def test_pretrained_weights_ask_other_studies(tmp_path: Path) -> None:
     "changes",
     [
         {"metric": "val_loss"},
+        {"metric": "val_f1", "trial": ImageClassifier(lambda folder: None, weights=None, task="several")},
         {"warm_start": None},
         {"warm_start": History(portfolio=False)},
         {"trial": ImageClassifier("digits", weights="w.pt"), "warm_start": History()},

@@ -402,13 +402,39 @@ def test_best_has_the_refit_and_the_configurations_metrics(fast: Path) -> None:
 @pytest.mark.parametrize(
     ("own", "said"),
     [
-        ({"gain": 0.0112, "error": 0.02}, "0.8045; the refitted one is 1.1 ± 2.0 points ahead"),
-        ({"gain": -0.039, "error": 0.02}, "0.8045; the refitted one is 3.9 ± 2.0 points behind"),
-        ({"gain": -0.2346, "error": 0.035}, "0.8045; the refitted one is 23.5 ± 3.5 points behind, more than chance; "),
+        ({"gain": 0.0112, "error": 0.02}, "test_accuracy 0.8045; the refitted one is 1.1 ± 2.0 points ahead"),
+        ({"gain": -0.039, "error": 0.02}, "test_accuracy 0.8045; the refitted one is 3.9 ± 2.0 points behind"),
+        (
+            {"gain": -0.2346, "error": 0.035},
+            "test_accuracy 0.8045; the refitted one is 23.5 ± 3.5 points behind, more than chance; ",
+        ),
+        (
+            {"metric": "subset_accuracy", "test_subset_accuracy": 0.5, "gain": 0.25, "error": 0.125},
+            "test_subset_accuracy 0.5; the refitted one is 25.0 ± 12.5 points ahead",
+        ),
+        (
+            {"metric": "mae", "test_mae": 3.25, "gain": 0.5, "error": 0.3125},
+            "test_mae 3.25; the refitted one is 0.5 ± 0.31 ahead",
+        ),
+        (
+            {"metric": "mae", "test_mae": 3.25, "gain": -12.5, "error": 2.5},
+            "test_mae 3.25; the refitted one is 12.5 ± 2.5 behind, more than chance; ",
+        ),
+        ({"metric": "mae", "gain": 0.5, "error": 0.25}, None),
         ({"gain": "none", "error": 0.035}, None),
         (None, None),
     ],
-    ids=["ahead", "within its error", "far behind", "damaged", "not known"],
+    ids=[
+        "ahead",
+        "within its error",
+        "far behind",
+        "labels",
+        "number",
+        "number far behind",
+        "not of it",
+        "damaged",
+        "not known",
+    ],
 )
 def test_the_winners_own_network_is_told_beside_it(fast: Path, own: dict[str, Any] | None, said: str | None) -> None:
     loop = build(study(), fast)
@@ -424,7 +450,7 @@ def test_the_winners_own_network_is_told_beside_it(fast: Path, own: dict[str, An
         assert told is None
         return
     assert told is not None
-    start = "on the same test images the winner's own network has test_accuracy "
+    start = "on the same test images the winner's own network has "
     advice = f"to use its own network again: {command('refit', run.path, '--undo')}"
     assert told == start + said + (advice if said.endswith("; ") else "")
     run.record.confirming.own = True

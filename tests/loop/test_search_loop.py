@@ -363,7 +363,7 @@ def test_trials_that_a_limit_cut_off_are_no_success_of_early_stopping(tmp_path: 
 def test_a_trial_that_hangs_past_a_limit_is_ended_with_the_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tuner.loop import epoch_times
+    from tuner.loop import limits
 
     loop = build(study(budget=Budget(trials=6, max_epochs=9, total_epochs=4)), tmp_path, concurrency=2)
     hanging, other = loop.next_action(), loop.next_action()
@@ -373,8 +373,8 @@ def test_a_trial_that_hangs_past_a_limit_is_ended_with_the_search(
     for epoch in (1, 2, 3):
         loop.report(other.trial, epoch, {"loss": 1.0})
     assert (loop.finished, loop.overdue) == (False, False)
-    monkeypatch.setattr(epoch_times, "SHORTEST_ALLOWANCE", 0.0)
-    monkeypatch.setattr(epoch_times, "EPOCHS_ALLOWED", 0)
+    monkeypatch.setattr(limits, "SHORTEST_ALLOWANCE", 0.0)
+    monkeypatch.setattr(limits, "EPOCHS_ALLOWED", 0)
     assert loop.overdue
     loop.end()
     assert loop.record.ended == "total_epochs"

@@ -174,7 +174,7 @@ def test_a_limit_that_is_reached_already_is_said_to_end_the_search(tmp_path: Pat
 
 
 def test_limits_that_were_set_are_those_of_the_next_driver_too(tmp_path: Path) -> None:
-    loop = build(study(), tmp_path, opening={"limits": {"trials": 6}, "orders": True})
+    loop = build(study(), tmp_path, opening={"limits": {"trials": 6}})
     obeyed(loop, "set", trials=8, hours=3.0, concurrency=2)
     obeyed(loop, "set", trials=7)
     steered = record_of(tmp_path, study()).steered

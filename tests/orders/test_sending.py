@@ -34,12 +34,12 @@ from tuner.storage.lease import held
 
 
 @contextmanager
-def running(folder: Path, *, takes_orders: bool = True) -> Iterator[SearchLoop]:
+def running(folder: Path) -> Iterator[SearchLoop]:
     """A search without Ray that holds its run's lease, and obeys in a thread until it has ended."""
     info = {"study": "simulated", "metric": "loss", "mode": "min", "status": "running", "started": "2026"}
     write_info(LocalFolder(folder), {**info, "format": FORMAT, "host": platform.node(), "budget": {"trials": 6}})
     with held(LocalFolder(folder)), Orders(LocalFolder(folder)) as orders:
-        loop = build(study(), folder, opening={"orders": True} if takes_orders else {})
+        loop = build(study(), folder)
         loop.next_action()
         over = threading.Event()
 
@@ -90,13 +90,6 @@ def test_a_running_search_answers_each_order(tmp_path: Path, capsys: pytest.Capt
     assert (record.ended, record.trials["00000"].ended_by) == ("stop", "stop")
     assert [note.text for note in record.steered.notes] == ["look", "soon"]
     assert list((tmp_path / "inbox").iterdir()) == []
-
-
-def test_a_search_of_an_older_version_is_not_waited_for(tmp_path: Path) -> None:
-    with running(tmp_path, takes_orders=False):
-        with pytest.raises(RunFolderError, match="which an older version of tuner runs"):
-            load_run(tmp_path).stop()
-        assert list((tmp_path / "inbox").iterdir()) == []
 
 
 def test_an_order_that_comes_too_late_is_taken_back_or_waits(tmp_path: Path) -> None:

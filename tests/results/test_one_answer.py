@@ -21,6 +21,7 @@ from tuner.loop.confirming import confirmation
 from tuner.plots import progress
 from tuner.results import export
 from tuner.results.findings import certainty, findings_of
+from tuner.results.rest_simulation import Ahead
 from tuner.results.trial_texts import ranks_of
 from tuner.results.wording import best_so_far
 from tuner.service.web.comparing import compared
@@ -127,7 +128,7 @@ def answers(run: Run) -> dict[str, Any]:
     best, record = run.best, run.record
     assert best is not None
     ranked = record.ranked()
-    following = Progress(Plan("mine", "val_accuracy", "max", 30, LONGEST), run.events)
+    following = Progress(Plan("mine", "val_accuracy", "max", Ahead(30, LONGEST)), run.events)
     due = winner_due(run.folder, record)
     assert due is not None
     trials: dict[str, Any] = {

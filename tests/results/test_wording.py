@@ -125,3 +125,24 @@ def test_the_accuracy_comes_first_with_its_interval_whatever_was_optimised() -> 
     assert best_so_far(by_loss, 20) == f"val_accuracy 0.75, {interval}; val_loss 0.5 {settings_}"
     assert best_so_far(by_loss) == f"val_accuracy 0.75; val_loss 0.5 {settings_}"
     assert best_so_far(by_accuracy, 20) == f"val_accuracy 0.75, {interval} {settings_}"
+
+
+@pytest.mark.parametrize(
+    ("metric", "images", "text"),
+    [
+        ("val_map", 20, "val_map 0.875"),
+        ("val_loss", 20, "val_map 0.875; val_loss 0.5"),
+        (
+            "val_subset_accuracy",
+            20,
+            "val_map 0.875; val_subset_accuracy 0.75, 95 % interval 0.5313 to 0.8881 of 20 validation images",
+        ),
+        ("val_subset_accuracy", None, "val_map 0.875; val_subset_accuracy 0.75"),
+        ("accuracy", 20, "val_map 0.875; accuracy 0.25"),
+    ],
+)
+def test_of_several_labels_the_mean_average_precision_comes_first(metric: str, images: int | None, text: str) -> None:
+    metrics = {"val_map": 0.875, "val_loss": 0.5, "val_subset_accuracy": 0.75, "accuracy": 0.25}
+    told = [started(7, 0.0, {"lr": 0.25}), reported(7, 1, **metrics), ended(7, "completed")]
+    record = RunRecord(metric, "min" if metric == "val_loss" else "max", told)
+    assert best_so_far(record, images) == f"{text} (trial 00007, epoch 1: lr=0.25)"

@@ -61,7 +61,7 @@ class Driver:
             info |= {"status": "running", "space": space_record(study.search_space), "rungs": [], "concurrency": 1}
             info |= {"budget": {"trials": study.budget.trials, "max_epochs": study.budget.max_epochs}}
             write_info(folder, info)
-            opening = {"orders": True, "limits": {}}
+            opening: dict[str, Any] = {"limits": {}}
             loop = SearchLoop(study, folder, concurrency=1, history=history, listeners=[self], opening=opening)
             open_inbox(folder)
             inbox = Inbox(folder, store_answers=loop.flush)

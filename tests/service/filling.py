@@ -22,7 +22,7 @@ if __name__ == "__main__":
             if len(refused) == 3:
                 break
     print(len(taken) > 0, {error.code.value for error in refused}, "a study needs room" in str(refused[0]))
-    print([study.id for study in service.studies(limit=200).items] == taken[::-1])
+    print([study.id for study in service.studies(limit=200)] == taken[::-1])
     whole = [
         path
         for path in service.folder.bundles.iterdir()

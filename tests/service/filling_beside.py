@@ -31,7 +31,7 @@ if __name__ == "__main__":
             service.submit(submission(), ANNE)
         except ServiceError as error:
             refused = error
-        print(refused and refused.code, len(service.studies().items))
+        print(refused and refused.code, len(service.studies()))
         before = epochs(service, study)
         wait_for(lambda: epochs(service, study) > before + 5)
         print(service.study(study).state, service.study(study).attempt)

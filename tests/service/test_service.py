@@ -6,7 +6,7 @@ from tests.results.simulated import simulated
 from tests.service.submissions import ANNE, BERT, CHIEF, GUEST, submission
 from tuner.service.database import studies
 from tuner.service.errors import Code, ServiceError
-from tuner.service.model import Change, Demand, Device, Limits, State, User
+from tuner.service.model import Change, Demand, Device, Limits, State, User, place_of
 from tuner.service.service import Service
 
 
@@ -39,29 +39,25 @@ def test_the_same_key_is_one_submission(service: Service) -> None:
     with pytest.raises(ServiceError, match="a key belongs to one submission") as refused:
         service.submit(submission(priority=-1), ANNE, key="k")
     assert refused.value.code is Code.CONFLICT
-    assert len(service.studies().items) == 2
+    assert len(service.studies()) == 2
 
 
 def test_pages_go_from_the_newest_to_the_oldest_without_a_gap(service: Service) -> None:
     for _ in range(7):
         service.submit(submission(), ANNE)
-    seen, cursor = [], None
-    while True:
-        page = service.studies(limit=3, cursor=cursor)
-        seen += [study.id for study in page.items]
-        cursor = page.cursor
-        if cursor is None:
-            break
+    seen: list[int] = []
+    while found := service.studies(limit=3, before=seen[-1] if seen else None):
+        seen += [study.id for study in found]
     assert seen == [7, 6, 5, 4, 3, 2, 1]
-    assert [study.id for study in service.studies(user="bert").items] == []
-    assert len(service.studies(state=State.CHECKING).items) == 7
-    assert len(service.studies(state=(State.RUNNING, State.QUEUED)).items) == 0
+    assert [study.id for study in service.studies(user="bert")] == []
+    assert len(service.studies(state=State.CHECKING)) == 7
+    assert len(service.studies(state=(State.RUNNING, State.QUEUED))) == 0
 
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "", str(2**53 + 1), "9" * 5000, "²"])
-def test_a_cursor_of_ones_own_is_refused(service: Service, cursor: str) -> None:
+def test_a_cursor_of_ones_own_is_refused(cursor: str) -> None:
     with pytest.raises(ServiceError, match="a cursor is what the page before gave"):
-        service.studies(cursor=cursor)
+        place_of(cursor)
 
 
 def test_only_the_owner_and_admins_steer_a_study(service: Service) -> None:
@@ -179,7 +175,7 @@ def test_trials_at_once_of_a_study_that_waits_are_kept_with_the_devices_for_them
     with service.database.changing() as connection:
         studies.update(connection, study, facts=told)
     assert service.change(study, ANNE, concurrency=2).demand == Demand("cpu", 2, 1)
-    assert service.history(study).items[0].detail == {"concurrency": 2}
+    assert service.history(study)[0].detail == {"concurrency": 2}
     with pytest.raises(ServiceError, match="concurrency"):
         service.change(study, ANNE, concurrency=0)
     with pytest.raises(ServiceError, match="changing a study"):
@@ -289,11 +285,12 @@ def test_every_change_is_written_with_its_author(service: Service) -> None:
     study = service.submit(submission(), ANNE).id
     service.change(study, CHIEF, priority=3)
     service.cancel(study, CHIEF)
-    entries = service.history(study).items
+    entries = service.history(study)
     assert [(entry.user, entry.action) for entry in entries] == [
         ("chief", "cancel"),
         ("chief", "priority"),
         ("anne", "submit"),
     ]
     assert entries[1].detail == {"before": 0, "after": 3}
-    assert service.history(limit=2).cursor == str(entries[1].id)
+    assert service.history(limit=2) == entries[:2]
+    assert service.history(before=entries[1].id) == entries[2:]

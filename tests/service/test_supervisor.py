@@ -169,7 +169,7 @@ def test_a_driver_that_dies_is_started_again_and_loses_nothing(tmp_path: Path, m
         wait_until(service, study, State.RUNNING)
         wait_for(lambda: service.study(study).deaths == 0)  # it came on
         assert driver_pid(service, study) != first
-        entries = [entry for entry in service.history(study).items if entry.action == "died"]
+        entries = [entry for entry in service.history(study) if entry.action == "died"]
         run = service.run(study)
     assert len(entries) == 1
     assert "its driver died" in entries[0].detail["reason"]
@@ -205,7 +205,7 @@ def test_a_preemptible_study_makes_room_and_goes_on_later(tmp_path: Path) -> Non
         high = service.submit(submission(), BERT).id
         wait_until(service, high, State.FINISHED)
         wait_until(service, low, State.RUNNING)
-        actions = [entry.action for entry in reversed(service.history(low).items)]
+        actions = [entry.action for entry in reversed(service.history(low))]
     assert actions[:8] == ["submit", "checked", "starting", "running", "preempted", "paused", "starting", "running"]
 
 
@@ -283,5 +283,5 @@ def test_the_check_of_what_isnt_submitted_keeps_nothing(tmp_path: Path) -> None:
             2,
             {"kind": "cpu", "count": 1, "least": 1},
         )
-        assert service.studies().items == ()
+        assert service.studies() == []
         assert sorted(path.name for path in service.folder.path.iterdir() if path.is_dir()) == ["bundles", "drivers"]

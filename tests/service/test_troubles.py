@@ -69,7 +69,7 @@ def step(service: Service) -> None:
 
 
 def actions(service: Service, study: int) -> list[str]:
-    return [entry.action for entry in reversed(service.history(study).items)]
+    return [entry.action for entry in reversed(service.history(study))]
 
 
 def passed(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:

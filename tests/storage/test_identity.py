@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import environment
-from tuner.storage.identity import ProcessIdentity, lived_at
+from tuner.storage.identity import ProcessIdentity
 
 CURRENT = "from tuner.storage.identity import ProcessIdentity; print(ProcessIdentity.current())"
 
@@ -23,7 +23,6 @@ def test_this_process_lives_and_another_with_its_number_does_not() -> None:
 @pytest.mark.parametrize("pid", [0, -1, 2**22 + 1, 2**70])
 def test_a_number_that_no_process_has_is_a_dead_ones(pid: int) -> None:
     assert replace(ProcessIdentity.current(), pid=pid).lives() is False
-    assert not lived_at(pid, None)
 
 
 @pytest.mark.parametrize("field", ["boot", "namespace", "start"])
@@ -61,24 +60,3 @@ def test_a_process_in_a_container_knows_itself_only_by_its_own_proc(own_proc: bo
         assert told.startswith(f"ProcessIdentity(pid=1, boot={ProcessIdentity.current().boot!r}, namespace='pid:[")
     else:
         assert told == "ProcessIdentity(pid=1, boot=None, namespace=None, start=None)\n"
-
-
-def test_a_process_lived_at_a_time_after_its_start() -> None:
-    assert lived_at(os.getpid(), "2200-01-01T00:00:00+00:00")
-    assert not lived_at(os.getpid(), "2020-01-01T00:00:00+00:00")
-
-
-@pytest.mark.parametrize("boot", ["btime 1", "btime 4102444800", "cpu 1"])
-def test_a_start_that_proc_does_not_tell_is_taken_for_an_early_one(
-    boot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / str(os.getpid())).mkdir()
-    shutil.copy(f"/proc/{os.getpid()}/stat", tmp_path / str(os.getpid()) / "stat")
-    (tmp_path / "stat").write_text(f"{boot}\n")
-    monkeypatch.setattr("tuner.storage.identity._PROC", tmp_path)
-    assert lived_at(os.getpid(), "2020-01-01T00:00:00+00:00") is (boot != "btime 4102444800")  # of the year 2100
-
-
-@pytest.mark.parametrize("time", [None, "", "yesterday", 5])
-def test_without_a_time_the_number_decides(time: str | None) -> None:
-    assert lived_at(os.getpid(), time)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.html_report.test_tasks import of_task
 from tests.results.simulated import simulated
 from tests.wandb_mirror.wandb_files import Shown, shown_runs
 from tests.wandb_mirror.wandb_server import wandb_server
@@ -18,7 +19,7 @@ from tuner.history.records import TrialRecord
 from tuner.html_report import write_report
 from tuner.plots import Plots
 from tuner.wandb_mirror.mirror import logged_in, mirror_command
-from tuner.wandb_mirror.summary import SECTIONS
+from tuner.wandb_mirror.summary import SECTIONS, contents
 
 OWN = ("_step", "_runtime", "_timestamp")  # W&B's columns
 
@@ -190,6 +191,24 @@ def test_a_damaged_netrc_logs_nobody_in(nobody: Path) -> None:
 
 def test_each_plot_has_a_section() -> None:
     assert sorted(chain.from_iterable(SECTIONS.values())) == sorted(Plots.names())
+
+
+@pytest.mark.parametrize(
+    ("task", "drawn", "mistake"),
+    [
+        ("one", {"confusion", "classes", "calibration"}, {"label": "a", "predicted": "b", "confidence": 0.98}),
+        ("several", {"label_scores", "mistaken_together"}, {"label": "a, b", "predicted": "none"}),
+        ("number", {"predicted_against_true", "errors_by_target"}, {"label": "12.3", "predicted": "14"}),
+    ],
+)
+def test_a_winner_has_the_plots_of_its_task_and_its_mistakes(
+    tmp_path: Path, task: str, drawn: set[str], mistake: dict[str, Any]
+) -> None:
+    found = contents(of_task(tmp_path, task))
+    shown = {name.removeprefix("winner/") for name in found if name.startswith("winner/")}
+    assert shown == drawn | {"mistakes", "mistaken_images"}
+    table = found["winner/mistaken_images"]
+    assert [dict(zip(table.columns[1:], row[1:], strict=True)) for row in table.data] == [{"index": 3, **mistake}]
 
 
 def test_the_mirror_loads_neither_ray_nor_torch(run: Run) -> None:

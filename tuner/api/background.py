@@ -14,7 +14,6 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tuner import errors
@@ -155,9 +154,7 @@ class BackgroundSearch(Steerable):
     def __enter__(self) -> BackgroundSearch:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None:
             self.interrupt()
             return

@@ -12,7 +12,7 @@ from tuner.errors import RunFolderError, StudyError, shown
 from tuner.history.events import Listener
 from tuner.history.run_info import new_run_folder
 from tuner.lifecycle.description import describe_run, describe_session
-from tuner.lifecycle.notifying import Notifying
+from tuner.lifecycle.notifier import Notifier
 from tuner.lifecycle.obedience import opening
 from tuner.lifecycle.resumption import Resumption, decide, tell_of_changes
 from tuner.lifecycle.study_changes import study_text, write_study_file
@@ -57,7 +57,7 @@ def begin(
             *(ready, folder, info),
             lease=lease,
             leases=leases,
-            telling=Notifying(targets, folder, ready),
+            telling=Notifier(targets, folder, ready),
             limit=concurrency,
             listeners=listeners,
             learned=start_from,
@@ -93,7 +93,7 @@ def go_on(
             *(going_on.study, earlier.folder, going_on.info | describe_session(going_on.study, None)),
             lease=lease,
             leases=leases,
-            telling=Notifying(targets, earlier.folder, going_on.study, earlier.events),
+            telling=Notifier(targets, earlier.folder, going_on.study, earlier.events),
             limit=concurrency or earlier.record.steered.concurrency,
             listeners=listeners,
             history=earlier.events,

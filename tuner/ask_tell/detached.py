@@ -14,7 +14,6 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from tuner.ask_tell.desk import Desk
 from tuner.ask_tell.leases import holders
@@ -86,9 +85,7 @@ class Line:
         threading.Thread(target=self._accept, name="tuner-line", daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._changing:
             for each in (self._listener, *self._open):
                 with suppress(OSError):

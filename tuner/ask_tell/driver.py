@@ -17,7 +17,7 @@ from tuner.history.stacks import HUNG
 from tuner.lifecycle.conclusion import Conclusion, Outcome, outcome_of
 from tuner.lifecycle.description import InfoWriter
 from tuner.lifecycle.interruption import Interruption
-from tuner.lifecycle.notifying import Notifying
+from tuner.lifecycle.notifier import Notifier
 from tuner.lifecycle.obedience import Obedience, Orders
 from tuner.lifecycle.report_loading import ReportLoading
 from tuner.lifecycle.writing_best import write_as_saved
@@ -50,7 +50,7 @@ class AskDriver:
         *,
         lease: Lease,
         leases: ExitStack,
-        telling: Notifying,
+        telling: Notifier,
         limit: int | None = None,
         listeners: Iterable[Listener] = (),
         history: Sequence[Event] = (),
@@ -87,7 +87,7 @@ class AskDriver:
             pause=self._interrupted.ask,
             share_devices=False,
         )
-        telling.follow(self.loop)
+        telling.notice = self.loop.notice
         self._orders = Orders(folder, store_answers=self.loop.flush)
 
     def begin(self, given: Collection[str] = (), *, ended: bool = False) -> None:

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from tuner.api.run import Run
@@ -314,9 +313,7 @@ class Search:
         """The search itself, which is closed at the end of the block."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Call `close`, with the error as the reason."""
         self._close(LEFT if error is None else _reason(error))
 

@@ -88,7 +88,7 @@ def progress_html(progress: Progress, answers: Sequence[str] = (), concluding: s
     `concluding` is the current step after the search.
     """
     columns = ("trial", "status", "epochs", progress.plan.metric, "curve", "time", "settings")
-    cells = Cells(progress.record, progress.plan.max_epochs, time.time())
+    cells = Cells(progress.record, progress.ahead.max_epochs, time.time())
     table = as_html(columns, (_row(progress, cells, trial) for trial in progress.shown(ROWS)))
     said = [*_failures(progress), *answers, *(f"note: {notice}" for notice in progress.record.notices)]
     return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import RenderableType
@@ -27,46 +27,25 @@ _DEVICE_METRICS = ("device_utilisation", "memory_bytes", "images_per_second")
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan with which a search was started."""
+    """The plan with which a search was started: its study's name, what it optimises, and what is ahead of it."""
 
     study: str
     metric: str
     mode: str
-    trials: int | None
-    max_epochs: int
-    limits: Mapping[str, Any] = field(default_factory=dict)  # of the budget, by their names
-    rungs: tuple[int, ...] = ()  # epochs after which early stopping compares trials
-    workers: int | None = None  # trials at once, where that is known
-    devices: float = 1.0  # of a running trial
-    forecast: Mapping[str, Any] = field(default_factory=dict)  # see `Study.forecast`
+    ahead: Ahead
 
     @classmethod
     def of(cls, study: Study) -> Plan:
         """The plan of a study."""
-        plan = cls.within(vars(study.budget) | {"trials": study.trials}, study.name, study.metric, study.mode)
-        rungs = tuple(study.scheduler.rungs(plan.max_epochs))
-        return replace(plan, rungs=rungs, forecast=study.forecast)
+        longest = study.budget.max_epochs
+        ahead = Ahead(study.trials, longest, tuple(study.scheduler.rungs(longest)), limits=vars(study.budget))
+        return cls(study.name, study.metric, study.mode, ahead.foreseen(study.forecast))
 
     @classmethod
     def of_run(cls, run: RecordedRun, limits: Mapping[str, Any]) -> Plan:
         """The plan of a run, with other limits if they are given."""
         given = {name: value for name, value in limits.items() if value is not None}
-        longest = {"max_epochs": run.budget.get("max_epochs") or run.longest_trial}
-        plan, ahead = cls.within(run.budget | longest | given, run.name, run.metric, run.mode), ahead_of(run)
-        forecast = run.info.get("forecast") or {}
-        return replace(plan, rungs=ahead.rungs, workers=ahead.workers, devices=ahead.devices, forecast=forecast)
-
-    @classmethod
-    def within(cls, budget: Mapping[str, Any], study: str, metric: str, mode: str) -> Plan:
-        """The plan of a search within a budget, given by its fields."""
-        return cls(study, metric, mode, budget.get("trials"), budget.get("max_epochs") or 1, dict(budget))
-
-    @property
-    def ahead(self) -> Ahead:
-        """The data from which the time left is computed."""
-        limits = {name: value for name, value in self.limits.items() if name != "trials"}
-        ahead = Ahead(self.trials, self.max_epochs, self.rungs, self.workers, limits, self.devices)
-        return ahead.foreseen(self.forecast)
+        return cls(run.name, run.metric, run.mode, ahead_of(run).within(given))
 
 
 def answered(event: Event) -> str:
@@ -80,7 +59,7 @@ class Progress:
     """The numbers that both displays show, only from events."""
 
     def __init__(self, plan: Plan, earlier: Iterable[Event] = ()) -> None:
-        self.plan = plan
+        self.plan, self.ahead = plan, plan.ahead
         self.record = RunRecord(plan.metric, plan.mode)
         self.leads: list[float] = []  # the leader's value after each report, and where the end of a trial changed it
         self._range: tuple[float, float] | None = None  # of all values reported
@@ -95,13 +74,11 @@ class Progress:
             return False
         if event["event"] in ("study_started", "study_resumed"):
             self._begun = event["time"]
-            longest = event.get("max_epochs") or self.plan.max_epochs
-            self.plan = replace(self.plan, trials=event.get("trials", self.plan.trials), max_epochs=longest)
+            longest = event.get("max_epochs") or self.ahead.max_epochs
+            self.ahead = replace(self.ahead, trials=event.get("trials", self.ahead.trials), max_epochs=longest)
             self._reckoning.forget()
         if event["event"] == "order_obeyed" and self.record.steered.limits:
-            limits = {**self.plan.limits, **self.record.steered.limits}
-            trials = self.record.steered.limits.get("trials", self.plan.trials)
-            self.plan = replace(self.plan, limits=limits, trials=None if trials is None else int(trials))
+            self.ahead = self.ahead.within(self.record.steered.limits)
             self._reckoning.forget()
         if event["event"] == "epoch_reported":
             self._see(event["metrics"].get(self.plan.metric))
@@ -148,19 +125,19 @@ class Progress:
             "interrupted": "interrupted",
         }
         parts = [f"{counts[status]} {name}" for status, name in names.items() if counts[status]]  # type: ignore[index]
-        planned = f" of {self.plan.trials}" if self.plan.trials else ""
+        planned = f" of {self.ahead.trials}" if self.ahead.trials else ""
         count = self.record.configurations
         again = trials_and_repeats(self.record).removeprefix(plural(count, "trial"))
         saved = self.saved_share()
         savings = f"; early stopping saved {saved:.0%} of the epochs" if saved else ""
-        limit, epochs = int(self.plan.limits.get("total_epochs") or 0), self.record.search_epochs()
+        limit, epochs = int((self.ahead.limits or {}).get("total_epochs") or 0), self.record.search_epochs()
         spent = f"; {min(epochs, limit)} of {plural(limit, 'epoch')}" if limit else ""
         spent += f" and {epochs - limit} that ran on at the limit" if 0 < limit < epochs else ""
         return f"{count}{planned} trials{again}: {', '.join(parts)}{spent or savings}; {self.eta()}"
 
     def saved_share(self) -> float:
         """Share of the epochs that early stopping saved, the same as in the report."""
-        return saved_share(self.record.trials.values(), self.plan.max_epochs)
+        return saved_share(self.record.trials.values(), self.ahead.max_epochs)
 
     def eta(self) -> str:
         """The time left with its 80 % interval, or the time taken so far if the time left can't be known.
@@ -182,7 +159,7 @@ class Progress:
         if confirming:
             return f"{confirming}, {duration(elapsed)} so far"
         ended = sum(1 for trial in self.record.trials.values() if not trial.live and trial.suggested)
-        if self.plan.trials is not None and ended >= self.plan.trials:
+        if self.ahead.trials is not None and ended >= self.ahead.trials:
             return f"the trials took {duration(elapsed)}"
         left = self.time_left(now)
         return f"{duration(elapsed)} so far" if left is None else str(left)
@@ -191,14 +168,14 @@ class Progress:
         """How much of the work for `tuner confirm` is left; empty if none."""
         waiting = self.record.confirming.waiting
         running = [trial for trial in self.record.trials.values() if trial.confirms and trial.live]
-        left = sum(full_length(self.record.trials[first].config, self.plan.max_epochs) for first in waiting)
+        left = sum(full_length(self.record.trials[first].config, self.ahead.max_epochs) for first in waiting)
         left += sum(self.full_length(trial) - trial.epoch for trial in running)
         trials = plural(len(waiting) + len(running), "repeat")
         return f"{trials} left to confirm, {plural(left, 'epoch')}" if waiting or running else ""
 
     def time_left(self, now: float) -> TimeLeft | None:
         """How long the search still takes from `now` on (seconds since 1970); None if that can't be known."""
-        return self._reckoning.left(self.record, self.plan.ahead, now)
+        return self._reckoning.left(self.record, self.ahead, now)
 
     def sparkline(self, trial: TrialRecord) -> str:
         """The trial's values by epoch, as high as they are among all that were reported."""
@@ -226,11 +203,11 @@ class Progress:
         """A bar of the ended trials among those planned."""
         ended = sum(1 for trial in self.record.trials.values() if not trial.live)
         again = len(self.record.trials) - self.record.configurations + len(self.record.confirming.waiting)
-        planned = max(self.plan.trials or 1, self.record.configurations) + again
+        planned = max(self.ahead.trials or 1, self.record.configurations) + again
         line = Table.grid()  # a bar on its own doesn't end its line
         line.add_row(ProgressBar(total=planned, completed=ended, width=60))
         return line
 
     def full_length(self, trial: TrialRecord) -> int:
         """Epochs of the trial unless it is stopped."""
-        return full_length(trial.config, self.plan.max_epochs)
+        return full_length(trial.config, self.ahead.max_epochs)

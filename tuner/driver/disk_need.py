@@ -6,24 +6,28 @@ function it is unknown until its first checkpoint is written.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from tuner.driver.rehearsal import rehearse
 from tuner.errors import RunFolderError, StudyError, setting
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord
 from tuner.loop.room import disk_too_full, least_bytes, needed_free, round_above
-from tuner.loop.waiting import most_waiting
 from tuner.machine.hardware import this_machine
 from tuner.storage.folder import Folder
 from tuner.storage.sizes import Disk
 from tuner.study.budget import GB
 from tuner.study.declaration import Study
+from tuner.trial.speed import Speed
 from tuner.worker.implementation import implementation_of
 
 SAMPLES = 200  # configurations among which the largest checkpoint is found
+MOST_PLAYED = 200  # trials; beyond that the number that waits grows in proportion
+COURSES = 3  # of a search, in which good and bad configurations come in another order
+ALIKE = Speed(0.0, 0.0, "", (1.0,), 0.0, 0.0, 0, 0, (0, 0, 0), 0.0, 1.0)
 Largest = tuple[int | None, dict[str, Any]]  # bytes of a checkpoint, and the configuration that has it
 DECISIVE = ("optimizer", "momentum", "ema_decay", "finetune")  # hyperparameters that the size depends on
 LOOK_BELOW_GB = 20.0  # with more free space a search without a limit skips this check, which loads torch
@@ -112,6 +116,20 @@ class DiskNeed:
 def disk_need(study: Study, workers: int, largest: Largest) -> DiskNeed:
     """What the study's checkpoints take, given the result of `largest_checkpoint`."""
     return DiskNeed(*largest, workers, most_waiting(study, workers))
+
+
+def most_waiting(study: Study, workers: int) -> int | None:
+    """About the most trials of a study that are paused at once; None if nothing limits their number.
+
+    All epochs take as long here, so limits on time, of which nothing is known yet, don't count.
+    """
+    trials = study.trials and min(study.trials, MOST_PLAYED)
+    part = replace(study, budget=replace(study.budget, trials=trials, hours=None))
+    courses = [rehearse(part, workers, lambda config: ALIKE, seed) for seed in range(COURSES)]
+    most = max(course.waiting for course in courses)
+    if most and not all(course.whole for course in courses):
+        return None
+    return most if study.trials is None or trials is None else -(-most * study.trials // trials)
 
 
 def largest_checkpoint(study: Study) -> Largest:

@@ -30,12 +30,14 @@ class Rehearsal:
         seconds: from the first trial's start to the last one's end, that of a refit included
         epochs: of all trials, a refit's included
         trials: number of started trials, a refit included
+        waiting: the most trials that were paused at once
         whole: whether the simulation reached the end; otherwise only the limit on hours could end the search
     """
 
     seconds: float
     epochs: int
     trials: int
+    waiting: int
     whole: bool
 
 
@@ -71,6 +73,8 @@ class _Play:
     trials: dict[str, _Trial] = field(default_factory=dict)
     _busy: list[tuple[float, str]] = field(default_factory=list)  # when each epoch ends
     _ready: dict[str, float] = field(default_factory=dict)  # when work that is done only once will be finished
+    _paused: set[str] = field(default_factory=set)
+    _waiting: int = 0  # the most that were paused at once
 
     def __post_init__(self) -> None:
         study, budget = self.study, self.study.budget
@@ -110,12 +114,17 @@ class _Play:
             self.epochs += 1
             if self._over:
                 last = max([self.clock, *(until for until, _ in self._busy)])  # running epochs are finished
-                return Rehearsal(last, self.epochs + len(self._busy), len(self.trials), whole=True)
+                return self._course(last, self.epochs + len(self._busy))
             if self.epochs >= MOST_REPORTS:
                 return self._beyond()
             self._arrive(name)
             self._fill()
-        return Rehearsal(self.clock, self.epochs, len(self.trials), whole=True)
+        return self._course(self.clock, self.epochs)
+
+    def _course(self, seconds: float, epochs: int, longer: float = 1.0, *, whole: bool = True) -> Rehearsal:
+        """What was simulated; of a search that is so many times `longer`, trials in proportion."""
+        trials, waiting = round(len(self.trials) * longer), round(self._waiting * longer)
+        return Rehearsal(seconds, epochs, trials, waiting, whole)
 
     @property
     def _over(self) -> bool:
@@ -127,8 +136,8 @@ class _Play:
         share = max(1.0, self._left / len(self.trials)) if math.isfinite(self._left) else math.inf
         epochs = min(self._most_epochs, self.epochs * share, self._most_seconds / each)
         if math.isinf(epochs):
-            return Rehearsal(math.inf, self.epochs, len(self.trials), whole=False)
-        return Rehearsal(epochs * each, round(epochs), round(len(self.trials) * epochs / self.epochs), whole=True)
+            return self._course(math.inf, self.epochs, whole=False)
+        return self._course(epochs * each, round(epochs), epochs / self.epochs)
 
     def _fill(self) -> None:
         while len(self._busy) < self.workers and self.epochs + len(self._busy) < self._most_epochs:
@@ -137,6 +146,7 @@ class _Play:
                 if self._left < 1:
                     return
                 name = self._begin()
+            self._paused.discard(name)
             self._go_on(name, self._start(self.trials[name].speed))
 
     def _begin(self) -> str:
@@ -170,3 +180,7 @@ class _Play:
             self._stopper.end(name)
         elif decision is Decision.CONTINUE:
             self._go_on(name, 0.0)
+        else:
+            self._paused.add(name)
+        self._paused.difference_update(self._stopper.eliminated())
+        self._waiting = max(self._waiting, len(self._paused))

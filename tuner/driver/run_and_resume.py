@@ -22,12 +22,11 @@ from tuner.driver.thread_work import awaited, meanwhile
 from tuner.errors import RunFolderError, StudyError
 from tuner.history.data_record import began_before
 from tuner.history.events import OPENING, tell
-from tuner.history.run_info import FORMAT, new_run_folder
+from tuner.history.run_info import new_run_folder
 from tuner.lifecycle.description import describe_run, describe_session
 from tuner.lifecycle.interruption import Interruption, interruptions
-from tuner.lifecycle.notifying import Notifying
+from tuner.lifecycle.notifier import Notifier
 from tuner.lifecycle.obedience import opening
-from tuner.lifecycle.older_formats import bring_over_checkpoints
 from tuner.lifecycle.resumption import Resumption, Wish, decide, tell_of_changes
 from tuner.lifecycle.study_changes import study_text, write_study_file
 from tuner.lifecycle.targets import given_targets
@@ -93,7 +92,7 @@ def run(
         with _room_for_the_start(storage):
             folder = new_run_folder(storage, ready.name)
             lease = leases.enter_context(held(folder))
-            telling = Notifying(targets, folder, ready)
+            telling = Notifier(targets, folder, ready)
             info = {**describe_run(ready, options, cluster.resources, driving.address), "wandb": mode}
             write_study_file(folder, declared)
             write_data(folder, of_the_data)
@@ -166,10 +165,8 @@ def resume(
             of_the_nodes = _of_nodes(ready, replace(driving, concurrency=limit), cluster, earlier.folder, interrupted)
             of_the_data = None if looking is None else awaited(looking, interrupted)
             of_the_disk = _room_to_go_on(going_on, workers_of(cluster, limit))
-            if earlier.info["format"] < FORMAT:
-                bring_over_checkpoints(earlier.folder, earlier.events)
             info = going_on.info | describe_session(ready, driving.address) | {"wandb": mode}
-            telling = Notifying(targets, earlier.folder, ready, earlier.events)
+            telling = Notifier(targets, earlier.folder, ready, earlier.events)
             with _room_for_the_start(earlier.path):
                 search = Search(
                     *(ready, earlier.folder, info, cluster),

@@ -143,7 +143,8 @@ def _is_time(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LATEST
 
 
-def _is_mapping(value: object) -> bool:
+def is_mapping(value: object) -> bool:
+    """Whether it is an object of JSON."""
     return isinstance(value, dict)
 
 
@@ -188,13 +189,13 @@ Check = Callable[[object], bool]
 _EPOCH: dict[str, Check] = {"trial": _is_trial, "epoch": _is_epoch}
 _ORDER: dict[str, Check] = {
     **dict.fromkeys(("order", "verb", "by", "message"), _is_text),
-    "arguments": _is_mapping,
+    "arguments": is_mapping,
 }
 _NEEDED: Mapping[str, Mapping[str, Check]] = {
-    "trial_started": {"trial": _is_trial, "number": is_count, "config": _is_mapping, "seed": is_count},
+    "trial_started": {"trial": _is_trial, "number": is_count, "config": is_mapping, "seed": is_count},
     "trial_placed": {"trial": _is_trial, "host": _is_text, "pid": is_count, "devices": _are_texts},
     "trial_handed": {"trial": _is_trial, "worker": _is_text},
-    "epoch_reported": {**_EPOCH, "metrics": _is_mapping, "decision": _is_text},
+    "epoch_reported": {**_EPOCH, "metrics": is_mapping, "decision": _is_text},
     "checkpoint_saved": _EPOCH,
     "checkpoint_deleted": _EPOCH,
     "trial_paused": {"trial": _is_trial},
@@ -206,7 +207,7 @@ _NEEDED: Mapping[str, Mapping[str, Check]] = {
     "trial_ended": {"trial": _is_trial, "status": _is_outcome},
     "notice": {"message": _is_text},
     "study_ended": {"reason": _is_text_or_none},
-    "configuration_refused": {"config": _is_mapping},
+    "configuration_refused": {"config": is_mapping},
     **dict.fromkeys(("order_obeyed", "order_refused"), _ORDER),
 }
 _PACKED: Mapping[str, Check] = {"devices": lambda value: isinstance(value, list) and all(map(_is_device, value))}
@@ -215,7 +216,7 @@ _PLACED: Mapping[str, Check] = {
     "alike": _is_text,
     "predicted_bytes": lambda value: value is None or finite(value),
 }
-_STEERED: Mapping[str, Check] = {"limits": _is_mapping, "concurrency": is_count}
+_STEERED: Mapping[str, Check] = {"limits": is_mapping, "concurrency": is_count}
 _ALONE: Mapping[str, Check] = {"alone": _is_bool, "ended_by": _is_text_or_none}
 _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     "study_started": {
@@ -236,7 +237,7 @@ _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     **dict.fromkeys(("confirmation_requested", "refit_requested", "refit_undone"), _ALONE),
     "trial_resumed": {"from_epoch": _is_epoch, **_PLACED},
     "configuration_refused": {"order": _is_text, "repeats": _is_trial},
-    "order_obeyed": {"config": _is_mapping, "trials": _are_trials, "seeds": _is_repeats},
+    "order_obeyed": {"config": is_mapping, "trials": _are_trials, "seeds": _is_repeats},
     "trial_placed": {"gpus": _are_texts, "waited": _is_time},
     "trial_lost": {"cause": _is_text_or_none, "traceback": _is_text_or_none},
     "trial_retried": {"traceback": _is_text_or_none, "alone": _is_bool, "used": _is_bool},
@@ -277,7 +278,12 @@ def _told(event: Event, name: str) -> str:
     if name not in event:
         return "missing"
     value = event[name]
-    text = "a number out of range" if isinstance(value, int) and abs(value) >= LARGEST_EXACT else ascii(value)
+    return "a number out of range" if isinstance(value, int) and abs(value) >= LARGEST_EXACT else cut(value)
+
+
+def cut(value: object) -> str:
+    """The first characters of a foreign value, in ASCII."""
+    text = ascii(value)
     return text if len(text) <= 40 else text[:40] + "…"
 
 

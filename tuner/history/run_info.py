@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import platform
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from datetime import UTC, datetime
@@ -27,10 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import RunFolderError
-from tuner.history.event_lines import DEEPEST, EVENTS, finite, is_count, nested_deeper
+from tuner.history.event_lines import DEEPEST, EVENTS, cut, finite, is_count, is_mapping, nested_deeper
 from tuner.space.values import LARGEST_EXACT
 from tuner.storage.folder import Folder, LocalFolder
-from tuner.storage.identity import lived_at
 from tuner.storage.locations import open_folder
 from tuner.study.budget import LIMITS
 from tuner.study.declaration import Study
@@ -69,8 +67,7 @@ def read_info(folder: Folder) -> tuple[dict[str, Any], list[str]]:
     for name, (rule, is_sound) in _NEEDED.items():
         if not is_sound(info[name]):
             raise RunFolderError(
-                f"{RUN_FILE} needs {rule} as {name}, got {_told(info[name])} in {folder.uri!r}; "
-                f"restore it{_rest(folder)}"
+                f"{RUN_FILE} needs {rule} as {name}, got {cut(info[name])} in {folder.uri!r}; restore it{_rest(folder)}"
             )
     return _with_sound_fields(info)
 
@@ -93,14 +90,6 @@ def new_run_folder(storage: str | Path, study: str) -> Folder:
 def now() -> str:
     """The time in UTC, to the second, as ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def lives_without_lease(info: dict[str, Any]) -> bool:
-    """Whether a driver of an earlier version still works on the run: whether its process on this host was already
-    running when run.json was updated.
-    """
-    pid = info.get("pid")
-    return isinstance(pid, int) and info.get("host") == platform.node() and lived_at(pid, info.get("updated"))
 
 
 def _made(folder: Folder) -> bool:
@@ -164,7 +153,7 @@ def _with_sound_fields(info: dict[str, Any]) -> tuple[dict[str, Any], list[str]]
         if name not in info or info[name] is None:
             info[name] = copy(default)
         elif not is_sound(info[name]):
-            damages.append(f"{RUN_FILE} needs {rule} as {name}, got {_told(info[name])}; it is left out")
+            damages.append(f"{RUN_FILE} needs {rule} as {name}, got {cut(info[name])}; it is left out")
             info[name] = copy(default)
     return info, damages
 
@@ -178,10 +167,6 @@ def _is_text(value: object) -> bool:
 
 def _is_amount(value: object) -> bool:
     return finite(value) and isinstance(value, int | float) and 0 <= value < LARGEST_EXACT
-
-
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, dict)
 
 
 def _each(values: object, is_sound: Check) -> bool:
@@ -209,7 +194,7 @@ def _are_options(value: object) -> bool:
         and _is_some(value, limits, finite)
         and _is_some(value, ("seed",), is_count)
         and _is_some(value, ("cpus", "gpus"), lambda one: _is_amount(one) or one == "auto")
-        and _is_some(value, ("fixed",), _is_mapping)
+        and _is_some(value, ("fixed",), is_mapping)
     )
 
 
@@ -249,7 +234,7 @@ _TEXTS = (
 _OPTIONAL: Mapping[str, tuple[str, Check, Any]] = {
     **dict.fromkeys(_TEXTS, ("a text", _is_text, None)),
     **{
-        name: ("an object", _is_mapping, {})
+        name: ("an object", is_mapping, {})
         for name in ("machine", "versions", "trials", "comparable", "function_sources", "defaults")
     },
     "options": ("options of a study", _are_options, {}),
@@ -263,7 +248,7 @@ _OPTIONAL: Mapping[str, tuple[str, Check, Any]] = {
     "wandb": ("a text", _is_text, "off"),
     "working_directory": ("a path", _is_text, "."),
     "command": ("a list of texts", lambda value: _each(value, _is_text), []),
-    "start_from": ("a list of configurations", lambda value: _each(value, _is_mapping), []),
+    "start_from": ("a list of configurations", lambda value: _each(value, is_mapping), []),
     "rungs": ("a list of epochs", lambda value: _each(value, lambda one: is_count(one) and one != 0), []),
     "forecast": ("numbers", _is_forecast, {}),
     "budget": ("limits", _is_budget, {}),
@@ -272,8 +257,3 @@ _OPTIONAL: Mapping[str, tuple[str, Check, Any]] = {
     "failures": ("numbers", lambda value: _is_some(value, _FAILURES, _is_amount), {}),
     "limits": ("lowest and highest values", _are_limits, None),
 }
-
-
-def _told(value: object) -> str:
-    text = ascii(value)
-    return text if len(text) <= 40 else text[:40] + "…"

@@ -25,7 +25,6 @@ class Steered:
     """Folds events by `apply`.
 
     Attributes:
-        takes_orders: whether the newest driver reads the inbox
         given: limits that the newest driver got instead of the study file's; None if its events don't say
         limits: those that orders have set since that driver began
         concurrency: trials at once as an order set it, unless a later driver was given another number
@@ -36,7 +35,6 @@ class Steered:
         answered: ids of all orders that were answered
     """
 
-    takes_orders: bool = False
     given: dict[str, float] | None = None
     limits: dict[str, float] = field(default_factory=dict)
     concurrency: int | None = None
@@ -60,7 +58,6 @@ class Steered:
     # One method per kind of event
 
     def _on_study_started(self, event: Event) -> None:
-        self.takes_orders = event.get("orders") is True
         self.given = known_limits(event["limits"]) if "limits" in event else None
         self.limits = {}
         if event.get("concurrency"):

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from tuner.history.run_info import FORMAT, now, write_info
 from tuner.lifecycle.study_changes import comparable
 from tuner.lifecycle.targets import redacted
 from tuner.machine.hardware import this_machine
+from tuner.machine.installation import version_of
 from tuner.space import space_record
 from tuner.space.values import recorded
 from tuner.storage.folder import Folder
@@ -102,17 +102,10 @@ def describe_session(study: Study, address: str | None) -> dict[str, Any]:
         "host": platform.node(),
         "machine": this_machine().record(),
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in _PACKAGES},
+        "versions": {name: version_of(name) for name in _PACKAGES},
         "ended": None,
         "end_reason": None,
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _git_commit() -> str | None:

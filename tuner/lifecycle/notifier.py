@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tuner.errors import one_line
-from tuner.history.events import Event
+from tuner.history.events import Event, Listener
 from tuner.history.records import RunRecord
 from tuner.lifecycle.targets import Target, Undelivered
+from tuner.loop.search_loop import SearchLoop
 from tuner.results.run import RecordedRun
 from tuner.results.wording import best_so_far, ending, trials_and_repeats
+from tuner.storage.folder import Folder
+from tuner.study.declaration import Study
 from tuner.text import command
 
 SECONDS_BETWEEN_BESTS = 60.0
 SECONDS_FOR_THE_LAST = 15.0  # that the end of a search waits until its message is sent
 Message = dict[str, Any]
+_log = logging.getLogger(__name__)  # for problems after the last event
 
 
 class Notifier:
@@ -25,24 +31,25 @@ class Notifier:
     for some seconds.
 
     Of the new best values within SECONDS_BETWEEN_BESTS only the newest is sent. The first message that can't be
-    delivered becomes a notice of the search, given to `notice` when the next event comes.
+    delivered becomes a notice of the search, given to `notice` when the next event comes. Without targets it does
+    nothing.
     """
 
     def __init__(
         self,
         targets: Sequence[Target],
-        *,
-        run: str,
-        study: str,
-        record: RunRecord,
+        folder: Folder,
+        study: Study,
+        history: Sequence[Event] = (),
         between_seconds: float = SECONDS_BETWEEN_BESTS,
     ) -> None:
-        """`record` has the events of earlier drivers of the run: a value must be better than theirs to be a new
-        best.
+        """`folder` is the run's, which exists already. `history` are the events of its earlier drivers: a value must be
+        better than theirs to be a new best.
         """
-        self._targets, self._run, self._study, self._record = targets, run, study, record
+        self._targets, self._folder, self._study = targets, folder, study.name
+        self._record = RunRecord(study.metric, study.mode, history)
         self.notice: Callable[[str], None] | None = None
-        self._best = record.winning_value
+        self._best = self._record.winning_value
         self._between = between_seconds
         self._changed = threading.Condition()
         self._waiting: Message | None = None
@@ -51,7 +58,23 @@ class Notifier:
         self._problem: str | None = None
         self._told_problem = False
         self._thread = threading.Thread(target=self._work, name="tuner-notify", daemon=True)
-        self._thread.start()
+        if targets:
+            self._thread.start()
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """The listeners to the search's events."""
+        return [self] if self._targets else []
+
+    @contextmanager
+    def of(self, loop: SearchLoop) -> Iterator[None]:
+        """For the block in which the search runs; at its end the targets get the outcome."""
+        self.notice = loop.notice
+        try:
+            yield
+            self.end()
+        finally:
+            self.close()
 
     def on_event(self, event: Event) -> None:
         """Take one event; that the leader has a better value than before is sent soon."""
@@ -66,11 +89,14 @@ class Notifier:
         if before is None or (now > before if self._record.mode == "max" else now < before):
             self._put(self._message("new_best", f"new best {best_so_far(self._record)}", value=now))
 
-    def end(self, run: RecordedRun) -> str | None:
-        """Send how the search ended, instead of a best value that still waits.
+    def end(self) -> None:
+        """Send how the search ended, as its folder says, instead of a best value that still waits.
 
-        Returns what went wrong so far, unless a notice has said it.
+        What went wrong so far is logged, unless a notice has said it.
         """
+        if not self._targets:
+            return
+        run = RecordedRun(self._folder)
         kind, text = _outcome(run)
         best = run.best
         fields: dict[str, Any] = {"value": run.record.winning_value, "trial": best and best.trial}
@@ -81,8 +107,9 @@ class Notifier:
             self._changed.notify_all()
         self._thread.join(SECONDS_FOR_THE_LAST)
         if self._thread.is_alive():
-            return "the message about the end of the search was not delivered in time"
-        return None if self._told_problem else self._problem
+            _log.warning("the message about the end of the search was not delivered in time")
+        elif self._problem is not None and not self._told_problem:
+            _log.warning("%s", self._problem)
 
     def close(self) -> None:
         """Send nothing more."""
@@ -97,7 +124,7 @@ class Notifier:
             "event": kind,
             "message": sentence,
             "text": sentence,
-            "run": self._run,
+            "run": self._folder.uri,
             "study": self._study,
             "metric": self._record.metric,
             "time": time.time(),

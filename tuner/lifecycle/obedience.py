@@ -139,9 +139,9 @@ def with_orders(options: Mapping[str, Any], steered: Steered) -> dict[str, Any]:
 
 
 def opening(options: Mapping[str, Any], concurrency: int | None) -> dict[str, Any]:
-    """Fields of a driver's first event: that it reads orders, and which limits it got instead of those set before."""
+    """Fields of a driver's first event: which limits it got instead of those that orders had set before."""
     limits = {name: options[name] for name in NAMES if options.get(name) is not None}
-    return {"orders": True, "limits": limits, **({"concurrency": concurrency} if concurrency else {})}
+    return {"limits": limits, **({"concurrency": concurrency} if concurrency else {})}
 
 
 def given_later(order: Order, given: Collection[str]) -> Order:

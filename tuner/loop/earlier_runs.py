@@ -13,12 +13,12 @@ from tuner.history.records import TrialRecord
 from tuner.loop.first_configurations import describe_portfolio, of_portfolio
 from tuner.results.run import RecordedRun
 from tuner.results.run_folders import survey
+from tuner.results.wording import plural
 from tuner.search import EarlierStudy, EarlierTrial, History, Learned, learn, why_unfit
 from tuner.study.declaration import Study
 
 LEARNED, PORTFOLIO = "learned", "portfolio"  # codes of notices
 MOST_RUNS = 100  # the newest ones; reading more would hold up the start
-UNSAID = "an older version of tuner wrote it, which didn't say which function was run"
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,11 @@ def learned(study: Study, storage: str | Path) -> Learned:
 
 def _from_runs(study: Study, history: History, storage: str | Path) -> Learned:
     runs, refused = survey(history.path or storage)
-    reasons = [_why_not_told_of(run, study, history) for run in runs]
-    told = [run for run, reason in zip(runs, reasons, strict=True) if reason is None]
+    told = [run for run in runs if _why_not_told_of(run, study, history) is None]
     read = [_as_study(run, study) for run in told[:MOST_RUNS]]
     found, left_out = _learned_from([one for one in read if one is not None], study, history.top)
     unread = len(refused) + read.count(None) + left_out
-    return replace(found, passed_over=unread, unsaid=reasons.count(UNSAID))
+    return replace(found, passed_over=unread)
 
 
 def lessons(study: Study, storage: str | Path) -> list[Lesson]:
@@ -112,23 +111,15 @@ def said_of(found: Learned) -> list[tuple[str, str]]:
 
 def describe(found: Learned) -> str:
     """The text of the notice."""
-    left_out = [_unread(found.passed_over)] * bool(found.passed_over) + [_unsaid(found.unsaid)] * bool(found.unsaid)
+    unread = f"{plural(found.passed_over, 'earlier run')} can't be read: `python -m tuner runs` says why"
+    left_out = [unread] * bool(found.passed_over)
     if not found.configs:
         return f"nothing learned from earlier runs: {'; '.join(left_out)}" if left_out else "nothing learned"
     return "; ".join([_describe_learned(found), *left_out])
 
 
-def _unread(count: int) -> str:
-    return f"{count} earlier run{'s' if count > 1 else ''} can't be read: `python -m tuner runs` says why"
-
-
-def _unsaid(count: int) -> str:
-    which = "run doesn't" if count == 1 else "runs don't"
-    return f"{count} earlier {which} say which function was run, as an older version of tuner wrote such runs"
-
-
 def _describe_learned(found: Learned) -> str:
-    count = f"{len(found.configs)} configuration{'s' if len(found.configs) > 1 else ''}"
+    count = plural(len(found.configs), "configuration")
     names = ", ".join(found.studies[:3])
     more = f" and {len(found.studies) - 3} more" if len(found.studies) > 3 else ""
     without = switched_off("--no-history", "history")
@@ -151,8 +142,6 @@ def _why_other_code(run: RecordedRun, study: Study) -> str | None:
     code, sources = study.declared_trial.source_fingerprint(), run.info["function_sources"]
     if code is None:
         return f"the source of {study.declared_trial.described} can't be read"
-    if not sources:
-        return UNSAID
     return None if code in sources.values() else "it ran other code"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.errors import switched_off
+from tuner.results.wording import plural
 from tuner.search import Grid, suggested_by_portfolio, usual_names
 from tuner.space import Config
 from tuner.study.declaration import Study
@@ -40,8 +41,7 @@ def of_portfolio(study: Study, *, less: int) -> tuple[Config, ...]:
 
 def describe_portfolio(configs: tuple[Config, ...]) -> str:
     """The text of the notice."""
-    count = f"{len(configs)} configuration{'s' if len(configs) > 1 else ''}"
-    without = switched_off("--no-portfolio", "portfolio")
+    count, without = plural(len(configs), "configuration"), switched_off("--no-portfolio", "portfolio")
     return f"starts with {count} that did well on other data (tuner's portfolio); {without} leaves them out"
 
 

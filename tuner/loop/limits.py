@@ -16,6 +16,8 @@ FAILURES, STOP = "failures", "stop"  # reasons other than limits of the budget: 
 CONSTRAINT = "constraint"  # no further configuration is found that it allows
 SPENT = ("hours", "device_hours", "total_epochs")  # limits that also end the winner's refit
 OF_TIME = SPENT[:2]  # limits that also end what `tuner confirm` adds to a search
+SHORTEST_ALLOWANCE = 30.0  # seconds that trials have to end their epoch once a limit is reached, or
+EPOCHS_ALLOWED = 2  # this many times the longest epoch so far, whichever is more
 MOST_FAILURES = 20  # of the first trials, before any has reported an epoch: the next ones would fail as well
 
 
@@ -150,3 +152,30 @@ class Limits:
 def _watched(study: Study) -> list[tuple[Limit, Any]]:
     """The study's limits that end running trials, with their values."""
     return [(limit, value) for limit, value in limits_of(vars(study.budget)) if limit.reached]
+
+
+class EpochTimes:
+    """Times the epochs of the trials that run, by the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}  # the start or last report of each
+        self._longest = 0.0
+
+    @property
+    def allowance(self) -> float:
+        """Seconds after which a trial that hasn't ended its epoch counts as hanging."""
+        return max(SHORTEST_ALLOWANCE, EPOCHS_ALLOWED * self._longest)
+
+    def start(self, trial: str) -> None:
+        """The trial begins on a worker."""
+        self._since[trial] = time.monotonic()
+
+    def report(self, trial: str) -> None:
+        """The trial has ended an epoch, and begins the next one."""
+        now = time.monotonic()
+        self._longest = max(self._longest, now - self._since.get(trial, now))
+        self._since[trial] = now
+
+    def end(self, trial: str) -> None:
+        """The trial is over."""
+        self._since.pop(trial, None)

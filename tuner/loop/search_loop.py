@@ -17,13 +17,10 @@ from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import Event, EventLog, Listener
 from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.loop.earlier_runs import said_of
-from tuner.loop.ending import Ending, tell_of_dead
-from tuner.loop.epoch_times import EpochTimes
 from tuner.loop.failing import Failing
-from tuner.loop.judging import Judge, Metrics
+from tuner.loop.judging import EARLY_STOPPING, Judge, Metrics
 from tuner.loop.keeping import Keeper
-from tuner.loop.limits import STOP, Limits
-from tuner.loop.listeners import Listeners
+from tuner.loop.limits import STOP, EpochTimes, Limits
 from tuner.loop.packing import Admission, Place
 from tuner.loop.queue import Entry, Queue, Start
 from tuner.loop.refitting import Refitting
@@ -32,6 +29,7 @@ from tuner.loop.room import Actions, Room
 from tuner.loop.steering import Steering
 from tuner.loop.stopping import Stopping, stopper_of
 from tuner.orders.order import Malformed, Order
+from tuner.results.dead import news_of_dead
 from tuner.schedule import Decision
 from tuner.search import Learned, Proposals
 from tuner.storage.folder import Folder
@@ -100,7 +98,6 @@ class SearchLoop:
         self._carry_out_what_is_due()
         self._limits = Limits(study, self.record, devices)
         self._refitting = Refitting(study, self.record, self._queue, self._limits, self.notice)
-        self._ending = Ending(self.record, self._stopping, self._limits, self._failing, self._refitting, self._end)
         self._judge = Judge(study, self._proposals, self._stopping, self._limits, notice=self.notice)
         if history:
             self._take_lost_reports()
@@ -369,9 +366,22 @@ class SearchLoop:
 
     def _end_eliminated(self) -> None:
         """End the trials that wait and will never go on: paused ones, and once a limit is reached, lost ones too."""
-        self._ending.of_eliminated()
+        for trial in self._stopping.eliminated():
+            if self.record.trials[trial].status == "paused":
+                self._end(trial, status="stopped", by=EARLY_STOPPING)
         if self._searched:
-            self._ending.of_the_rest()
+            self._end_the_rest()
+
+    def _end_the_rest(self) -> None:
+        """When the search is done: end all trials that could still report, except for the refit that is due."""
+        limit = self._limits.reached() or EARLY_STOPPING
+        self._failing.clear()
+        self._refitting.end_others(self._end)
+        for record in [trial for trial in self.record.trials.values() if trial.live and trial.refits is None]:
+            if record.attempts.due is not None:
+                self._failing.end_as_failed(record)
+            else:
+                self._end(record.trial, status="stopped", by=limit)
 
     # Inside: what a report leads to
 
@@ -401,7 +411,8 @@ class SearchLoop:
             self._proposals.end(record.configuration, ending["status"])
             self._stopping.end(trial)
         self._keeper.prune(trial)
-        tell_of_dead(self.record, self.study.search_space, self.notice)
+        for said, code in news_of_dead(self.record, self.study.search_space):
+            self.notice(said, code=code)
 
     def _emit(self, kind: str, **fields: Any) -> None:
         """Write an event, then apply it, then show it."""
@@ -438,3 +449,21 @@ class SearchLoop:
                 self._carry_out(record)
             elif record.live and self._failing.gave_up(record):
                 self._failing.end_as_failed(record)
+
+
+class Listeners:
+    """Get each event, in addition to the record; one that raises is left out from then on, which `notice` says."""
+
+    def __init__(self, listeners: Iterable[Listener], notice: Callable[[str], None]) -> None:
+        self._listeners, self._notice = list(listeners), notice
+
+    def tell(self, event: Event) -> None:
+        """An error in a listener must not end a search."""
+        for listener in list(self._listeners):
+            if not any(listener is known for known in self._listeners):
+                continue  # left out while the failure of another one was noted
+            try:
+                listener.on_event(event)
+            except Exception as error:
+                self._listeners = [known for known in self._listeners if known is not listener]
+                self._notice(f"{type(listener).__name__} raised an error and is not called any more: {error!r}")

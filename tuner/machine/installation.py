@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from tuner.errors import StudyError
@@ -46,3 +47,11 @@ def is_installed(library: str) -> bool:
     """
     found = find_spec(library)
     return found is not None and found.origin is not None
+
+
+def version_of(package: str) -> str | None:
+    """The installed version of a package; None if it isn't installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 try:
     import fcntl
@@ -31,9 +31,7 @@ class OwnedFolder:
     def __enter__(self) -> Path:
         return self.path
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.delete()
 
     def delete(self) -> None:
@@ -56,41 +54,20 @@ def _owned(folder: Path) -> int:
 
 def sweep(within: Path | None = None) -> list[Path]:
     """Delete this user's owned folders whose owners are dead; returns the deleted ones."""
-    swept: list[Path] = []
-    if fcntl is None:  # without locks it isn't known which owners live
-        return swept
-    with suppress(OSError):
-        for entry in os.scandir(within or tempfile.gettempdir()):
-            if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False) and _is_ours(entry):
-                swept += [Path(entry.path)] if _delete_if_abandoned(Path(entry.path)) else []
-    return swept
+    return [folder for folder in _owned_folders(within or Path(tempfile.gettempdir())) if _taken(folder, _delete)]
 
 
 def abandoned(within: Path) -> list[Path]:
     """Owned folders of this user whose owners are dead; nothing is deleted."""
-    found: list[Path] = []
-    if fcntl is None:
-        return found
+    return sorted(folder for folder in _owned_folders(within) if _taken(folder))
+
+
+def _owned_folders(within: Path) -> list[Path]:
+    """Owned folders of this user; none where there are no locks: then it isn't known which owners live."""
     with suppress(OSError):
-        for entry in os.scandir(within):
-            if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False) and _is_ours(entry):
-                found += [Path(entry.path)] if _is_abandoned(Path(entry.path)) else []
-    return sorted(found)
-
-
-def _is_abandoned(folder: Path) -> bool:
-    try:
-        lock = os.open(folder / _OWNER, os.O_RDWR | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    else:
-        return True
-    finally:
-        os.close(lock)
+        entries = [entry for entry in os.scandir(within) if fcntl is not None and entry.name.startswith(PREFIX)]
+        return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False) and _is_ours(entry)]
+    return []
 
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:
@@ -99,7 +76,12 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
     return False
 
 
-def _delete_if_abandoned(folder: Path) -> bool:
+def _delete(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _taken(folder: Path, then: Callable[[Path], None] = lambda folder: None) -> bool:
+    """Whether its owner is dead; if so, `then` is done with the folder while nobody else can take it."""
     try:
         lock = os.open(folder / _OWNER, os.O_RDWR | os.O_NOFOLLOW)
     except OSError:  # not an owned folder, or just deleted
@@ -109,7 +91,7 @@ def _delete_if_abandoned(folder: Path) -> bool:
     except OSError:  # its owner lives
         return False
     else:
-        shutil.rmtree(folder, ignore_errors=True)
+        then(folder)
         return True
     finally:
         os.close(lock)

@@ -139,13 +139,11 @@ def send(run: RecordedRun, verb: str, arguments: Mapping[str, Any], *, by: str |
     verb, arguments = checked(verb, arguments)
     now: RecordedRun = type(run)(run.folder)  # in its present state
     phase = phase_of(now)
-    if phase == "searching":
-        _check_driver(now)
-    elif verb in NEED_A_SEARCH:
-        raise RunFolderError(
-            f"{verb!r} needs a search that runs, got {run.path!r}, {_why_none(now, phase, verb, arguments)}"
-        )
-    else:
+    if phase != "searching":
+        if verb in NEED_A_SEARCH:
+            raise RunFolderError(
+                f"{verb!r} needs a search that runs, got {run.path!r}, {_why_none(now, phase, verb, arguments)}"
+            )
         _check_beforehand(now, verb, arguments)
     follower = EventFollower(run.folder)
     follower.new()  # earlier events don't answer this order
@@ -185,16 +183,6 @@ def _trials_with_ordered(run: RecordedRun) -> int | None:
     needed = trials_begun(run.record) + sum(order.verb == "try" for order in _orders_that_wait(run))
     limit = {**run.budget, **_limits_that_wait(run)}.get("trials")
     return needed if _has_run_all_trials(run) or (limit is not None and needed > limit) else None
-
-
-def _check_driver(run: RecordedRun) -> None:
-    """Refuse a run whose driver is of an older version that doesn't read the inbox."""
-    session = newest_session(run)
-    if session and session[0].get("orders") is not True:
-        raise RunFolderError(
-            f"orders need a search that reads them, got {run.path!r}, which an older version of tuner runs; "
-            "end it with Ctrl-C there and resume it with this version"
-        )
 
 
 def _check_beforehand(run: RecordedRun, verb: str, arguments: Mapping[str, Any]) -> None:

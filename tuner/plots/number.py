@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tuner.history.event_lines import finite
 from tuner.history.scored import METRICS, NUMBERS
 from tuner.plots.figure import BEST, GREY, Plot, label, new_figure
@@ -16,38 +14,35 @@ from tuner.trial.tasks import NUMBER
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_POINTS = 3_000  # that are drawn one by one; more are counted in squares
-SQUARES = 80  # along an axis
+MOST_POINTS = 3_000  # of more images a part is drawn; the table has all
 DIAGONAL = {"color": GREY, "dash": "dot"}
+QUARTILES = {"lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75}
 
 
 def predicted_against_true(run: RecordedRun) -> Plot | None:
     """The winner's answer against the true number of each test image; None if it was not scored."""
-    table = _answers(run)
-    if table is None:
+    answers = _answers(run)
+    if answers is None:
         return None
-    name, truth, answers = label(run.scored(NUMBERS)["name"]), table["true"], table["answer"]
-    figure = new_figure(_how_near(run, name), x=f"true {name}", y=f"predicted {name}")
-    low, high = min(truth.min(), answers.min()), max(truth.max(), answers.max())
-    if len(table) <= MOST_POINTS:
-        figure.add_scatter(
-            x=truth,
-            y=answers,
-            mode="markers",
-            marker={"color": BEST, "size": 6, "opacity": 0.6},
-            hovertemplate="%{y:.4g}, true %{x:.4g}<extra></extra>",
-        )
-    else:
-        counts, _, edges = np.histogram2d(answers, truth, SQUARES, [[low, high]] * 2)
-        figure.add_heatmap(
-            z=np.where(counts > 0, counts, np.nan),
-            x=edges,
-            y=edges,
-            colorscale="Blues",
-            hovertemplate="%{y:.4g}, true %{x:.4g}: %{z} images<extra></extra>",
-        )
-    figure.add_scatter(x=[low, high], y=[low, high], mode="lines", line=DIAGONAL, hoverinfo="skip")
-    return Plot("predicted against true", figure.update_layout(showlegend=False), table)
+    name, step = label(run.scored(NUMBERS)["name"]), -(-len(answers) // MOST_POINTS)
+    scores = (run.scored(METRICS) or {}).get("metrics", {})
+    mae, r2 = scores.get("test_mae"), scores.get("test_r2")
+    title = (
+        f"Answers are {short(mae)} off the true {name} on average" if finite(mae) else f"Answers and the true {name}"
+    )
+    title += (f" (R² {short(r2)})" if finite(r2) else "") + (f"; 1 image of {step} is drawn" if step > 1 else "")
+    shown = answers.iloc[::step]  # ordered by their errors, so that large and small ones are drawn
+    figure = new_figure(title, x=f"true {name}", y="predicted")
+    figure.add_scatter(
+        x=shown["true"],
+        y=shown["answer"],
+        mode="markers",
+        marker={"color": BEST, "size": 6, "opacity": 0.6},
+        hovertemplate="%{y:.4g}, true %{x:.4g}<extra></extra>",
+    )
+    ends = [answers["true"].min(), answers["true"].max()]
+    figure.add_scatter(x=ends, y=ends, mode="lines", line=DIAGONAL, hoverinfo="skip")
+    return Plot("predicted against true", figure.update_layout(showlegend=False), answers)
 
 
 def errors_by_target(run: RecordedRun) -> Plot | None:
@@ -55,16 +50,21 @@ def errors_by_target(run: RecordedRun) -> Plot | None:
     answers = _answers(run)
     if answers is None:
         return None
-    name, table = label(run.scored(NUMBERS)["name"]), error_table(answers)
-    worst = table.iloc[int(table["mean absolute error"].argmax())]
+    name, strata = label(run.scored(NUMBERS)["name"]), NUMBER.strata(answers["true"].tolist())
+    places = [strata.of(number)[0] for number in answers["true"].tolist()]
+    errors = answers["error"].groupby(places)
+    quartiles = {quartile: errors.quantile(share) for quartile, share in QUARTILES.items()}
+    sizes, means = answers["error"].abs().groupby(places).mean(), answers["true"].groupby(places).mean()
+    table = errors.count().to_frame("images").assign(true=means, **quartiles, **{"mean absolute error": sizes})
+    table.insert(0, "range", strata.names)
     figure = new_figure(
-        f"Errors are largest for {name} {worst['range']}: {short(worst['mean absolute error'])} on average",
+        f"Errors are largest for {name} {strata.names[int(sizes.argmax())]}: {short(float(sizes.max()))} on average",
         x=f"true {name}",
         y="error: median and quartiles",
     )
-    low, middle, high = (table[quartile] for quartile in QUARTILES.values())
+    low, middle, high = (table[quartile] for quartile in QUARTILES)
     figure.add_scatter(
-        x=answers["true"].groupby(_ranges(answers)[0]).mean(),
+        x=table["true"],
         y=middle,
         customdata=table[["range", "images"]],
         error_y={"type": "data", "array": high - middle, "arrayminus": middle - low, "thickness": 1.5, "width": 0},
@@ -72,31 +72,10 @@ def errors_by_target(run: RecordedRun) -> Plot | None:
         marker={"color": BEST, "size": 9},
         hovertemplate="%{customdata[0]}: %{y:.4g}, %{customdata[1]} images<extra></extra>",
     )
-    figure.add_hline(y=0, line=DIAGONAL)
-    return Plot("errors by target", figure, table)
-
-
-def error_table(answers: pd.DataFrame) -> pd.DataFrame:
-    """A row per range of the true number, of which each has about as many images: the errors' quartiles and size."""
-    places, names = _ranges(answers)
-    errors = answers["error"].groupby(places)
-    table = errors.quantile(np.array(list(QUARTILES))).unstack().rename(columns=QUARTILES)
-    table.insert(0, "images", errors.count())
-    table.insert(0, "range", [names[place] for place in table.index])
-    table["mean absolute error"] = answers["error"].abs().groupby(places).mean()
-    return table.reset_index(drop=True)
+    return Plot("errors by target", figure.add_hline(y=0, line=DIAGONAL), table)
 
 
 # Inside
-
-QUARTILES = {0.25: "lower quartile", 0.5: "median", 0.75: "upper quartile"}
-
-
-def _ranges(answers: pd.DataFrame) -> tuple[list[int], tuple[str, ...]]:
-    """The range of each image, as an index into their names."""
-    truth = answers["true"].tolist()
-    strata = NUMBER.strata(truth)
-    return [strata.of(number)[0] for number in truth], strata.names
 
 
 def _answers(run: RecordedRun) -> pd.DataFrame | None:
@@ -107,14 +86,5 @@ def _answers(run: RecordedRun) -> pd.DataFrame | None:
     if found is None or not found["labels"]:
         return None
     table = pd.DataFrame({"true": found["labels"], "answer": found["answers"]})
-    table["error"] = table["answer"] - table["true"]
+    table = table.assign(error=table["answer"] - table["true"])
     return table.sort_values("error", key=abs, ascending=False, kind="stable", ignore_index=True)
-
-
-def _how_near(run: RecordedRun, name: str) -> str:
-    """A title: the mean absolute error and R², as the run's metrics have them."""
-    metrics = (run.scored(METRICS) or {}).get("metrics", {})
-    mae, r2 = metrics.get("test_mae"), metrics.get("test_r2")
-    if not finite(mae):
-        return f"Answers beside the true {name}"
-    return f"Answers are {short(mae)} off the true {name} on average" + (f" (R² {short(r2)})" if finite(r2) else "")

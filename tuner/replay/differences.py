@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 
 from tuner.history.data_record import began_before
 from tuner.history.records import TrialRecord
 from tuner.machine.hardware import this_machine
+from tuner.machine.installation import version_of
 from tuner.replay.declared_study import Declared
 from tuner.replay.stays import Setting
 from tuner.results.run import RecordedRun
@@ -36,7 +36,7 @@ def differences(
 def _of_versions(run: RecordedRun) -> Iterator[str]:
     recorded = {"python": run.info["python"], **{name: run.info["versions"].get(name) for name in PACKAGES}}
     for name, before in recorded.items():
-        now = platform.python_version() if name == "python" else _version(name)
+        now = platform.python_version() if name == "python" else version_of(name)
         if before is not None and before != now:
             yield f"{name} was {before}, and is {now or 'not installed'}"
 
@@ -100,10 +100,3 @@ def replayed_gpus(run: RecordedRun) -> float:
 
 def _had_gpus(run: RecordedRun) -> bool:
     return bool(run.info["resources"].get("gpus") or run.info["shared_gpus"])
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

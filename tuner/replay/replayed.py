@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tuner.results.wording import plural
+
 
 @dataclass(frozen=True)
 class ReplayedEpoch:
@@ -101,7 +103,7 @@ class Replayed:
         failed = ", and it fails again with the same message" if self.failure is not None else ""
         if not known:
             return f"there was no epoch to compare{failed or f': training went on after epoch {self.start}'}"
-        return f"the curve is the same in {_epochs(len(known))}{failed}"
+        return f"the curve is the same in {plural(len(known), 'epoch')}{failed}"
 
     @property
     def _last(self) -> int:
@@ -124,7 +126,3 @@ class Replayed:
         for row, epoch in zip(fields["epochs"], self.epochs, strict=True):
             row["equal"] = epoch.equal
         return fields
-
-
-def _epochs(count: int) -> str:
-    return f"{count} epoch{'s' if count != 1 else ''}"

@@ -109,7 +109,7 @@ def clean(run: RecordedRun, request: Request) -> int:
 
     Raises RunFolderError if a driver works on the run, or its folder can't be changed.
     """
-    if run.alive:  # a run of format 1 has no lease
+    if run.alive:
         raise RunFolderError(f"clean leaves runs alone that a driver works on, got {run.path!r}; end the search first")
     before = run.folder.held_bytes()
     try:

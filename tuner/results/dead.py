@@ -22,6 +22,7 @@ LONG = 20  # trials: what so many leave unread is never read, even if some optio
 FEW = 10  # values of a number, of which the highest one must have been tried
 FEWEST_ALL = 4  # trials: that so many report the same rounded values is no coincidence
 MOST_ASKED = 5  # absent names that are told
+UNREAD, ALIKE = "unread", "alike"  # codes of notices
 SHARES, SHARES_32 = 100_000, 1_000  # images: shares of so few often coincide; the second as 32-bit numbers
 
 Pair = tuple[str, str, tuple[str, ...]]  # two trials, and the names in which they differ
@@ -120,6 +121,13 @@ def alike_sentence(record: RunRecord, space: Space) -> str | None:
         f"trials {first} and {second} differ in {', '.join(names)} and have the same curve to the last bit: what "
         "differs seems to change nothing; see whether the code uses it"
     )
+
+
+def news_of_dead(record: RunRecord, space: Space) -> Iterator[tuple[str, str]]:
+    """What the user should know after the end of a trial, with the code of its notice: each is said once in a run."""
+    for code, sentence in ((UNREAD, unread_sentence), (ALIKE, alike_sentence)):
+        if code not in record.notice_codes and (said := sentence(record, space)):
+            yield said, code
 
 
 # Inside

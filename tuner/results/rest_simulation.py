@@ -57,6 +57,10 @@ class Ahead:
     scored: bool = False
     learns: bool = True
 
+    def within(self, limits: Mapping[str, Any]) -> Ahead:
+        """With other limits of the budget, by their names."""
+        return replace(self, limits={**(self.limits or {}), **limits}, trials=limits.get("trials", self.trials))
+
     def foreseen(self, forecast: Mapping[str, Any]) -> Ahead:
         """With the fields that `Study.forecast` knows; what a run of an earlier version lacks keeps its default."""
         known = ("reduction_factor", "brackets", "own_rule", "scored", "learns")

@@ -9,7 +9,7 @@ from tuner.errors import RunFolderError, StudyError
 from tuner.history.events import Event, Reading, read_all
 from tuner.history.logs import log_text
 from tuner.history.records import RunRecord, TrialRecord
-from tuner.history.run_info import RUN_FILE, lives_without_lease, read_info
+from tuner.history.run_info import RUN_FILE, read_info
 from tuner.history.scored import METRICS, read_scored
 from tuner.results.courses import Lead, leads
 from tuner.results.dead import dead
@@ -18,7 +18,7 @@ from tuner.results.importance import Importance, importance
 from tuner.results.titles import read_title
 from tuner.space import Config, Space, recorded_space
 from tuner.storage.folder import Folder
-from tuner.storage.lease import ever_held, holder
+from tuner.storage.lease import holder
 from tuner.study.budget import SECONDS_PER_HOUR
 from tuner.text import in_utf8
 
@@ -63,7 +63,7 @@ class RecordedRun:
         """Whether a driver works on the run now, as far as this machine can tell."""
         if self.info["status"] != "running":
             return False
-        return holder(self.folder) is not None or (not ever_held(self.folder) and lives_without_lease(self.info))
+        return holder(self.folder) is not None
 
     @property
     def status(self) -> RunStatus:

@@ -5,22 +5,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from tuner.errors import StudyError, shown
-from tuner.schedule.base import (
-    DEFAULT_GRACE_EPOCHS,
-    Decision,
-    EarlyStopper,
-    Scheduler,
-    check_grace,
-    check_reduction,
-    effective_grace,
-    rung_at,
-    rung_epochs,
-)
+from tuner.schedule.base import DEFAULT_GRACE_EPOCHS, Decision, EarlyStopper, Halving, rung_at
 from tuner.space.mode import Mode
 from tuner.space.values import is_one_of
 
@@ -32,7 +22,7 @@ FIRST_EPOCH_ADVICE = (  # as benchmarks/search.py measures it
 
 
 @dataclass(frozen=True)
-class ASHA(Scheduler):
+class ASHA(Halving):
     """At rungs of grace_epochs · reduction_factor^k epochs only the best 1/reduction_factor of the trials go on.
 
     `rule="promote"` pauses every trial at a rung and lets it go on once it is among the best; when all trials have
@@ -42,29 +32,17 @@ class ASHA(Scheduler):
     3, or less if trials are shorter.
     """
 
-    grace_epochs: int | None = None
-    reduction_factor: float = 3
     rule: Literal["promote", "stop"] = "promote"
 
     def check(self, max_epochs: int) -> None:
-        """Raise StudyError for a grace period or reduction factor that can't work."""
-        check_grace("ASHA", self.grace_epochs, max_epochs)
-        check_reduction("ASHA", self.reduction_factor)
+        """Raise StudyError for a grace period, reduction factor or rule that can't work."""
+        super().check(max_epochs)
         if not is_one_of(self.rule, ("stop", "promote")):
             raise StudyError(f"ASHA.rule needs 'promote' or 'stop', got {shown(self.rule)}; use one of them")
 
     def advice(self, max_epochs: int) -> str | None:
         """Warns of the cost of a grace period of one epoch."""
         return FIRST_EPOCH_ADVICE if self.grace_epochs == 1 and max_epochs > DEFAULT_GRACE_EPOCHS else None
-
-    def rungs(self, max_epochs: int) -> list[int]:
-        """Epochs at which trials are judged."""
-        return rung_epochs(effective_grace(self.grace_epochs, max_epochs), self.reduction_factor, max_epochs)
-
-    @property
-    def forecast(self) -> dict[str, Any]:
-        """Its rule is simulated."""
-        return {"reduction_factor": self.reduction_factor}
 
     def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:
         """The stopping or the promoting variant."""

@@ -125,13 +125,36 @@ class _LetAll(EarlyStopper):
         return Decision.CONTINUE
 
 
-def rung_epochs(grace_epochs: int, reduction_factor: float, max_epochs: int) -> list[int]:
-    """The first epochs at or after grace_epochs · reduction_factor^k, below `max_epochs`: 3, 9, 27, …"""
-    rungs: list[int] = []
-    with suppress(OverflowError):  # too large for a float: beyond the last epoch
-        while (epoch := math.ceil(grace_epochs * reduction_factor ** len(rungs))) < max_epochs:
-            rungs.append(epoch)
-    return rungs
+@dataclass(frozen=True)
+class Halving(Scheduler):
+    """At rungs of grace_epochs · reduction_factor^k epochs only the best 1/reduction_factor of the trials go on."""
+
+    grace_epochs: int | None = None
+    reduction_factor: float = 3
+
+    def check(self, max_epochs: int) -> None:
+        """Raise StudyError for a grace period or reduction factor that can't work."""
+        kind = type(self).__name__
+        check_grace(kind, self.grace_epochs, max_epochs)
+        if not is_number(self.reduction_factor) or self.reduction_factor < 2:
+            raise StudyError(
+                f"{kind}.reduction_factor needs a number of at least 2, got {shown(self.reduction_factor)}; use 3 to "
+                "keep a third at each rung"
+            )
+
+    def rungs(self, max_epochs: int) -> list[int]:
+        """The first epochs at or after grace_epochs · reduction_factor^k, below `max_epochs`: 3, 9, 27, …"""
+        grace = effective_grace(self.grace_epochs, max_epochs)
+        rungs: list[int] = []
+        with suppress(OverflowError):  # too large for a float: beyond the last epoch
+            while (epoch := math.ceil(grace * self.reduction_factor ** len(rungs))) < max_epochs:
+                rungs.append(epoch)
+        return rungs
+
+    @property
+    def forecast(self) -> dict[str, Any]:
+        """Its rule is simulated."""
+        return {"reduction_factor": self.reduction_factor}
 
 
 def rung_at(rungs: Sequence[int], epoch: int) -> int | None:
@@ -155,13 +178,4 @@ def check_grace(kind: str, grace_epochs: int | None, max_epochs: int) -> None:
         raise StudyError(
             f"{kind} needs a grace period below the trials' length, got grace_epochs={grace_epochs} with "
             f"max_epochs={max_epochs}, which leaves nothing to stop; {fix}"
-        )
-
-
-def check_reduction(kind: str, reduction_factor: float) -> None:
-    """Raise StudyError for a reduction factor that keeps every trial."""
-    if not is_number(reduction_factor) or reduction_factor < 2:
-        raise StudyError(
-            f"{kind}.reduction_factor needs a number of at least 2, got {shown(reduction_factor)}; use 3 to keep a "
-            "third at each rung"
         )

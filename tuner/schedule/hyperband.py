@@ -9,20 +9,12 @@ from itertools import cycle
 from typing import Any
 
 from tuner.schedule.asha import StoppingASHA
-from tuner.schedule.base import (
-    Decision,
-    EarlyStopper,
-    Scheduler,
-    check_grace,
-    check_reduction,
-    effective_grace,
-    rung_epochs,
-)
+from tuner.schedule.base import Decision, EarlyStopper, Halving
 from tuner.space.mode import Mode
 
 
 @dataclass(frozen=True)
-class HyperBand(Scheduler):
+class HyperBand(Halving):
     """Successive halving in brackets that differ in how many trials they start and how long their grace period is.
 
     Brackets are filled one after another, the one with the shortest grace period first, and again from the first when
@@ -31,22 +23,10 @@ class HyperBand(Scheduler):
     of the first bracket and defaults to 3, or less if trials are shorter: with the paper's 1 chance decides too much.
     """
 
-    grace_epochs: int | None = None
-    reduction_factor: float = 3
-
-    def check(self, max_epochs: int) -> None:
-        """Raise StudyError for a grace period or reduction factor that can't work."""
-        check_grace("HyperBand", self.grace_epochs, max_epochs)
-        check_reduction("HyperBand", self.reduction_factor)
-
-    def rungs(self, max_epochs: int) -> list[int]:
-        """Epochs at which trials of any bracket are judged."""
-        return rung_epochs(effective_grace(self.grace_epochs, max_epochs), self.reduction_factor, max_epochs)
-
     @property
     def forecast(self) -> dict[str, Any]:
         """Its rule is simulated."""
-        return {"brackets": True, "reduction_factor": self.reduction_factor}
+        return {"brackets": True, **super().forecast}
 
     def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:
         """The early stopper over all brackets."""

@@ -87,14 +87,13 @@ class EarlierStudy:
 class Learned:
     """Configurations to start from, perhaps partial, the most useful first, and the studies that they come from.
 
-    `passed_over` counts the runs that can't be read, `unsaid` those that don't say which function they ran. `portfolio`
-    are the configurations suggested by the studies that come with tuner; they follow the others.
+    `passed_over` counts the runs that can't be read. `portfolio` are the configurations suggested by the studies that
+    come with tuner; they follow the others.
     """
 
     configs: tuple[Config, ...] = ()
     studies: tuple[str, ...] = ()
     passed_over: int = 0
-    unsaid: int = 0
     portfolio: tuple[Config, ...] = ()
 
     @property
@@ -105,7 +104,7 @@ class Learned:
     @property
     def worth_saying(self) -> bool:
         """Whether the user should know of what earlier runs taught."""
-        return bool(self.configs or self.passed_over or self.unsaid)
+        return bool(self.configs or self.passed_over)
 
 
 def learn(problem: Problem, earlier: Sequence[EarlierStudy], top: int) -> Learned:

@@ -116,7 +116,7 @@ class Connection:
 
 def checked_url(url: str) -> str:
     """The address of a server, without path and query. Raises StudyError."""
-    parts = _split(url if "://" in url else f"http://{url}")
+    parts = parts_of_url(url if "://" in url else f"http://{url}")
     if parts is None:
         raise StudyError(f"a service has an address, got {shown(url)}; write it as https://tuner.example.org")
     found = f"{parts.scheme}://{parts.netloc}"
@@ -127,7 +127,7 @@ def checked_url(url: str) -> str:
     return found
 
 
-def _split(url: str) -> SplitResult | None:
+def parts_of_url(url: str) -> SplitResult | None:
     """The parts of a server's address; None for an invalid one."""
     try:
         parts = urlsplit(url)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 from tuner.errors import StudyError, did_you_mean, shown
 from tuner.results.wording import short
 from tuner.service.errors import Code, ServiceError
 from tuner.space.values import LARGEST_EXACT
-
-T = TypeVar("T")
 
 
 class State(StrEnum):
@@ -195,14 +193,6 @@ class UsedDevices:
     kind: str  # "gpu" or "cpu"
     device_hours: float
     state: State
-
-
-@dataclass(frozen=True)
-class Page(Generic[T]):
-    """A part of a list; `cursor` asks for the next one, and is None at the end."""
-
-    items: tuple[T, ...]
-    cursor: str | None
 
 
 def place_of(cursor: str | None) -> int:

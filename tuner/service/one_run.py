@@ -16,7 +16,7 @@ from tuner.results import load_run
 from tuner.results.run import RecordedRun
 from tuner.results.wording import going_on_by
 from tuner.service.errors import Code, ServiceError
-from tuner.service.model import Change, Demand, Page, Progress, State, SubmittedStudy
+from tuner.service.model import Change, Demand, Progress, State, SubmittedStudy
 from tuner.service.search_progress import Followed
 from tuner.service.service import Service
 from tuner.service.thread import ServerThread
@@ -62,11 +62,11 @@ class OneRun(Service):
         return self._study
 
     def _listed(
-        self, states: Collection[State], user: str | None, before: int | None, size: int
-    ) -> Page[SubmittedStudy]:
+        self, states: Collection[State], user: str | None, before: int | None, limit: int
+    ) -> list[SubmittedStudy]:
         """Only the run."""
         fits = before is None and user in (None, "") and (not states or self._study.state in states)
-        return Page((self._study,) if fits else (), None)
+        return [self._study] if fits else []
 
     def progress(self, study: int) -> Progress | None:
         """The search's progress, from its events."""

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from tuner.history.events import Event, EventFollower
 from tuner.history.records import RunRecord
@@ -48,8 +47,7 @@ class Followed:
                 self._record.apply(event)
             limits = self._record.steered.limits
             if limits:
-                known = dict(self._ahead.limits or {}) | limits
-                self._ahead = replace(self._ahead, limits=known, trials=known.get("trials"))
+                self._ahead = self._ahead.within(limits)
             self._left_at = self._clock()
             self._left = self._reckoning.left(self._record, self._ahead, self._left_at)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from tuner.errors import RunFolderError
@@ -36,7 +35,6 @@ from tuner.service.model import (
     Device,
     DeviceUse,
     Limits,
-    Page,
     Position,
     Progress,
     State,
@@ -45,7 +43,6 @@ from tuner.service.model import (
     UsedDevices,
     User,
     of_study,
-    place_of,
 )
 from tuner.service.search_progress import Followed
 from tuner.service.steering import ordered
@@ -116,9 +113,7 @@ class Service:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -178,21 +173,19 @@ class Service:
         *,
         state: State | Collection[State] | None = None,
         user: str | None = None,
-        cursor: str | None = None,
+        before: int | None = None,
         limit: int | None = None,
-    ) -> Page[SubmittedStudy]:
-        """The newest studies first, a page of them; `cursor` is that of the page before."""
+    ) -> list[SubmittedStudy]:
+        """The newest studies first, those below the id `before`; at most `limit`, by default a page."""
         states = () if state is None else (state,) if isinstance(state, State) else tuple(state)
-        size, before = self._page(limit, cursor)
-        return self._listed(states, user, before, size)
+        return self._listed(states, user, before, limit or self.limits.page)
 
     def _listed(
-        self, states: Collection[State], user: str | None, before: int | None, size: int
-    ) -> Page[SubmittedStudy]:
-        """The newest `size` studies in these states (in all if none is given) that are older than `before`."""
+        self, states: Collection[State], user: str | None, before: int | None, limit: int
+    ) -> list[SubmittedStudy]:
+        """The newest studies in these states (in all if none is given)."""
         with self.database.reading() as connection:
-            found = studies.page(connection, states=states, user=user, before=before, limit=size + 1)
-        return Page(tuple(found[:size]), str(found[size - 1].id) if len(found) > size else None)
+            return studies.page(connection, states=states, user=user, before=before, limit=limit)
 
     def queue(self) -> list[Position]:
         """The place of each waiting study, the next one first."""
@@ -232,13 +225,11 @@ class Service:
         return log_part(self.folder.attempt(study, self.study(study).attempt), start, most)
 
     def history(
-        self, study: int | None = None, *, cursor: str | None = None, limit: int | None = None
-    ) -> Page[audit.AuditEntry]:
-        """Who changed what, the newest first: of one study or of all."""
-        size, before = self._page(limit, cursor)
+        self, study: int | None = None, *, before: int | None = None, limit: int | None = None
+    ) -> list[audit.AuditEntry]:
+        """Who changed what, the newest first, those below the id `before`: of one study or of all."""
         with self.database.reading() as connection:
-            found = audit.entries(connection, study=study, before=before, limit=size + 1)
-        return Page(tuple(found[:size]), str(found[size - 1].id) if len(found) > size else None)
+            return audit.entries(connection, study=study, before=before, limit=limit or self.limits.page)
 
     # Changing
 
@@ -364,12 +355,6 @@ class Service:
     def _order(self, study: SubmittedStudy, verb: str, arguments: Mapping[str, Any], by: User) -> Answer:
         """Send the study's search an order. Raises ServiceError if no search runs, or it takes no orders now."""
         return ordered(study, self.run(study.id), verb, arguments, by)
-
-    def _page(self, limit: int | None, cursor: str | None) -> tuple[int, int | None]:
-        most = self.limits.page
-        if limit is not None and not 1 <= limit <= most:
-            raise ServiceError(Code.REFUSED, f"a page has 1 to {most} entries", str(limit), f"use {most} at most")
-        return limit or most, None if cursor is None else place_of(cursor)
 
     def _changed(self, study: int, kind: Kind) -> SubmittedStudy:
         found = self.study(study)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 _PROC = Path("/proc")
-_CLOCK_SLACK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -52,17 +50,6 @@ class ProcessIdentity:
         return state not in "ZX" and start == self.start
 
 
-def lived_at(pid: int, time: str | None) -> bool:
-    """Whether a process of this machine has that number and started before the time (ISO 8601; None: ever)."""
-    if not _exists(pid):
-        return False
-    try:
-        started = _started(pid)
-        return started is None or started <= datetime.fromisoformat(str(time)).timestamp() + _CLOCK_SLACK_SECONDS
-    except (ValueError, OverflowError):
-        return True
-
-
 def _exists(pid: int) -> bool:
     if not 0 < pid < 2**31 or os.name == "nt":  # no search runs on Windows, where signal 0 is Ctrl-C
         return False
@@ -73,17 +60,6 @@ def _exists(pid: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def _started(pid: int) -> float | None:
-    """Seconds since 1970."""
-    stat = _stat(pid)
-    try:
-        lines = (_PROC / "stat").read_text().splitlines()
-    except OSError:
-        return None
-    boot = next((int(line.split()[1]) for line in lines if line.startswith("btime ")), None)
-    return None if boot is None or stat is None else boot + stat[1] / os.sysconf("SC_CLK_TCK")
 
 
 def _stat(pid: int) -> tuple[str, int] | None:

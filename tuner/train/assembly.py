@@ -34,6 +34,7 @@ from tuner.train.stepping import Stepping
 from tuner.train.tasks.objective import Objective
 from tuner.trial import ImageClassifier
 from tuner.trial.metrics import check_classes
+from tuner.trial.tasks import ONE_LABEL
 
 
 @dataclass(frozen=True)
@@ -195,13 +196,14 @@ def _whole_network_runs(finetune: str, layers: Iterable[str]) -> str:
 
 
 def check_outputs(module: nn.Module, trial: ImageClassifier, splits: Splits) -> None:
-    """Raise TrialError unless a model from a user's function has an output for every class."""
+    """Raise TrialError unless a model from a user's function has an output for every class; it may have more."""
     if isinstance(trial.model, str):
         return
     example = splits.normalisation(splits.train.images(torch.arange(2)))
     with torch.inference_mode(), memory_errors("two images", SMALLER_MODEL):
         logits = module.eval()(example)
-    if logits.ndim != 2 or logits.shape[1] < len(splits.classes):
+    enough = logits.ndim == 2 and logits.shape[1] >= len(splits.classes)
+    if not enough or (logits.shape[1] > len(splits.classes) and splits.task is not ONE_LABEL):
         raise TrialError(
             f"a model must return logits [N, {len(splits.classes)}], got {list(logits.shape)} for 2 images "
             f"from {trial.model_name}; give it an output for every class"

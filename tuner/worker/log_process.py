@@ -31,8 +31,7 @@ BATCH_SECONDS = 0.01  # that a few lines wait for others, at most: waking for ea
 READ_BYTES, FEW_BYTES = 2**18, 2**14
 LINE_BYTES = 100_000  # a line up to this length isn't cut in two where text is left out
 DRAINED_READS = 16  # before an answer, so that a child that never stops printing can't delay it
-AT_ONCE_BYTES = 1_000_000  # that wait in memory while the log isn't full
-STAMP_BYTES = 36  # about the length of time and epoch in a line
+AT_ONCE_BYTES = 8_000_000  # that wait in memory
 TOKEN_BYTES, DIGITS, MARK_BYTES = 18, 9, 27
 LEFT_OUT = b" bytes of output are left out here\n"
 _GAP = re.compile(rb"[0-9T:Z-]{20} tuner \| ([0-9,]+)" + LEFT_OUT)
@@ -48,20 +47,12 @@ def mark_of(token: bytes, epoch: int) -> bytes:
     return token + b"%0*d" % (DIGITS, min(epoch, 10**DIGITS - 1))
 
 
-def shortened(content: bytes, more: bytes = b"", *, skipped: int | None = None) -> bytes:
-    """A log of the allowed length: its first part, how much is left out, and the last part, with `more` at its end.
-
-    `skipped` bytes were left out before `more`, so that the last part begins with it; None for nothing.
-    """
-    if skipped is None:
-        content, more = content + more, b""
+def shortened(content: bytes) -> bytes:
+    """A log of the allowed length: its first part, how much is left out, and the last part."""
     gap = _gap(content)
     end = gap.start() if gap else content.rfind(b"\n", HEAD_BYTES - LINE_BYTES, HEAD_BYTES) + 1 or HEAD_BYTES
     head, rest = content[:end], content[gap.end() if gap else end :]
     missing = int(gap[1].replace(b",", b"")) if gap else 0
-    if skipped is not None:
-        missing += len(rest) + skipped
-        rest = more
     kept = rest[-TAIL_BYTES:]
     if len(kept) < len(rest):
         kept = kept[kept.find(b"\n", 0, LINE_BYTES) + 1 :]
@@ -90,10 +81,8 @@ class Log:
         self._path, self._opening = path, opening
         self._pending: deque[tuple[str, bytes, bytes]] = deque()  # source, stamp, text
         self._size = 0  # about the pending bytes, as they will be written
-        self._skipped: int | None = None
         self._unwritten = 0
         self._unfinished: str | None = None  # the source whose line has no end yet
-        self._is_full = False
         self.flushed = time.monotonic()
 
     @property
@@ -102,62 +91,35 @@ class Log:
         return bool(self._pending)
 
     def add(self, source: str, epoch: int, text: bytes) -> None:
-        """Take what a source printed in an epoch; if too much waits, the oldest part is left out."""
+        """Take what a source printed in an epoch."""
         if self._opening:
             self._put("tuner", stamp("tuner"), self._opening.encode() + b"\n")
             self._opening = ""
         self._put(source, stamp(f"epoch {epoch} {source}".rstrip()), text)
-        if self._size > AT_ONCE_BYTES and not self._is_full:
+        if self._size > AT_ONCE_BYTES:
             self.flush()
-        while self._size > TAIL_BYTES and len(self._pending) > 1:
-            self._leave_out()
 
     def _put(self, source: str, begin: bytes, text: bytes) -> None:
         self._pending.append((source, begin, text))
-        self._size += self._cost(text)
-
-    def _cost(self, text: bytes) -> int:
-        """Bytes in the file; if most will be left out, only those of the text, because counting lines takes long."""
-        return len(text) if self._is_full else self._stamped(text)
-
-    def _stamped(self, text: bytes) -> int:
-        return len(text) + STAMP_BYTES * (text.count(b"\n") or 1)
-
-    def _leave_out(self) -> None:
-        _, _, oldest = self._pending.popleft()
-        self._size -= self._cost(oldest)
-        self._skipped = (self._skipped or 0) + len(oldest)
-
-    def _leave_out_what_is_too_much(self) -> None:
-        """Drop what a full log wouldn't keep in the file once each line has its beginning."""
-        room, kept = TAIL_BYTES, 0
-        for _, _, text in reversed(self._pending):
-            if room <= 0:
-                break
-            room, kept = room - self._stamped(text), kept + 1
-        while len(self._pending) > kept:
-            self._leave_out()
+        self._size += len(text) + len(begin) * text.count(b"\n")
 
     def flush(self) -> None:
         """Write the waiting lines."""
         self.flushed = time.monotonic()
         if not self._pending:
             return
-        if self._is_full:
-            self._leave_out_what_is_too_much()
-        if self._skipped is not None or self._unwritten:
+        if self._unwritten:
             self._unfinished = None
-        begins_line = self._unfinished is None
-        lines, skipped = self._lines(), self._skipped
+        begins_line, lines = self._unfinished is None, self._lines()
         if self._unwritten:
             lines = stamp("tuner") + f"{self._unwritten:,} bytes of output could not be written\n".encode() + lines
         self._pending.clear()
-        self._size, self._skipped = 0, None
+        self._size = 0
         try:
-            self._write(lines, skipped, begins_line)
+            self._write(lines, begins_line)
             self._unwritten = 0
         except OSError:
-            self._unwritten += len(lines) + (skipped or 0)
+            self._unwritten += len(lines)
 
     def _lines(self) -> bytes:
         """The waiting lines, each with its beginning."""
@@ -170,21 +132,19 @@ class Log:
             self._unfinished = None if ends else source
         return b"".join(parts)
 
-    def _write(self, lines: bytes, skipped: int | None, begins_line: bool) -> None:
+    def _write(self, lines: bytes, begins_line: bool) -> None:
         file = _opened(self._path)
         try:
             size = os.fstat(file).st_size
-            if begins_line and skipped is None and size and os.pread(file, 1, size - 1) != b"\n":
+            if begins_line and size and os.pread(file, 1, size - 1) != b"\n":
                 lines = b"\n" + lines  # after an incomplete line of a worker that was killed
-            if size + len(lines) <= LIMIT_BYTES and skipped is None:
+            if size + len(lines) <= LIMIT_BYTES:
                 _write_all(file, lines)
-                self._is_full = size + len(lines) >= HEAD_BYTES
                 return
             content = os.pread(file, size, 0)
         finally:
             os.close(file)
-        self._is_full = True
-        self._replace(shortened(content, lines, skipped=skipped))
+        self._replace(shortened(content + lines))
 
     def _replace(self, content: bytes) -> None:
         beside = f"{self._path}.part"

@@ -195,7 +195,7 @@ def test_who_works_is_audited_once(served: Served, study: int) -> None:
     asked(served, study, "audited")
     notes = [
         (entry.user, entry.detail)
-        for entry in served.service.history(study, limit=200).items
+        for entry in served.service.history(study, limit=200)
         if entry.action == "work" and "audited" in str(entry.detail)
     ]
     assert notes == [("hand", {"worker": "audited"})]

@@ -107,7 +107,7 @@ def test_limits_of_submissions_are_those_of_the_server(tight: Served) -> None:
         "study": furnace(name="x" * 150, space={f"x{n}": {"type": "uniform", "low": 0, "high": 1} for n in range(60)})
     }
     refused(anne.post(STUDIES, json=large), 413, "bytes")
-    assert len(tight.service.studies().items) == 1
+    assert len(tight.service.studies()) == 1
 
 
 def test_the_queue_takes_so_many_of_a_user_and_of_all(tight: Served) -> None:

@@ -140,7 +140,7 @@ def test_a_refined_study_is_shown_and_then_submitted_by_who_asks(served: Served,
     shown = bert.post(path, json={"kind": "narrowed"}).json()
     assert shown["study"] is None
     assert "+    name='parabola-narrowed'," in shown["diff"]
-    assert served.service.studies().items[0].id == study
+    assert served.service.studies()[0].id == study
     sent = bert.post(path, json={"kind": "narrowed", "submit": True}).json()
     assert sent["diff"] == shown["diff"]
     new = served.service.study(sent["study"]["id"])

@@ -120,7 +120,7 @@ def test_every_operation_by_every_role(served: Served, operation: tuple[str, str
             assert answer.status_code < 500 or path == "/api/v1/studies:check", (caller, answer.text)
         else:
             assert answer.status_code == (401 if caller == "nobody" else 403), (caller, answer.text)
-        after = served.service.studies(limit=1).items[0]
+        after = served.service.studies(limit=1)[0]
         if hook and not allowed(TABLE[operation], caller):
             assert served.app.state.web.webhooks.deliveries(served.users["anne"], hook) == []  # and it is still there
         if not allowed(TABLE[operation], caller):

@@ -42,7 +42,7 @@ def test_a_server_is_reached_and_ends_in_order(tmp_path: Path, ending: signal.Si
     out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (0, "", "")
     with Service(tmp_path / "runs") as service:  # its lock is free
-        assert service.studies().items == ()
+        assert service.studies() == []
 
 
 def test_an_address_that_is_taken_is_one_sentence() -> None:

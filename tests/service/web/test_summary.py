@@ -1,7 +1,5 @@
 """The summary of a search for its page, from events with times of the test's own choosing."""
 
-import os
-import platform
 from pathlib import Path
 
 import pytest
@@ -9,9 +7,10 @@ import pytest
 from tests.history.events_of_a_run import ended, event, reported, started
 from tests.results.simulated import gone_on_an_hour_later, of_events
 from tests.service.web.serving import Served
-from tuner.history.run_info import now
 from tuner.service.model import State
 from tuner.service.web.summary import summary
+from tuner.storage.folder import LocalFolder
+from tuner.storage.lease import held
 
 
 def test_epochs_that_were_trained_again_are_told_apart(served: Served, tmp_path: Path) -> None:
@@ -33,8 +32,8 @@ def test_what_the_last_hour_gained_is_of_an_hour_of_search(tmp_path: Path) -> No
     events += [started(1, 3600.0), reported(1, 1, 7200.0, loss=2.0), ended(1, "completed", 7200.0)]
     events += [event("study_interrupted", 7200.0, reason="Ctrl-C"), event("study_resumed", 90_000.0)]
     events += [started(2, 90_000.0), reported(2, 1, 91_800.0, loss=1.0)]
-    here = {"host": platform.node(), "pid": os.getpid(), "updated": now()}
-    found = summary(of_events(tmp_path / "run", events, status="running", **here)).next_hour
+    with held(LocalFolder(tmp_path / "run")):
+        found = summary(of_events(tmp_path / "run", events, status="running")).next_hour
     assert found is not None
     assert found.gained == 2.0
 
@@ -46,10 +45,10 @@ def test_what_the_last_hour_gained_is_told_of_the_winner_and_not_of_a_lucky_epoc
     events += [started(1, 3600.0)]
     events += [reported(1, n, 3600 + 900.0 * n, loss=loss) for n, loss in enumerate((0.3, 0.05, 0.3, 0.3), start=1)]
     events += [ended(1, "completed", 7200.0), started(2, 7200.0), reported(2, 1, 8100.0, loss=0.9)]
-    here = {"host": platform.node(), "pid": os.getpid(), "updated": now()}
-    run = of_events(tmp_path / "run", events, status="running", **here)
-    assert run.best is not None
-    assert run.best.trial == "00000"
-    found = summary(run).next_hour
+    with held(LocalFolder(tmp_path / "run")):
+        run = of_events(tmp_path / "run", events, status="running")
+        assert run.best is not None
+        assert run.best.trial == "00000"
+        found = summary(run).next_hour
     assert found is not None
     assert found.gained == 0.0

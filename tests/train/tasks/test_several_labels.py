@@ -121,6 +121,18 @@ def test_a_threshold_is_the_one_with_the_highest_f1() -> None:
     assert best.metrics(logits, labels)["map"] == TARGETS.metrics(logits, labels)["map"]
 
 
+def test_the_calibration_is_that_of_each_decision() -> None:
+    logits, labels = answers(5000)
+    exact = torch.bernoulli(logits.sigmoid(), generator=torch.Generator().manual_seed(0))
+    found = LabelAnswers(TARGETS).files(3 * logits, exact, (3 * logits, exact))["calibration.json"]
+    sure = (3 * logits).sigmoid()
+    assert found["confidence"] == pytest.approx(float(torch.maximum(sure, 1 - sure).mean()), abs=1e-6)
+    assert found["accuracy"] == pytest.approx(float(((logits > 0) == (exact > 0)).float().mean()), abs=1e-6)
+    assert found["temperature"] == pytest.approx(3, rel=0.05)
+    assert found["scaled_ece"] < 0.02 < found["ece"]
+    assert LabelAnswers(TARGETS).files(logits, labels, None)["calibration.json"]["temperature"] is None
+
+
 def test_few_images_and_equal_probabilities_have_a_threshold() -> None:
     few = torch.tensor([True] * 4 + [False] * 20)
     assert best_threshold(torch.rand(24, dtype=torch.float64), few) == HALF

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from tuner.history.scored import LABELS
+from tuner.history.scored import CALIBRATION, LABELS
 from tuner.inspection.tasks.answers import Answers, Prediction, Validated, first, highest
+from tuner.inspection.tasks.calibration import calibration
 from tuner.results.run import RecordedRun
 from tuner.results.wording import wilson
 from tuner.train.tasks.several_labels import HALF, LabelTargets, average_precision
@@ -65,7 +66,7 @@ limits = facts["answers"].get("thresholds", {})
         return {"thresholds": {name: best_threshold(shares, has) for name, shares, has in each}}
 
     def files(self, outputs: Tensor, labels: Tensor, validated: Validated | None) -> dict[str, Any]:
-        """Each label's right and wrong answers, and how often two labels are wrong on the same image."""
+        """Each label's right and wrong answers, how often two are wrong on the same image, and the calibration."""
         said, has = self.targets.said(outputs), labels > HALF
         wrong = (said != has).double()
         precision = average_precision(outputs, labels).tolist()
@@ -78,7 +79,8 @@ limits = facts["answers"].get("thresholds", {})
                 "having": has.sum(0).tolist(),
                 "average_precision": [None if math.isnan(value) else value for value in precision],
                 "wrong_together": (wrong.T @ wrong).long().tolist(),
-            }
+            },
+            CALIBRATION: asdict(calibration(*decisions(outputs, labels), validated and decisions(*validated))),
         }
 
     def worst(self, outputs: Tensor, labels: Tensor) -> Tensor:
@@ -127,6 +129,12 @@ limits = facts["answers"].get("thresholds", {})
 
     def _joined(self, has: Sequence[bool]) -> str:
         return ", ".join(name for name, one in zip(self.targets.names, has, strict=True) if one) or "none"
+
+
+def decisions(outputs: Tensor, labels: Tensor) -> Validated:
+    """Each label of each image as one of two classes: logits [N * L, 2] and classes [N * L]."""
+    yes = outputs.flatten()
+    return torch.stack([torch.zeros_like(yes), yes], 1), (labels > HALF).flatten().long()
 
 
 def best_threshold(shares: Tensor, has: Tensor) -> float:

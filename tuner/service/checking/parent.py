@@ -58,10 +58,6 @@ def check(
         **{"seconds": limits.check_seconds, "bytes": limits.check_bytes},
     }
     told = _answer(task, limits, folder)
-    if told.get("memory"):
-        raise _too_much_memory(limits)
-    if isinstance(refused := told.get("refused"), str):
-        raise ServiceError(Code.REFUSED, _without_folder(printable(refused)[:LONGEST_MESSAGE], file))
     try:
         return _of_its_kind(Facts.read(told["facts"]), external=external)
     except (StudyError, KeyError, TypeError) as error:
@@ -74,14 +70,10 @@ def refined(run: str, file: Path, kind: str, limits: Limits) -> Refined:
     It is written in a process with limits, because the run's own file is executed. Raises ServiceError.
     """
     task = {"run": run, "file": str(file), "kind": kind, "seconds": limits.check_seconds, "bytes": limits.check_bytes}
-    told = _answer(task, limits, file.parent)
-    if told.get("memory"):
-        raise _too_much_memory(limits)
-    found = told.get("refined")
+    found = _answer(task, limits, file.parent).get("refined")
     texts = [found.get(name) for name in ("before", "after", "summary")] if isinstance(found, dict) else []
     if not texts or not all(isinstance(text, str) for text in texts):
-        problem = str(told.get("refused") or "the study can't be refined, got no answer; refine it by the command")
-        raise ServiceError(Code.REFUSED, _without_folder(printable(problem)[:LONGEST_MESSAGE], file))
+        raise ServiceError(Code.REFUSED, "the study can't be refined, got no answer; refine it by the command")
     return Refined(file.name, *map(str, texts))
 
 
@@ -92,7 +84,7 @@ def _of_its_kind(facts: Facts, *, external: bool) -> Facts:
 
 
 def _answer(task: Mapping[str, Any], limits: Limits, folder: Path | None) -> dict[str, Any]:
-    """The answer of the process; raises ServiceError if there is none."""
+    """The answer of the process; raises ServiceError if there is none, or if it refuses."""
     child, reading = started(
         "tuner.service.checking.child",
         stdout=subprocess.DEVNULL,
@@ -109,14 +101,19 @@ def _answer(task: Mapping[str, Any], limits: Limits, folder: Path | None) -> dic
             child.wait()
             if child.stdin is not None:
                 child.stdin.close()
+    file = Path(task["file"])
     try:
         told = json.loads(content, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
-        name = Path(task["file"]).name
         raise ServiceError(
-            Code.REFUSED, f"{name} needs to be loaded to its end, got a process that ended before; load it alone"
+            Code.REFUSED, f"{file.name} needs to be loaded to its end, got a process that ended before; load it alone"
         ) from error
-    return in_utf8(told) if isinstance(told, dict) and not nested_deeper(told, DEEPEST) else {}
+    told = in_utf8(told) if isinstance(told, dict) and not nested_deeper(told, DEEPEST) else {}
+    if told.get("memory"):
+        raise _too_much_memory(limits)
+    if isinstance(refused := told.get("refused"), str):
+        raise ServiceError(Code.REFUSED, _without_folder(printable(refused)[:LONGEST_MESSAGE], file))
+    return told
 
 
 def _watched(child: subprocess.Popen[bytes], pipe: int, task: Mapping[str, Any], limits: Limits) -> bytes:

@@ -13,11 +13,11 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from tuner.errors import StudyError, one_line, shown
 from tuner.machine.web_opener import opener_for
-from tuner.service.http_client import request_for
+from tuner.service.http_client import parts_of_url, request_for
 from tuner.text import printable
 
 SECONDS = 5.0  # timeout of an answer: other studies wait meanwhile
@@ -119,12 +119,8 @@ def token_here() -> str | None:
 
 def _checked(url: str) -> str:
     """The address of a dashboard. Raises StudyError."""
-    try:
-        parts = urlsplit(url)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        sound = False
-    if not sound or parts.username is not None or parts.query or parts.fragment:
+    parts = parts_of_url(url)
+    if parts is None or parts.query or parts.fragment:
         raise StudyError(
             f"--ray-jobs needs the address of a cluster's dashboard, got {shown(url)}; write it as http://127.0.0.1:8265"
         )

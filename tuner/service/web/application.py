@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from fastapi import APIRouter, FastAPI
-from fastapi.routing import APIRoute
-from starlette.types import ASGIApp
 
 from tuner.machine.version import __version__
 from tuner.service.access import Access, Guests
 from tuner.service.errors import ServiceError
-from tuner.service.model import Change, Limits, State
+from tuner.service.model import Change, State
 from tuner.service.service import Service
 from tuner.service.web import event_stream
 from tuner.service.web.context import Web
@@ -74,7 +72,7 @@ def application(
         docs_url=None,  # these pages load scripts from elsewhere
         redoc_url=None,
         lifespan=lambda _: _lifespan(web),
-        generate_unique_id_function=_operation,
+        generate_unique_id_function=lambda route: route.name,
     )
     app.state.web = web
     api = APIRouter(prefix=API, responses={"default": _ERROR})
@@ -86,16 +84,8 @@ def application(
     app.include_router(health.router, responses={"default": _ERROR})
     app.include_router(pages.router)
     add_handlers(app)
-    app.add_middleware(_guards(settings, service.limits))
+    app.add_middleware(Guards, settings=settings, limits=service.limits)
     return app
-
-
-def _guards(settings: WebSettings, limits: Limits) -> Callable[[ASGIApp], Guards]:
-    return lambda app: Guards(app, settings, limits)
-
-
-def _operation(route: APIRoute) -> str:
-    return route.name
 
 
 @asynccontextmanager

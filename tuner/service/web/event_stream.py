@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, aclosing
 
-from starlette.responses import Response
+from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from tuner.service.database import Database, audit
@@ -24,41 +24,25 @@ _BEHIND = b": you are behind, connect again\n\n"
 Allowed = Callable[[], bool]
 
 
-class EventStream(Response):
+class EventStream(StreamingResponse):
     """Sends chunks as they come; `place` is held meanwhile, and raises if there are too many streams."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, chunks: AsyncIterator[bytes], place: AbstractContextManager[None]) -> None:
-        super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
-        del self.headers["content-length"]
+    def __init__(self, chunks: AsyncGenerator[bytes], place: AbstractContextManager[None]) -> None:
+        super().__init__(chunks, headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         self._chunks, self._place = chunks, place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the chunks end or the viewer is gone, which only `receive` shows."""
+        """Send until the chunks end or the viewer is gone."""
         with self._place:
-            sending = asyncio.create_task(self._send(send))
-            gone = asyncio.create_task(_gone(receive))
-            try:
-                await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                gone.cancel()
-                sending.cancel()
-                await asyncio.gather(sending, gone, return_exceptions=True)
-            if not sending.cancelled() and (error := sending.exception()) is not None:
-                raise error
-
-    async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async with aclosing(self._chunks) as chunks:  # type: ignore[type-var]
-            async for chunk in chunks:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            async with aclosing(self._chunks):
+                await super().__call__(scope, receive, send)
 
 
 async def of_run(
     feeds: Feeds, study: int, position: Position, allowed: Allowed, state: Callable[[], State]
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     """The events of a study's run from a place on, then its state, then events and changes of state as they come."""
     async with feeds.watched(study) as feed:
         yield _AGAIN
@@ -71,7 +55,7 @@ async def of_run(
             yield chunk
 
 
-async def of_changes(feeds: Feeds, journal: Journal, last: str | None, allowed: Allowed) -> AsyncIterator[bytes]:
+async def of_changes(feeds: Feeds, journal: Journal, last: str | None, allowed: Allowed) -> AsyncGenerator[bytes]:
     """Changes of all studies: those since the id that a viewer saw last, whichever server sent it, then as they come.
 
     `reset` asks the viewer to read the lists again: if it has no id, or one that is too old or unknown here.
@@ -138,7 +122,7 @@ def _stored(change: audit.StudyChange) -> bytes:
     return sent(str(change.id), {"event": kind, "study": change.study, "state": change.state})
 
 
-async def _live(feed: Feed, number: int, allowed: Allowed) -> AsyncIterator[bytes]:
+async def _live(feed: Feed, number: int, allowed: Allowed) -> AsyncGenerator[bytes]:
     while not feed.closed and allowed():
         chunk = feed.since(number)
         if chunk is None:
@@ -149,8 +133,3 @@ async def _live(feed: Feed, number: int, allowed: Allowed) -> AsyncIterator[byte
             yield chunk
         elif not await feed.changed(PING_SECONDS):
             yield _PING
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -51,15 +51,16 @@ class Overview:
 def overview(service: Service, user: User) -> Overview:
     """What the page shows now to a user."""
     places = {place.study: place for place in service.queue()}
-    alive = service.studies(state=ALIVE, limit=min(MOST_ALIVE, service.limits.page)).items
-    over = service.studies(state=OVER, limit=min(MOST_OVER, service.limits.page))
+    alive = service.studies(state=ALIVE, limit=min(MOST_ALIVE, service.limits.page))
+    most_over = min(MOST_OVER, service.limits.page)
+    over = service.studies(state=OVER, limit=most_over + 1)
     return Overview(
         time.time(),
         user.name,
         user.role,
         [row(service, study, user, places.get(study.id)) for study in _sorted(alive, places)],
-        [row(service, study, user) for study in over.items],
-        over.cursor is not None,
+        [row(service, study, user) for study in over[:most_over]],
+        len(over) > most_over,
         service.devices(),
     )
 

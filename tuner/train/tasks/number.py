@@ -36,7 +36,7 @@ class NumberLoss(Objective):
     def total(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `Objective.total`; targets are [B, 1], with a second column of their images' weights."""
         wanted = ((targets[:, :1] - self.mean) / self.deviation).float()
-        each = LOSSES[self.kind](at_least_float32(outputs)[:, :1], wanted, reduction="none")[:, 0]
+        each = LOSSES[self.kind](at_least_float32(outputs), wanted, reduction="none")[:, 0]
         return (each * targets[:, -1]).sum() if self.weighted else each.sum()
 
 
@@ -97,7 +97,7 @@ class NumberTargets(Targets):
 
     def answers(self, outputs: Tensor) -> Tensor:
         """Numbers in the user's unit."""
-        return outputs[:, :1] * self.deviation + self.mean
+        return outputs * self.deviation + self.mean
 
     def goodness(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """The absolute error, negative."""

@@ -84,10 +84,10 @@ class LabelTargets(Targets):
 
     def objective(self, chosen: Mapping[str, Any], labels: Tensor, *, weighted: bool) -> Objective:
         """Binary cross-entropy; with balanced class weights images with a label count as much as those without."""
-        having = labels.mean(0, dtype=torch.float64)
         weights = None
-        if chosen["class_weights"] == "balanced":  # a label that no image has has nothing to weigh
-            weights = torch.where(having > 0, (1 - having) / having, 1.0).float()
+        if chosen["class_weights"] == "balanced":
+            having = labels.sum(0)
+            weights = (len(labels) - having) / having.clamp(min=1)  # a function's data may lack a label
         return BinaryCrossEntropy(chosen["label_smoothing"], weights, weighted=weighted)
 
     def said(self, outputs: Tensor) -> Tensor:

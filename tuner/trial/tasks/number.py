@@ -16,6 +16,7 @@ from tuner.trial.tasks.task import Label, LabelError, Strata, Task
 LARGEST = 1e30  # its square and those of many images are finite
 LIKE_A_NUMBER = re.compile(r"([-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?)\s*[^\W\d]*[%°]?")  # maybe with a unit
 RANGES = 10  # into which images are divided by their numbers, with equally many in each
+FEWEST = 10  # images of a range, so that a cut holds a tenth of them out, and no larger share
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,8 @@ class Number(Task):
         if len(distinct) <= RANGES:
             starts, ends = distinct, distinct
         else:
-            starts = sorted({known[len(known) * place // RANGES] for place in range(RANGES)})
+            count = min(RANGES, max(2, len(known) // FEWEST))
+            starts = sorted({known[len(known) * place // count] for place in range(count)})
             ends = [*starts[1:], known[-1]]
         names = tuple(_range(low, high) for low, high in zip(starts, ends, strict=True))
         return Strata(names, lambda label: (bisect_right(starts, label) - 1,))

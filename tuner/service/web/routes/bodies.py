@@ -414,7 +414,7 @@ class Numbered(Protocol):
 S = TypeVar("S", bound=Numbered)
 
 
-def page_of(found: Sequence[S], limit: int, view: Callable[[S], T]) -> Listed[T]:
+def page_of(found: Sequence[S], limit: int, view: Callable[[S], Any] = lambda one: one) -> Listed[Any]:
     """The first `limit` of what was found, and a cursor where there is more."""
     more = len(found) > limit
     return Listed(items=[view(one) for one in found[:limit]], cursor=str(found[limit - 1].id) if more else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections import Counter
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -54,18 +55,12 @@ class _Counted:
             for state in State:
                 studies.add_metric([state], count(connection, [state]))
         devices = GaugeMetricFamily("tuner_devices", "Devices by whether a study has them", labels=["kind", "held"])
-        for (kind, held), number in self._devices().items():
-            devices.add_metric([kind, held], number)
+        held = Counter((one.device.kind, "no" if one.study is None else "yes") for one in self._web.service.devices())
+        for key, number in held.items():
+            devices.add_metric(key, number)
         streams = GaugeMetricFamily("tuner_streams", "Streams of events that are open")
         streams.add_metric([], sum(self._web.access.streams.open.values()))
         return [studies, devices, streams]
-
-    def _devices(self) -> dict[tuple[str, str], int]:
-        found: dict[tuple[str, str], int] = {}
-        for use in self._web.service.devices():
-            key = (use.device.kind, "no" if use.study is None else "yes")
-            found[key] = found.get(key, 0) + 1
-        return found
 
 
 def _is_loopback(address: str) -> bool:

@@ -15,7 +15,7 @@ from tuner.service.access import Caller
 from tuner.service.bundles import of_json
 from tuner.service.database.audit import AuditEntry
 from tuner.service.errors import Code, ServiceError
-from tuner.service.model import Progress, Role, State, Submission, SubmittedStudy
+from tuner.service.model import Progress, Role, State, Submission, SubmittedStudy, place_of
 from tuner.service.rights import require
 from tuner.service.web.context import Asking, Shown, Submitter, Viewer, Web
 from tuner.service.web.overview import StudyRow, row
@@ -32,6 +32,7 @@ from tuner.service.web.routes.bodies import (
     Size,
     SubmissionBody,
     Submitted,
+    page_of,
 )
 
 router = APIRouter(tags=["studies"])
@@ -116,8 +117,8 @@ def list_studies(
     cursor: Cursor = None,
 ) -> Listed[SubmittedStudy]:
     """Studies, the newest first."""
-    page = web.service.studies(state=state, user=owner, cursor=cursor, limit=limit)
-    return Listed(items=list(page.items), cursor=page.cursor)
+    found = web.service.studies(state=state, user=owner, before=place_of(cursor) or None, limit=limit + 1)
+    return page_of(found, limit)
 
 
 @router.get("/studies/{study}")
@@ -179,8 +180,7 @@ def show_row(study: Id, web: Shown, user: Viewer) -> StudyRow:
 def history(study: Id, web: Shown, user: Viewer, limit: Size, cursor: Cursor = None) -> Listed[AuditEntry]:
     """Who changed what of it, the newest first."""
     web.service.study(study)
-    page = web.service.history(study, cursor=cursor, limit=limit)
-    return Listed(items=list(page.items), cursor=page.cursor)
+    return page_of(web.service.history(study, before=place_of(cursor) or None, limit=limit + 1), limit)
 
 
 @router.post("/studies/{study}/notes", status_code=202)

@@ -67,7 +67,7 @@ def list_deliveries(
     webhook: Id, web: Shown, user: Submitter, limit: Size, cursor: Cursor = None
 ) -> Listed[DeliveryView]:
     """What was sent to a webhook in the last 30 days and what waits, the newest first."""
-    before = None if cursor is None else place_of(cursor)
+    before = place_of(cursor) or None
     return page_of(web.webhooks.deliveries(user, webhook, before=before, limit=limit + 1), limit, _delivery)
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.loop.simulation import build, drive, study
 from tuner import ASHA, Budget, HyperBand, MedianStopping, NoEarlyStopping
+from tuner.driver.disk_need import most_waiting
 from tuner.history.events import Event
-from tuner.loop.waiting import most_waiting
 
 
 class Counting:
