@@ -197,12 +197,14 @@ def test_each_line_has_its_reason_and_the_file_passes_check(
     assert "data: 24 image files of 2 classes" in out
 
 
-def planned_table(root: Path, labels: list[str], wishes: Wishes | None = None, **given: Any) -> Plan:
+def planned_table(
+    root: Path, labels: list[str], wishes: Wishes | None = None, task: str | None = None, **given: Any
+) -> Plan:
     write_scenes(root / "scans", len(labels), 0, size=(32, 24))
     rows = [f"scans/{number}.jpg,{label}" for number, label in enumerate(labels)]
     (root / "labels.csv").write_text("\n".join(["image,label", *rows]))
     table = Table(root / "labels.csv")
-    return plan(look(TableOfImages(table)), wishes or Wishes(), means(**given), str(table))
+    return plan(look(TableOfImages(table, task)), wishes or Wishes(), means(**given), str(table))
 
 
 def reason(found: Plan, name: str) -> str:
@@ -242,3 +244,5 @@ def test_one_label_of_a_table_is_as_of_a_folder(tmp_path: Path) -> None:
     assert found.opening.startswith("24 images of 2 classes, for")
     assert settings(found)["metric"] == "val_loss"
     assert not {"task", "loss"} & settings(found).keys()
+    declared = planned_table(tmp_path, ["1.5", "2.5"] * 12, task="one")
+    assert settings(declared)["task"] == "one"  # without it the study would find numbers

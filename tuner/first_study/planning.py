@@ -12,6 +12,7 @@ from tuner.first_study.folder_look import FEW_IMAGES, TOLD, FirstLook
 from tuner.first_study.plan import Plan, Setting, quoted
 from tuner.trial.folder_headers import FEW
 from tuner.trial.models import find_model
+from tuner.trial.sources import find_source
 from tuner.trial.speed import Speed
 from tuner.trial.tasks import ONE_LABEL
 
@@ -188,7 +189,8 @@ def _trial(look: FirstLook, wishes: Wishes, means: Means, chosen: _Choice, data:
 
 def _task(look: FirstLook) -> list[Setting]:
     task = look.headers.task
-    return [] if task is ONE_LABEL else [Setting("task", quoted(task.name), f"each image has {task.described}")]
+    known = task is ONE_LABEL and find_source(look.images.name).task is ONE_LABEL
+    return [] if known else [Setting("task", quoted(task.name), f"each image has {task.described}")]
 
 
 def _raw(pattern: str) -> str:
