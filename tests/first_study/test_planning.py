@@ -15,6 +15,7 @@ from tuner.first_study.planning import Means, Wishes, plan
 from tuner.study.file import load_study
 from tuner.trial.data_source import Folder
 from tuner.trial.speed import Speed
+from tuner.trial.table import Table, TableOfImages
 
 MODELS = (Candidate("mobilenet_v2", "IMAGENET1K_V1", 71.9), Candidate("efficientnet_b0", "imagenet", 77.7))
 
@@ -194,3 +195,54 @@ def test_each_line_has_its_reason_and_the_file_passes_check(
     code, out, err = run_main(capsys, "check", path)
     assert (code, err) == (0, "")
     assert "data: 24 image files of 2 classes" in out
+
+
+def planned_table(
+    root: Path, labels: list[str], wishes: Wishes | None = None, task: str | None = None, **given: Any
+) -> Plan:
+    write_scenes(root / "scans", len(labels), 0, size=(32, 24))
+    rows = [f"scans/{number}.jpg,{label}" for number, label in enumerate(labels)]
+    (root / "labels.csv").write_text("\n".join(["image,label", *rows]))
+    table = Table(root / "labels.csv")
+    return plan(look(TableOfImages(table, task)), wishes or Wishes(), means(**given), str(table))
+
+
+def reason(found: Plan, name: str) -> str:
+    return next(each.reason for each in found.settings if each.name == name)
+
+
+@pytest.mark.parametrize("rare", [10, 2])
+def test_several_labels_count_alike_and_rare_ones_may_weigh_more(tmp_path: Path, rare: int) -> None:
+    labels = ["red;blue" if number < rare else ("red", "")[number % 2] for number in range(40)]
+    found = planned_table(tmp_path, labels)
+    given = settings(found)
+    assert found.opening.startswith("40 images of 2 labels, for 30 minutes of search on this machine.")
+    assert (given["task"], given["metric"], given["label_smoothing"]) == ("several", "val_map", "choice([0.0, 0.1])")
+    assert reason(found, "task") == "each image has several labels"
+    assert reason(found, "metric").startswith("every label counts alike")
+    assert ("class_weights" in given) is (rare == 2)
+    if rare == 2:
+        assert reason(found, "class_weights") == "the largest label has 10 times the images of the smallest"
+    assert ast.parse(found.text())
+
+
+def test_a_number_has_its_own_metric_and_losses_and_no_hyperparameter_of_classes(tmp_path: Path) -> None:
+    labels = [str(number % 7 + 0.5) if number > 20 else "0.5" for number in range(40)]
+    found = planned_table(tmp_path, labels, Wishes(mirrored=False, evenly=True))
+    given = settings(found)
+    assert found.opening.startswith("40 images with numbers from 0.5 to 6.5, for 30 minutes of search")
+    assert (given["task"], given["metric"]) == ("number", "val_mae")
+    assert given["loss"] == 'choice(["mse", "mae"])'
+    assert not {"label_smoothing", "class_weights"} & given.keys()
+    by_all = planned_table(tmp_path, labels, Wishes(random=True, mirrored=False))
+    assert settings(by_all)["flip"] == 0.0
+    assert reason(by_all, "flip") == "no image is mirrored, as that may change its label"
+
+
+def test_one_label_of_a_table_is_as_of_a_folder(tmp_path: Path) -> None:
+    found = planned_table(tmp_path, ["red", "blue"] * 12)
+    assert found.opening.startswith("24 images of 2 classes, for")
+    assert settings(found)["metric"] == "val_loss"
+    assert not {"task", "loss"} & settings(found).keys()
+    declared = planned_table(tmp_path, ["1.5", "2.5"] * 12, task="one")
+    assert settings(declared)["task"] == "one"  # without it the study would find numbers

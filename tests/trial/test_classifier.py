@@ -67,10 +67,10 @@ def check_every_hyperparameter(task: Task, known: dict[str, Hyperparameter]) -> 
         "pooling": choice(["token", "mean", "token+mean"]).when(model="vit_b_32"),
         "blocks": choice([1, 4]).when(model="vit_b_32"),
     }
-    ImageClassifier(task=task.name).check(Space({**space, "model": choice(["efficientnet_b0", "vit_b_32"])}))
+    ImageClassifier(my_data, task=task.name).check(Space({**space, "model": choice(["efficientnet_b0", "vit_b_32"])}))
     for name, row in known.items():
         if row.kind != "text":
-            assert refusal(ImageClassifier(task=task.name), {name: "a word"}).startswith(f"{name} must be ")
+            assert refusal(ImageClassifier(my_data, task=task.name), {name: "a word"}).startswith(f"{name} must be ")
 
 
 @pytest.mark.parametrize(

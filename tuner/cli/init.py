@@ -7,7 +7,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tuner.cli.outcome import SUCCESS
 from tuner.cli.parsing import check_new, positive, write_new
@@ -15,8 +15,10 @@ from tuner.errors import DataError, StudyError
 from tuner.machine.installation import check_trains
 from tuner.text import printable
 from tuner.trial.data_source import TABLE_SUFFIXES, Folder, ImageFiles, readable, tables_in
+from tuner.trial.sources import find_source
 from tuner.trial.stored import is_stored
 from tuner.trial.table import PREFIX, Table, TableOfImages
+from tuner.trial.tasks import TASKS
 
 if TYPE_CHECKING:
     from tuner.first_study.drafting import Draft
@@ -33,6 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="a folder of images with a subfolder per class, or with train/, val/ and test/ that have these; or a CSV "
         "or Parquet file with a row for each image, also as table:labels.csv?image=COLUMN&label=COLUMN",
     )
+    parser.add_argument("--task", choices=[*TASKS], help="what a table's labels are, instead of what they look like")
     parser.add_argument(
         "-o", "--output", metavar="FILE.py", default="study.py", help="the study file to write (default: study.py)"
     )
@@ -60,7 +63,7 @@ def perform(options: argparse.Namespace) -> int:
     path = Path(options.output)
     if path.suffix != ".py":
         raise StudyError(f"-o names a study file, which ends in .py, got {options.output!r}; add it")
-    images = _images(options.data)
+    images = _images(options.data, options.task)
     check_new(path, "-o", force=options.force)
     from tuner.console.first_study import print_look
     from tuner.first_study.candidates import offer
@@ -96,7 +99,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 @readable()
-def _images(given: str) -> ImageFiles:
+def _images(given: str, task: str | None) -> ImageFiles:
     """The images of a table or a folder, which may hold a table; DataError if it is neither."""
     if is_stored(given):
         raise DataError(
@@ -104,11 +107,11 @@ def _images(given: str) -> ImageFiles:
         )
     path = Path(given.removeprefix("folder:")).expanduser()
     if given.startswith(PREFIX) or path.suffix.lower() in TABLE_SUFFIXES:
-        return TableOfImages(Table.of(given))
+        return TableOfImages(Table.of(given), task)
     if not path.is_dir():
         raise DataError(f"init needs a folder of images or a table, got {given!r}, which is neither; correct the path")
-    tables = [table for file in tables_in(path) if (table := TableOfImages(Table(file))).has_columns]
-    return tables[0] if len(tables) == 1 else Folder(path)
+    tables = [table for file in tables_in(path) if (table := TableOfImages(Table(file), task)).has_columns]
+    return tables[0] if len(tables) == 1 else cast(Folder, find_source(f"folder:{path}", task=task))
 
 
 def _as_named(images: ImageFiles, output: Path) -> str:

@@ -89,8 +89,7 @@ def print_data(found: FolderHeaders, *, decoded: bool = False) -> None:
     """
     console = new_console()
     splits = list(dict.fromkeys(part for each in found.counts.values() for part in each))
-    kinds = f"{found.kinds} {found.task.stratum[found.kinds != 1]}"
-    console.print(f"data: {plural(found.images, 'image file')} of {kinds}{_look(found)}")
+    console.print(f"data: {plural(found.images, 'image file')} {found.content}{_look(found)}")
     table = new_table(found.task.stratum[0], *(splits if len(splits) > 1 else ["images"]))
     for name, counts in list(found.counts.items())[:SHOWN_CLASSES]:
         table.add_row(printable(name), *(f"{counts[part]:,}" for part in splits))

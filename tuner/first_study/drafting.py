@@ -104,6 +104,7 @@ def _measured(
             names[0],
             None if wishes.random else IMAGENET,
             validation=look.validation,
+            task=look.headers.task.name,
         ),
         space={"model": choice(names), **_image_sizes(offered), "lr": loguniform(1e-4, 1e-2), **learning},
     )

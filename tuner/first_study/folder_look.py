@@ -62,8 +62,10 @@ class FirstLook:
 
     @property
     def uneven(self) -> float:
-        """The training images of the largest class divided by those of the smallest."""
-        counts = [each["train"] for each in self.headers.counts.values()]
+        """The training images of the largest class or label divided by those of the smallest; 1 for a number."""
+        if not self.headers.task.has_classes:
+            return 1.0
+        counts = [self.headers.counts.get(name, {}).get("train", 0) for name in self.images.class_names() or ()]
         return max(counts) / max(1, min(counts))
 
     @property

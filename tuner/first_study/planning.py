@@ -12,7 +12,9 @@ from tuner.first_study.folder_look import FEW_IMAGES, TOLD, FirstLook
 from tuner.first_study.plan import Plan, Setting, quoted
 from tuner.trial.folder_headers import FEW
 from tuner.trial.models import find_model
+from tuner.trial.sources import find_source
 from tuner.trial.speed import Speed
+from tuner.trial.tasks import ONE_LABEL
 
 FINE_TUNED = 600  # from so many training images on all layers may learn; with fewer, training the head was as good
 FINE_EPOCHS = 45  # of all trials together that fine-tuning needs: about six trials of 7
@@ -35,8 +37,8 @@ class Wishes:
         minutes: for the whole search
         models: by name; empty to choose what suits the machine
         random: whether to train from random weights
-        mirrored: whether a mirrored image is still of its class; None if that isn't known
-        evenly: whether all classes matter equally, even with few images; None to decide by their sizes
+        mirrored: whether a mirrored image keeps its label; None if that isn't known
+        evenly: whether all classes or labels matter equally, even with few images; None to decide by their sizes
         group: pattern of file names that belong together; None for the one that was found
     """
 
@@ -93,12 +95,11 @@ def plan(look: FirstLook, wishes: Wishes, means: Means, data: str) -> Plan:
         data: what the file names, such as "folder:photos"
     """
     chosen = _choose(look, wishes, means)
-    classes = len(look.headers.counts)
     images = sum(map(look.count, look.splits))
     return Plan(
         name=re.sub(r"[^\w.-]+", "-", look.images.path.resolve().name).strip("-._")[:60] or "photos",
         opening=(
-            f"{images:,} images of {classes} classes, for {_minutes(wishes)} of search on this machine. "
+            f"{images:,} images {look.headers.content}, for {_minutes(wishes)} of search on this machine. "
             "Written by `tuner init`, with the reason of each line above it: change what you like."
         ),
         trial=tuple(_trial(look, wishes, means, chosen, data)),
@@ -173,6 +174,7 @@ def _validation_images(look: FirstLook) -> int:
 def _trial(look: FirstLook, wishes: Wishes, means: Means, chosen: _Choice, data: str) -> list[Setting]:
     found = [
         Setting("data", quoted(data), _data_reason(look)),
+        *_task(look),
         Setting("model", quoted(chosen.models[0].model), _model_reason(means, chosen)),
         Setting("weights", quoted(_weights(chosen.models)), _weights_reason(chosen.models)),
         Setting("validation", quoted(look.validation), _validation_reason(look)),
@@ -183,6 +185,12 @@ def _trial(look: FirstLook, wishes: Wishes, means: Means, chosen: _Choice, data:
         reason = f"files whose names begin alike stay on one side of a cut, {asked}"
         found.append(Setting("group", _raw(group), reason))
     return found
+
+
+def _task(look: FirstLook) -> list[Setting]:
+    task = look.headers.task
+    known = task is ONE_LABEL and find_source(look.images.name).task is ONE_LABEL
+    return [] if known else [Setting("task", quoted(task.name), f"each image has {task.described}")]
 
 
 def _raw(pattern: str) -> str:
@@ -250,9 +258,15 @@ def _space(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
     kind = {"head": _head, "gradual": _gradual, "all": _all_layers}[chosen.finetune]
     found += kind(look, wishes, chosen)
     if _evenly(look, wishes):
-        reason = f"the largest class has {look.uneven:.0f} times the images of the smallest"
-        found.append(Setting("class_weights", 'choice(["none", "balanced"])', reason))
-    return found
+        found.append(Setting("class_weights", 'choice(["none", "balanced"])', unevenness(look)))
+    task = look.headers.task
+    found += [Setting(name, *proposed) for name, proposed in task.proposed.items()]
+    return [each for each in found if each.name not in task.unused]
+
+
+def unevenness(look: FirstLook) -> str:
+    """How uneven the classes or labels are, in words."""
+    return f"the largest {look.headers.task.stratum[0]} has {look.uneven:.0f} times the images of the smallest"
 
 
 def _image_size(look: FirstLook, chosen: _Choice) -> list[Setting]:
@@ -320,10 +334,10 @@ def _all_layers(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Settin
 
 def _flip(wishes: Wishes) -> Setting:
     if wishes.mirrored is None:
-        return Setting("flip", "choice([0.0, 0.5])", "mirrored images help unless left and right tell classes apart")
+        return Setting("flip", "choice([0.0, 0.5])", "mirrored images help unless left and right change the label")
     if wishes.mirrored:
-        return Setting("flip", "0.5", "half of the images are mirrored, as that doesn't change their class")
-    return Setting("flip", "0.0", "no image is mirrored, as that may change its class")
+        return Setting("flip", "0.5", "half of the images are mirrored, as that doesn't change their label")
+    return Setting("flip", "0.0", "no image is mirrored, as that may change its label")
 
 
 def _batches(look: FirstLook, sizes: Sequence[int]) -> str:
@@ -342,16 +356,17 @@ def _study(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
 
 
 def _metric(look: FirstLook, wishes: Wishes, chosen: _Choice) -> Setting:
-    if _evenly(look, wishes):
+    task = look.headers.task
+    if task.counts_images and _evenly(look, wishes):
         return Setting("metric", '"val_f1"', "every class counts alike, however few images it has")
     held = _validation_images(look)
-    if held < SURE_FROM and chosen.finetune == "head":
+    if task.counts_images and held < SURE_FROM and chosen.finetune == "head":
         reason = (
             f"right and wrong answers to about {held} images hardly tell trials apart; the loss also counts how sure "
             "each answer is"
         )
         return Setting("metric", '"val_loss"', reason)
-    return Setting("metric", '"val_accuracy"', "the classes have about as many images")
+    return Setting("metric", quoted(task.metric), task.metric_reason)
 
 
 def _refit(chosen: _Choice) -> list[Setting]:

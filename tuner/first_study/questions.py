@@ -9,7 +9,7 @@ from dataclasses import replace
 from tuner.errors import StudyError
 from tuner.first_study.candidates import Offer
 from tuner.first_study.folder_look import FirstLook
-from tuner.first_study.planning import UNEVEN, Wishes
+from tuner.first_study.planning import UNEVEN, Wishes, unevenness
 from tuner.space.values import is_number
 from tuner.trial.splitting import check_splitting
 
@@ -32,9 +32,9 @@ def asked(wishes: Wishes, look: FirstLook, offered: Offer, ask: Ask) -> tuple[Wi
         wishes = replace(wishes, minutes=_minutes(ask, wishes.minutes))
         offered = _models(ask, offered)
         if not wishes.random:
-            wishes = replace(wishes, mirrored=_yes(ask, "Is a mirrored image still of its class?", default=True))
+            wishes = replace(wishes, mirrored=_yes(ask, "Does a mirrored image keep its label?", default=True))
         if look.uneven >= UNEVEN:
-            question = f"The largest class has {look.uneven:.0f} times the images of the smallest. Do all matter alike?"
+            question = f"{unevenness(look).capitalize()}. Do all matter alike?"
             wishes = replace(wishes, evenly=_yes(ask, question, default=True))
         if look.alike.near and not look.has_groups:
             wishes = replace(wishes, group=_group(ask, look))

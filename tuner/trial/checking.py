@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,13 @@ def check_space(trial: ModelAndData, space: Space) -> None:
 def check_task(name: object) -> None:
     """Raise StudyError for an unknown task."""
     if name is not None and not (isinstance(name, str) and name in TASKS):
-        raise StudyError(
-            f"task must be {', '.join(map(repr, TASKS))} or None, got {shown(name)}; leave it out to find it in a table"
-        )
+        raise StudyError(f"task must be {', '.join(map(repr, TASKS))} or None, got {shown(name)}; {_meant_task(name)}")
+
+
+def _meant_task(name: object) -> str:
+    plain = re.sub(r"[\W_]", "", str(name).lower())
+    meant = next((task.name for task in TASKS.values() if plain in (task.name, *task.called)), None)
+    return f"write task={meant!r}" if meant else "leave it out to find it in a table"
 
 
 def _check_used(task: Task, space: Space) -> None:

@@ -155,6 +155,11 @@ class Found:
         """The names of a network's outputs: the classes, the labels, or what the number is."""
         return self.task.outputs((label for label, _ in self._pairs), self.columns)
 
+    @property
+    def content(self) -> str:
+        """What the images have, see `Task.content`."""
+        return self.task.content((label for label, _ in self._pairs), self.columns)
+
     @cached_property
     def strata(self) -> Strata:
         """The kinds of images: classes, labels, or ranges of the number."""
@@ -369,11 +374,11 @@ def check_classes(found: Found, *, few: str, where: str, fix: str) -> None:
     The texts are for the sentences.
     """
     named = [name for name in found.classes if name in found.outputs or not found.task.has_classes]
-    if len(named) < found.task.fewest:
+    if sum(found.counts[name, "train"] < found.images["train"] for name in named) < found.task.fewest:
         raise DataError(f"{few}, got {sorted(named)} in {where}")
     for name, split in found.counts:
         if name in found.outputs and not found.counts[name, "train"]:
-            raise DataError(f"every class needs training images, got '{name}' in {split} only; {fix}")
+            raise DataError(f"every {found.task.stratum[0]} needs training images, got '{name}' in {split} only; {fix}")
 
 
 def _files(folder: Path) -> tuple[list[str], list[tuple[str, str]]]:

@@ -13,7 +13,7 @@ from tuner.storage.regular_files import sha256
 from tuner.trial.data_source import Found, ImageFiles, Item, LeftOut, by_path, listed
 from tuner.trial.image_limits import most_pixels_alone, too_large
 from tuner.trial.splitting import Folds, Validation
-from tuner.trial.tasks import ONE_LABEL, Task
+from tuner.trial.tasks import Task
 
 MOST_OPENED = 5_000  # images whose headers are read, spread over all of them
 MOST_HASHED_BYTES = 2 * 10**9  # of files that have the same size as another file
@@ -28,7 +28,7 @@ class FolderHeaders:
     """What the names, sizes and headers of files say about images.
 
     Attributes:
-        counts: images by class and split, except for those whose headers say that they can't be read
+        counts: images by stratum and split, except for those whose headers say that they can't be read
         splits: images by split, likewise
         opened: images whose headers were read
         sizes: width and height of the smallest, the median and the largest of these; None without any
@@ -36,7 +36,7 @@ class FolderHeaders:
         left_out: what a search would leave out, as far as that can be seen
         notices: sentences
         task: what labels are
-        kinds: how many classes, labels or ranges there are
+        content: what the images have in all, see `Task.content`
     """
 
     counts: dict[str, dict[str, int]]
@@ -46,8 +46,8 @@ class FolderHeaders:
     modes: dict[str, int]
     left_out: tuple[LeftOut, ...]
     notices: tuple[str, ...]
-    task: Task = ONE_LABEL
-    kinds: int = 0
+    task: Task
+    content: str
 
     @property
     def images(self) -> int:
@@ -57,6 +57,7 @@ class FolderHeaders:
     def record(self) -> dict[str, Any]:
         """The facts as plain data."""
         return {
+            "task": self.task.name,
             "images": self.images,
             "classes": self.counts,
             "opened": self.opened,
@@ -96,7 +97,7 @@ def folder_headers(images: ImageFiles, *, validation: Validation = None, identic
             *(_duplicates(images, found) if identical else ()),
         ),
         found.task,
-        len(kinds),
+        found.content,
     )
 
 

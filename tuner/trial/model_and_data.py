@@ -20,7 +20,7 @@ from tuner.trial.sources import find_source, function_name
 from tuner.trial.splitting import Validation
 from tuner.trial.stored import Copies, is_stored
 from tuner.trial.table import Table
-from tuner.trial.tasks import ONE_LABEL, TASKS, Task
+from tuner.trial.tasks import Task
 
 DEFAULT_MODEL = "resnet18"
 Weights = str | Path | None
@@ -55,8 +55,7 @@ class ModelAndData:
     @property
     def label_task(self) -> Task:
         """What labels are: as declared, else as the data's own labels show."""
-        source = self.source if self.task is None and isinstance(self.data, str) else None
-        return source.task if source is not None else TASKS[self.task or ONE_LABEL.name]
+        return self.source.task
 
     @property
     def data_folder(self) -> Path:

@@ -17,6 +17,7 @@ from tuner.trial.data_source import Folder, Source
 from tuner.trial.hyperparameters import closest
 from tuner.trial.stored import Copies, StoredFolder, StoredTable, is_stored
 from tuner.trial.table import PREFIX, Table, TableOfImages
+from tuner.trial.tasks import ONE_LABEL, TASKS, Task
 
 
 @dataclass(frozen=True)
@@ -147,12 +148,18 @@ class FunctionSource(Source):
     """Images that a user's function returns: in their own size, with any classes."""
 
     function: Callable[[], Any]
+    declared: str | None = None
     channels: int = 0
 
     @property
     def name(self) -> str:  # type: ignore[override]
         """The function's name, with brackets."""
         return f"{function_name(self.function)}()"
+
+    @property
+    def task(self) -> Task:
+        """As declared; one label unless that is."""
+        return TASKS[self.declared or ONE_LABEL.name]
 
     def files(self, data_dir: Path) -> list[Path]:
         """No files are known."""
@@ -180,10 +187,20 @@ def find_source(data: str | Table | Callable[[], Any], copies: Copies = (), task
     `copies` has the versions of what is copied from object stores, `task` is the name of a declared one.
 
     Raises:
-        StudyError: there is no such data set; the message names the nearest one.
+        StudyError: there is no such data set, and the message names the nearest one; or its labels are of another task.
     """
+    source = _named(data, copies, task)
+    if task not in (None, source.task.name):
+        raise StudyError(
+            f"task={task!r} needs a table or a function, got {source.name}, whose images have {source.task.described} "
+            "each; leave task out"
+        )
+    return source
+
+
+def _named(data: str | Table | Callable[[], Any], copies: Copies, task: str | None) -> Source:
     if callable(data):
-        return FunctionSource(data)
+        return FunctionSource(data, task)
     if isinstance(data, str) and data in KNOWN_SOURCES:
         return KNOWN_SOURCES[data]
     if isinstance(data, str) and data.removeprefix("folder:").strip() not in ("", data) and "\0" not in data:

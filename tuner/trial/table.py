@@ -31,7 +31,7 @@ from tuner.trial.data_source import (
     readable,
 )
 from tuner.trial.table_cells import Cells, Header, cells_of
-from tuner.trial.tasks import ONE_LABEL, SEVERAL_LABELS, TASKS, LabelError, Task
+from tuner.trial.tasks import ONE_LABEL, TASKS, LabelError, Task
 
 PREFIX = "table:"
 COLUMNS = dict.fromkeys(("image", "label", "split", "group", "weight"))  # in this order
@@ -76,12 +76,12 @@ class Table:
                     f"Table needs the name of one column for {name}, got {shown(column)}; write {name}='{name}'"
                 )
         twice = next((column for _, column in columns if [one for _, one in columns].count(column) > 1), None)
-        if not self.labels or twice in (self.image, *self.labels):
-            raise StudyError(
-                f"Table needs two columns for image and label, got {shown(twice)} for both; change one"
-                if self.labels
-                else "Table needs columns of labels, got an empty list; write label='label'"
-            )
+        if not self.labels:
+            raise StudyError("Table needs columns of labels, got an empty list; write label='label'")
+        if self.labels.count(twice) > 1:
+            raise StudyError(f"Table needs a column of its own for each label, got {shown(twice)} twice; leave one out")
+        if twice in (self.image, *self.labels):
+            raise StudyError(f"Table needs two columns for image and label, got {shown(twice)} for both; change one")
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -121,6 +121,14 @@ class TableOfImages(ImageFiles):
     table: Table
     declared: str | None = None
     default_size: int | None = 64
+
+    def __post_init__(self) -> None:
+        """Raise StudyError for a task whose labels are in one column if several are named."""
+        if len(self.table.labels) > 1 and not self.task.of_columns:
+            raise StudyError(
+                f"task={self.declared!r} needs one column of labels, got {listed(map(repr, self.table.labels))}; name "
+                "one, or leave task out"
+            )
 
     names_of_splits: ClassVar[Mapping[str, str]] = {
         part: f"split '{word}'" for part, word in (("train", "train"), ("validation", "val"), ("test", "test"))
@@ -175,7 +183,7 @@ class TableOfImages(ImageFiles):
         if self.declared is not None:
             return TASKS[self.declared]
         if len(self.table.labels) > 1:
-            return SEVERAL_LABELS
+            return next(task for task in TASKS.values() if task.of_columns)
         state = _file_state(self.file)
         return ONE_LABEL if state is None else _found_task(self, state)
 
@@ -193,7 +201,7 @@ class TableOfImages(ImageFiles):
         given = self.table.columns
         missing = [(name, name) for name in OPTIONAL if name not in dict(given)]
         wanted = sorted([*given, *missing], key=lambda pair: [*COLUMNS].index(pair[0]))
-        return Header(self.place, tuple(wanted), [name for name, _ in missing])
+        return Header(self.file, self.place, tuple(wanted), [name for name, _ in missing])
 
     @property
     def rows(self) -> Rows:
@@ -212,7 +220,7 @@ class TableOfImages(ImageFiles):
 
     def cells(self) -> Iterator[tuple[int, Cells]]:
         """Each row's number and cells; raises DataError as `cells_of`."""
-        return cells_of(self.file, self._header)
+        return cells_of(self._header)
 
     def present(self, rows: Rows) -> tuple[dict[str, str | None], list[str]]:
         """The files with a row that exist, each with what is wrong with it or None, and images without row."""
@@ -403,7 +411,7 @@ def found_among(
     found = Found(tuple(items), (), task=source.task, columns=source.table.labels)
     check_classes(
         found,
-        few=f"a table needs at least {found.task.fewest} labels in the column {source.table.label!r}",
+        few=f"a table needs {found.task.needed} in {_columns(source)}",
         where=f"{source.place}; name the column that has the labels, as in Table({source.place!r}, label=...)",
         fix="give some of its rows the split train",
     )
@@ -416,6 +424,11 @@ def found_among(
     absent = [file for file, problem in problems.items() if problem == ABSENT]
     notices = _notices(source, found, absent=absent, unnamed=unnamed, repeated=rows.repeated)
     return replace(found, left_out=tuple(by_path(left_out)), notices=tuple(notices))
+
+
+def _columns(source: TableOfImages) -> str:
+    labels = source.table.labels
+    return f"the column{'s' * (len(labels) > 1)} {listed(map(repr, labels))}"
 
 
 def searched(rows: Rows, base: str) -> tuple[str, bool]:
@@ -466,8 +479,7 @@ def _notices(
     for label in counts:
         by_case[label.casefold()].append(label)
     alike = [" and ".join(map(repr, labels)) for labels in by_case.values() if len(labels) > 1]
-    if found.task is not ONE_LABEL:
-        yield _what_it_took(source, found)
+    yield from _what_it_took(source, found)
     files = {
         "a row but no file": absent,
         "a file but no row": unnamed,
@@ -479,16 +491,24 @@ def _notices(
     if found.task.has_classes and (once := [label for label in found.outputs if counts[label] == 1]):
         labels = _count(len(once), "label is", "labels are")
         yield f"{labels} seen once: {listed(map(repr, once))}; correct those that are misspelt"
+    same = [each for each in found.outputs if found.counts[each, "train"] in (0, found.images["train"])]
+    if found.task.has_classes and same:
+        yield f"labels of all training images or of none teach nothing, got {listed(map(repr, same))}; leave them out"
     if alike:
         yield f"labels that differ in case are different classes, got {listed(alike)}; write them alike if they aren't"
 
 
-def _what_it_took(source: TableOfImages, found: Found) -> str:
-    """The sentence about a task that isn't one label, and about what it was seen by."""
-    told = f"each image has {found.task.described}"
-    if source.declared is not None or len(source.table.labels) > 1:
-        return told
-    return f"{told}, as {found.task.seen_by}, in the column {source.table.label!r}; task='one' makes classes of them"
+def _what_it_took(source: TableOfImages, found: Found) -> Iterator[str]:
+    """The sentence about a task that isn't one label, and about what it was seen by; or that could be another."""
+    seen, column = source.declared is None and len(source.table.labels) == 1, source.table.label
+    if found.task is not ONE_LABEL:
+        why = f", as {found.task.seen_by}, in the column {column!r}; task='one' makes classes of them"
+        yield f"each image has {found.task.described}{why * seen}"
+    elif other := next((task for task in TASKS.values() if task.may_be_of(found.outputs)), None) if seen else None:
+        yield (
+            f"the {len(found.outputs)} labels in the column {column!r} are taken as classes; if each is "
+            f"{other.described}, write task={other.name!r}"
+        )
 
 
 def _count(count: int, one: str, several: str) -> str:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote
 
 from tuner.errors import DataError, did_you_mean, one_line
 from tuner.trial.data_source import listed
-from tuner.trial.tasks.several_labels import BETWEEN
+from tuner.trial.tasks.several_labels import BETWEEN, YES_OR_NO
 
 SEPARATORS = ",;\t|"
+FIRST = 1_000  # rows that show what a column is
 Cells = tuple[str | None, ...]  # the wanted ones; None for a column that isn't there
 
 
@@ -23,11 +25,13 @@ class Header:
     """The columns that are wanted of a table.
 
     Attributes:
+        file: the table
         place: the table, for messages
         wanted: what columns say, and their names
         optional: what need not be said
     """
 
+    file: Path
     place: str
     wanted: Sequence[tuple[str, str]]
     optional: Collection[str]
@@ -43,14 +47,35 @@ class Header:
             if column not in names and key not in self.optional:
                 raise DataError(
                     f"a table needs the column {column!r}, got {listed(map(repr, names)) or 'no columns'} in the first "
-                    f"row of {self.place}; {did_you_mean(column, filter(None, names))}, or name it, as data='table:"
-                    f"{self.place}?{key}=COLUMN' or Table({self.place!r}, {key}='COLUMN')"
+                    f"row of {self.place}; {self._instead(key, column, names)}"
                 )
             if names.count(column) > 1:
                 raise DataError(
                     f"a table needs one column {column!r}, got {names.count(column)} in {self.place}; rename the others"
                 )
         return [names.index(column) if column in names else None for _, column in self.wanted]
+
+    def _instead(self, key: str, column: str, names: Sequence[str]) -> str:
+        """The fix for a missing column: how to name another, or columns of labels."""
+        labels = self._of_labels(names) if key == "label" else []
+        if labels:
+            query = "&".join(f"label={quote(name)}" for name in labels)
+            these = labels[0] if len(labels) == 1 else labels
+            told = f"name {'those' if len(labels) > 1 else 'the one'} of 0 and 1"
+            return f"{told}, as data='table:{self.place}?{query}' or Table({self.place!r}, label={these!r})"
+        return (
+            f"{did_you_mean(column, filter(None, names))}, or name it, as data='table:{self.place}?{key}=COLUMN' or "
+            f"Table({self.place!r}, {key}='COLUMN')"
+        )
+
+    def _of_labels(self, names: Sequence[str]) -> list[str]:
+        """The columns that say 0 or 1 of each image, as far as the first rows show."""
+        known = [column for _, column in self.wanted]
+        others = [name for name in names if name and name not in known and names.count(name) == 1]
+        whole = replace(self, wanted=[(name, name) for name in (known[0], *others)], optional=())
+        rows = [cells for _, cells in islice(cells_of(whole), FIRST)] if others else []
+        columns = zip(others, [*zip(*rows, strict=True)][1:], strict=False)
+        return [name for name, cells in columns if all(str(cell).strip().casefold() in YES_OR_NO for cell in cells)]
 
     def separator(self, line: str) -> str:
         """The one between the columns of the first line: by which most wanted columns, then most columns are found."""
@@ -62,13 +87,14 @@ class Header:
         return max(SEPARATORS, key=columns)
 
 
-def cells_of(file: Path, header: Header) -> Iterator[tuple[int, Cells]]:
+def cells_of(header: Header) -> Iterator[tuple[int, Cells]]:
     """Each row's number, as in a spreadsheet, and its wanted cells; empty rows are skipped.
 
     Raises:
         DataError: the file can't be read, or lacks columns.
     """
-    return (_of_parquet if file.suffix.lower() in (".parquet", ".pq") else _of_csv)(file, header)
+    parquet = header.file.suffix.lower() in (".parquet", ".pq")
+    return (_of_parquet if parquet else _of_csv)(header.file, header)
 
 
 def _of_csv(file: Path, header: Header) -> Iterator[tuple[int, Cells]]:

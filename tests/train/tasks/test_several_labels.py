@@ -66,6 +66,15 @@ def test_a_label_that_no_image_has_tells_nothing() -> None:
     assert math.isnan(none["map"])
 
 
+def test_a_label_that_no_training_image_has_leaves_balanced_losses_finite() -> None:
+    labels = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
+    chosen = {**PLAIN, "class_weights": "balanced"}
+    objective = LabelTargets(("a", "b")).objective(chosen, labels, weighted=False)
+    logits = torch.tensor([[0.5, -1.0], [0.25, 2.0]])
+    expected = F.binary_cross_entropy_with_logits(logits, labels)  # half of the images have the first: equal weights
+    assert float(objective.total(logits, labels)) / 2 == pytest.approx(float(expected))
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize("balanced", [False, True])
 def test_parts_of_a_batch_add_up_to_torchs_mean(smoothing: float, balanced: bool) -> None:

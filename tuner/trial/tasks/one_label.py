@@ -13,8 +13,11 @@ class OneLabel(Task):
     """One class for each image; labels are names."""
 
     name = "one"
+    called = ("class", "classes", "classification", "multiclass", "single", "singlelabel", "onelabel")
     described = "one label"
+    needed = "at least 2 labels"
     metric = "val_accuracy"
+    metric_reason = "the classes have about as many images"
     metrics: ClassVar = {"accuracy": "max", "loss": "min", "top5_accuracy": "max", "f1": "max"}
     shares = ("accuracy", "top5_accuracy")
     paired = "accuracy"

@@ -25,9 +25,13 @@ class SeveralLabels(Task):
     """Any number of labels for each image: tuples of names, in the order of the outputs."""
 
     name = "several"
+    called = ("multilabel", "multiple", "multi", "tags", "tagging", "severallabels", "labels")
     described = "several labels"
+    of_columns = True
+    needed = "a label that some training images have and others haven't"
     seen_by = "there are semicolons between labels"
     metric = "val_map"
+    metric_reason = "every label counts alike, however few images have it, and needs no threshold yet"
     metrics: ClassVar = {"map": "max", "loss": "min", "f1": "max", "f1_micro": "max", "subset_accuracy": "max"}
     shares = ("subset_accuracy",)
     paired = "subset_accuracy"
@@ -92,7 +96,8 @@ class SeveralLabels(Task):
 def _said(name: str, cell: str) -> bool:
     said = YES_OR_NO.get(cell.casefold())
     if said is None:
-        raise LabelError(f"the column {name!r} of a label needs 0 or 1", cell, "correct it")
+        fix = "write 1 for images that have it and 0 for others"
+        raise LabelError(f"the column {name!r} of a label needs 0 or 1", cell, fix)
     return said
 
 

@@ -43,9 +43,13 @@ class Task(ABC):
 
     Attributes:
         name: as `ImageClassifier(task=...)` has it
+        called: other words for it, for messages
         described: what an image has, for messages
+        of_columns: whether several columns of a table can say the labels
+        needed: what a table's labels need to have, for messages
         seen_by: how the cells of a table show the task, for messages
         metric: what a study optimises unless it says otherwise
+        metric_reason: why, for the first study that `tuner init` writes
         metrics: what every epoch reports of the validation images, without `val_`, and whether it is better high or low
         shares: those of `metrics` that are shares of images
         paired: the one of `metrics` by which two networks are compared image by image, see `Targets.goodness`
@@ -55,8 +59,9 @@ class Task(ABC):
         alike, differing: how two images stand there that are the same, and have the same label, or different ones
         has_classes: whether strata are classes: each needs training images, and metrics can be about one
         when_uneven: what helps if classes have very different numbers of images, as a part of a sentence
-        fewest: strata that data needs to have
+        fewest: strata that data needs to have, that some of its training images are of, and others aren't
         hyperparameters: those that only this task has
+        proposed: what a first study tries of these by name, as Python text, and why
         unused: hyperparameters of all image classifiers that mean nothing here
         training: "module:Class" with the arithmetic, a `tuner.train.tasks.Targets`
         inspection: "module:Class" for a winner's answers, a `tuner.inspection.tasks.Answers`
@@ -65,9 +70,13 @@ class Task(ABC):
     """
 
     name: ClassVar[str]
+    called: ClassVar[tuple[str, ...]]
     described: ClassVar[str]
+    of_columns: ClassVar[bool] = False
+    needed: ClassVar[str]
     seen_by: ClassVar[str] = ""
     metric: ClassVar[str]
+    metric_reason: ClassVar[str]
     metrics: ClassVar[Mapping[str, Mode]]
     shares: ClassVar[tuple[str, ...]] = ()
     paired: ClassVar[str]
@@ -80,6 +89,7 @@ class Task(ABC):
     when_uneven: ClassVar[str] = ""
     fewest: ClassVar[int] = 2
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = ()
+    proposed: ClassVar[Mapping[str, tuple[str, str]]] = {}
     unused: ClassVar[tuple[str, ...]] = ()
     training: ClassVar[str]
     inspection: ClassVar[str]
@@ -88,6 +98,10 @@ class Task(ABC):
 
     def is_of(self, cells: Sequence[str]) -> bool:
         """Whether the cells of a table's column of labels show that they are of this task, and no other."""
+        return False
+
+    def may_be_of(self, outputs: Sequence[str]) -> bool:
+        """Whether these classes could be meant as labels of this task."""
         return False
 
     @abstractmethod
@@ -101,6 +115,16 @@ class Task(ABC):
     @abstractmethod
     def strata(self, labels: Iterable[Label]) -> Strata:
         """The kinds of images with these labels."""
+
+    def content(self, labels: Iterable[Label], columns: Sequence[str]) -> str:
+        """What images with these labels have, in words after their number, such as `of 5 classes`."""
+        count = len(self.outputs(labels, columns))
+        return f"of {count:,} {self.stratum[count != 1]}"
+
+    @property
+    def counts_images(self) -> bool:
+        """Whether `metric` is a share of images: then few images make it coarse, and large classes decide it."""
+        return self.metric.removeprefix("val_") in self.shares
 
     # Metrics
 
@@ -134,6 +158,9 @@ class Task(ABC):
 
     def _chosen(self, one: object) -> ChosenMetric:
         if isinstance(one, ChosenMetric):
+            if not (self.has_classes or one.name in self.named):
+                what = type(one).__name__
+                raise StudyError(f"{what} needs classes, got {self.described} for each image; leave it out")
             return one
         if not isinstance(one, str):
             raise StudyError(
