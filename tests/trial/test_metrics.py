@@ -58,6 +58,7 @@ def test_what_is_no_metric_is_refused_with_the_nearest(metrics: object, message:
         ("auc", "add metrics=['auroc'] to ImageClassifier, and write metric='val_auroc'"),
         ("accuracy", "did you mean 'val_accuracy'?"),
         ("val_acuracy", "did you mean 'val_accuracy'?"),
+        ("val_mae", "it is of task='number', and images have one label each"),
     ],
 )
 def test_a_studys_metric_that_is_not_reported_says_what_to_write(metric: str, fix: str) -> None:

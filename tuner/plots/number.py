@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tuner.history.event_lines import finite
@@ -50,7 +51,7 @@ def errors_by_target(run: RecordedRun) -> Plot | None:
     answers = _answers(run)
     if answers is None:
         return None
-    name, strata = label(run.scored(NUMBERS)["name"]), NUMBER.strata(answers["true"].tolist())
+    name, strata = label(run.scored(NUMBERS)["name"]), NUMBER.strata(Counter(answers["true"].tolist()))
     places = [strata.of(number)[0] for number in answers["true"].tolist()]
     errors = answers["error"].groupby(places)
     quartiles = {quartile: errors.quantile(share) for quartile, share in QUARTILES.items()}

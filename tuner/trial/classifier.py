@@ -25,7 +25,7 @@ from tuner.trial.splitting import Folds, Joined, Validation
 from tuner.trial.stored import Copies
 from tuner.trial.strategies import STRATEGIES
 from tuner.trial.table import Table
-from tuner.trial.tasks import ONE_LABEL
+from tuner.trial.tasks import ONE_LABEL, TASKS
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,9 @@ class ImageClassifier(ReadsFiles, Trial):
         short = f"val_{metric}"
         if short in self.directions:
             return f"did you mean {short!r}?"
-        return self.label_task.how_to_report(metric) or super().instead_of(metric)
+        other = next((task for task in TASKS.values() if metric.removeprefix("val_") in task.metrics), None)
+        of_other = other and f"it is of task={other.name!r}, and images have {self.label_task.described} each"
+        return self.label_task.how_to_report(metric) or of_other or super().instead_of(metric)
 
     @property
     def usual_metric(self) -> str:

@@ -163,7 +163,10 @@ class Found:
     @cached_property
     def strata(self) -> Strata:
         """The kinds of images: classes, labels, or ranges of the number."""
-        return self.task.strata(label for label, split in self._pairs.elements())
+        labels: Counter[Label] = Counter()
+        for (label, _), count in self._pairs.items():
+            labels[label] += count
+        return self.task.strata(labels)
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
@@ -173,7 +176,10 @@ class Found:
     @cached_property
     def images(self) -> Counter[str]:
         """How many images a split has."""
-        return Counter(item.split for item in self.items)
+        found: Counter[str] = Counter()
+        for (_, split), count in self._pairs.items():
+            found[split] += count
+        return found
 
     @cached_property
     def counts(self) -> Counter[tuple[str, str]]:

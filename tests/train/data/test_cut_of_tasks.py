@@ -1,5 +1,6 @@
 """Cuts of images with several labels, and of images with numbers."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -97,10 +98,11 @@ def test_numbers_are_cut_by_their_ranges() -> None:
 
 
 def test_few_different_numbers_are_strata_each() -> None:
-    found = NUMBER.strata([1.0, 2.5, 1.0, 4.0])
+    found = NUMBER.strata(Counter({2.5: 10, 1.0: 15, 4.0: 5}))
     assert found.names == ("1.0", "2.5", "4.0")
     assert [found.of(number) for number in (1.0, 2.5, 4.0)] == [(0,), (1,), (2,)]
-    ranges = NUMBER.strata([float(number) for number in range(100)])
+    assert NUMBER.strata(Counter([1.0, 2.5, 1.0, 4.0])).names == ("1.0 to 2.5", "2.5 to 4.0")  # of few images
+    ranges = NUMBER.strata(Counter(map(float, range(100))))
     assert ranges.names[:2] == ("0.0 to 10.0", "10.0 to 20.0")
     assert (ranges.of(0.0), ranges.of(9.0), ranges.of(10.0), ranges.of(99.0)) == ((0,), (0,), (1,), (9,))
 

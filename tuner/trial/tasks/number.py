@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -111,15 +112,14 @@ class Number(Task):
         numbers: Any = {*labels}
         return f"with numbers from {min(numbers):g} to {max(numbers):g}"
 
-    def strata(self, labels: Iterable[Label]) -> Strata:
-        """Ranges with about equally many images, or single numbers if there are few."""
+    def strata(self, labels: Counter[Label]) -> Strata:
+        """Ranges with about equally many images, or single numbers if there are few different ones."""
         numbers: Any = labels
-        known = sorted(numbers)
-        distinct = sorted({*known})
-        if len(distinct) <= RANGES:
+        known, distinct = sorted(numbers.elements()), sorted(numbers)
+        count = min(RANGES, max(2, len(known) // FEWEST))
+        if len(distinct) <= count:
             starts, ends = distinct, distinct
         else:
-            count = min(RANGES, max(2, len(known) // FEWEST))
             starts = sorted({known[len(known) * place // count] for place in range(count)})
             ends = [*starts[1:], known[-1]]
         names = tuple(_range(low, high) for low, high in zip(starts, ends, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
@@ -68,7 +69,7 @@ class OneLabel(Task):
         """The classes, sorted."""
         return tuple(sorted({str(label) for label in labels}))
 
-    def strata(self, labels: Iterable[Label]) -> Strata:
+    def strata(self, labels: Counter[Label]) -> Strata:
         """The classes."""
         names = self.outputs(labels, ())
         places = {name: (place,) for place, name in enumerate(names)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -85,7 +86,7 @@ class SeveralLabels(Task):
         several: Any = set(labels)
         return tuple(columns) if len(columns) > 1 else tuple(sorted({name for each in several for name in each}))
 
-    def strata(self, labels: Iterable[Label]) -> Strata:
+    def strata(self, labels: Counter[Label]) -> Strata:
         """The labels, an image with several is in several; and images without any."""
         several: Any = set(labels)
         names = (*self.outputs(several, ()), *[NONE] * (() in several))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, cast
@@ -113,8 +114,8 @@ class Task(ABC):
         """The names of a network's outputs, in their order, for images with these labels in columns of these names."""
 
     @abstractmethod
-    def strata(self, labels: Iterable[Label]) -> Strata:
-        """The kinds of images with these labels."""
+    def strata(self, labels: Counter[Label]) -> Strata:
+        """The kinds of images with these labels, of which there are so many."""
 
     def content(self, labels: Iterable[Label], columns: Sequence[str]) -> str:
         """What images with these labels have, in words after their number, such as `of 5 classes`."""
