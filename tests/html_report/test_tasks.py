@@ -14,13 +14,14 @@ from tuner.plots import of_tasks
 from tuner.trial.tasks import TASKS
 from tuner.wandb_mirror.summary import SECTIONS
 
+CALIBRATION: dict[str, Any] = {
+    **{"temperature": None, "scaled_ece": None, "accuracy": 0.9, "confidence": 0.8, "ece": 0.1},
+    **{"bins": [{"images": 10, "confidence": 0.8, "accuracy": 0.9}], "scaled_bins": []},
+}
 OF_TASK: dict[str, dict[str, Any]] = {
     "one": {
         "confusion_matrix": {"classes": ["a", "b"], "counts": [[4, 1], [0, 5]]},
-        "calibration": {
-            **{"temperature": None, "scaled_ece": None, "accuracy": 0.9, "confidence": 0.8, "ece": 0.1},
-            **{"bins": [{"images": 10, "confidence": 0.8, "accuracy": 0.9}], "scaled_bins": []},
-        },
+        "calibration": CALIBRATION,
         "mistakes": [{"index": 3, "label": "a", "predicted": "b", "confidence": 0.98, "image": PIXEL}],
     },
     "several": {
@@ -28,6 +29,7 @@ OF_TASK: dict[str, dict[str, Any]] = {
             **{"labels": ["a", "b"], "thresholds": [0.5, 0.5], "hits": [1, 2], "answered": [2, 2], "having": [3, 2]},
             **{"average_precision": [0.5, 1.0], "wrong_together": [[3, 1], [1, 1]]},
         },
+        "calibration": CALIBRATION,
         "mistakes": [{"index": 3, "label": "a, b", "predicted": "none", "image": PIXEL}],
     },
     "number": {
@@ -37,7 +39,7 @@ OF_TASK: dict[str, dict[str, Any]] = {
 }
 DRAWN = {
     "one": {"confusion-matrix", "classes", "calibration"},
-    "several": {"labels", "wrong-together"},
+    "several": {"labels", "wrong-together", "calibration"},
     "number": {"predicted-against-true", "errors-by-target"},
 }
 ANSWERED = {"one": "<span>b (98%)<br>is a</span>", "several": "<span>none<br>is a, b</span>"}

@@ -197,7 +197,7 @@ def test_each_plot_has_a_section() -> None:
     ("task", "drawn", "mistake"),
     [
         ("one", {"confusion", "classes", "calibration"}, {"label": "a", "predicted": "b", "confidence": 0.98}),
-        ("several", {"label_scores", "mistaken_together"}, {"label": "a, b", "predicted": "none"}),
+        ("several", {"label_scores", "mistaken_together", "calibration"}, {"label": "a, b", "predicted": "none"}),
         ("number", {"predicted_against_true", "errors_by_target"}, {"label": "12.3", "predicted": "14"}),
     ],
 )

@@ -65,7 +65,11 @@ class SeveralLabels(Task):
     training = "tuner.train.tasks.several_labels:LabelTargets"
     inspection = "tuner.inspection.tasks.several_labels:LabelAnswers"
     facts_file = "thresholds.json"
-    plots = ("tuner.plots.several_labels:label_scores", "tuner.plots.several_labels:mistaken_together")
+    plots = (
+        "tuner.plots.several_labels:label_scores",
+        "tuner.plots.several_labels:mistaken_together",
+        "tuner.plots.classes:calibration",
+    )
 
     def is_of(self, cells: Sequence[str]) -> bool:
         """See `Task.is_of`: labels have semicolons between them."""
