@@ -252,11 +252,14 @@ def test_orders_reach_the_search_with_their_author(tmp_path: Path) -> None:
             run = service.run(study)
             return run is not None and any(trial.config == {"x": 0.25} for trial in run.record.trials.values())
 
+        def answers() -> list[tuple[str, str]]:
+            run = service.run(study)
+            events = [] if run is None else run.events
+            return sorted((event["verb"], event["by"]) for event in events if event["event"] == "order_obeyed")
+
         wait_for(tried)
-        run = service.run(study)
-        assert run is not None
-        answers = [(event["verb"], event["by"]) for event in run.events if event["event"] == "order_obeyed"]
-        assert sorted(answers) == [("note", "anne"), ("set", "anne"), ("try", "anne")]
+        wait_for(lambda: len(answers()) == 3)
+        assert answers() == [("note", "anne"), ("set", "anne"), ("try", "anne")]
         wait_for(lambda: wanted(service, study) == 3000)
 
 
