@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -118,8 +117,7 @@ class LabelTargets(Targets):
     @staticmethod
     def together(outputs: Tensor) -> Tensor:
         """Logits of the networks' mean probabilities."""
-        yes, no = (F.logsigmoid(each).logsumexp(0) - math.log(len(each)) for each in (outputs, -outputs))
-        return yes - no
+        return F.logsigmoid(outputs).logsumexp(0) - F.logsigmoid(-outputs).logsumexp(0)
 
 
 def average_precision(scores: Tensor, labels: Tensor) -> Tensor:
