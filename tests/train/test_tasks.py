@@ -132,8 +132,24 @@ class Decoded(Dataset[Any]):
         return as_tensor(IMAGES[index]), self.labels_inside[index]
 
 
+class OtherAttribute(Decoded):
+    """A data set whose attribute of that name isn't its labels."""
+
+    targets, labels = None, 7
+
+
+class Brightened(TensorDataset):
+    """Tensors with a transform."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        image, label = super().__getitem__(index)
+        return image // 2, label
+
+
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("made", [items, Decoded])
+@pytest.mark.parametrize(
+    "made", [items, Decoded, OtherAttribute, lambda labels: Brightened(IMAGES[: len(labels)], labels)]
+)
 def test_a_functions_data_sets_have_such_labels_too(task: str, made: Any) -> None:
     labels = LABELS[task]
     trial = replace(trial_of(task), data=lambda: (made(labels[:50]), made(labels[:15]), made(labels[:15])))
@@ -161,6 +177,43 @@ def test_labels_of_a_function_must_fit_its_images() -> None:
 def test_a_model_has_an_output_for_each_label(outputs: int) -> None:
     with pytest.raises(TrialError, match=rf"a model must return logits \[N, 3\], got \[2, {outputs}\] for 2 images"):
         trainer("several", outputs=outputs)
+
+
+def test_tensors_with_a_transform_are_a_data_set_of_classes_too() -> None:
+    labels = torch.arange(30) % 3
+    splits = load_splits(ImageClassifier(lambda: (Brightened(IMAGES[:30], labels),) * 3, model), seed=0)
+    assert torch.equal(splits.train.images(), IMAGES[:30] // 2)
+    assert splits.train.labels.tolist() == labels.tolist()
+
+
+def test_columns_in_another_order_are_other_outputs(tmp_path: Path) -> None:
+    for number, image in enumerate(IMAGES[:40]):
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / f"{number}.png")
+    rows = [f"{number}.png,{number % 2},{1 - number % 2},0\n" for number in range(40)]
+    (tmp_path / "labels.csv").write_text("image,a,b,never\n" + "".join(rows))
+    for columns in (["a", "b"], ["b", "a"], ["a", "b", "never"]):
+        splits = load_splits(ImageClassifier(Table(tmp_path / "labels.csv", label=columns), model), seed=0)
+        assert splits.classes == tuple(columns)
+        whole = sum(len(getattr(splits, part)) for part in ("train", "validation", "test"))
+        of_a = sum(
+            float(getattr(splits, part).labels[:, columns.index("a")].sum()) for part in ("train", "validation", "test")
+        )
+        assert (splits.train.labels.shape[1], whole, of_a) == (len(columns), 40, 20)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_winner_of_folds_is_loaded_by_its_card_alone(task: str, tmp_path: Path) -> None:
+    trial = replace(written(tmp_path, task), model="squeezenet1_1", validation=Folds(2))
+    config = {"lr": 1e-3, "batch_size": 16, "image_size": 32}
+    running = trainer_of(trial, config, epochs=1)
+    running.run_epoch()
+    running.save(tmp_path / "checkpoint")
+    scored = score(trial, config, tmp_path / "checkpoint", split_seed=0)
+    write_best(tmp_path / "best", trial, config, tmp_path / "checkpoint", scored, {"trial": "0", "epoch": 1})
+    loaded = load_model(tmp_path / "best")
+    assert loaded.card.networks == 2
+    test = load_splits(trial, seed=0, image_size=32).test
+    assert dict(loaded.evaluate(test).values) == pytest.approx(dict(scored.test.values), rel=1e-5)
 
 
 def written(folder: Path, task: str) -> ImageClassifier:

@@ -269,7 +269,6 @@ def declared_trial(card: ModelCard) -> ImageClassifier:
         model=card.model,
         weights=card.weights if card.weights in DEFAULTS or looks_published(card.weights) else None,
         validation=Folds(card.networks) if card.networks > 1 else None,
-        task=card.task,
     ).at_commits(card.commit)
 
 
@@ -284,7 +283,8 @@ def _module(best: Path, card: ModelCard, trial: ImageClassifier, restore: Restor
     config = trial.hyperparameters(restore(value_of(plain)))
     if isinstance(trial.model, str):  # a function's images may have a size of their own
         config["image_size"] = card.inputs.image_size
-    module = empty_model(trial, channels=card.inputs.channels, classes=len(card.classes), config=config)
+    channels, task = card.inputs.channels, TASKS[card.task]
+    module = empty_model(trial, channels=channels, classes=len(card.classes), config=config, task=task)
     load_state(module, state, source=str(best / MODEL), name=card.model)
     return module
 

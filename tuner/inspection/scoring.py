@@ -191,7 +191,8 @@ def _inputs(splits: Splits) -> Inputs:
 def trained_module(trial: ImageClassifier, config: dict[str, Any], splits: Splits, checkpoint: Path) -> nn.Module:
     """The trial's model from the checkpoint, on the CPU; of a cross-validation all networks as one."""
     trial, chosen = trial.of(config), trial.hyperparameters(config)
-    module = empty_model(trial, channels=splits.channels, classes=len(splits.classes), config=chosen)
+    classes, task = len(splits.classes), splits.task
+    module = empty_model(trial, channels=splits.channels, classes=classes, config=chosen, task=task)
     load_state(module, read_model(checkpoint), source=str(checkpoint), name=trial.model_name)
     return module
 

@@ -123,6 +123,11 @@ class RecallAtPrecision(ChosenMetric):
             )
 
 
+def by_name(*metrics: ChosenMetric) -> dict[str, ChosenMetric]:
+    """The metrics by their names."""
+    return {metric.name: metric for metric in metrics}
+
+
 def check_classes(chosen: Iterable[ChosenMetric], classes: Sequence[str]) -> None:
     """Raise StudyError if one is about a class that isn't one of these."""
     for metric in chosen:

@@ -107,7 +107,8 @@ def read_files(source: ImageFiles, framing: Framing, memory_bytes: float) -> Poo
         builder.facts[SCALE] = asdict(scale)
         builder.facts[UNREADABLE] = [(source.relative(rows.files[index]), why) for index, why in problems.items()]
 
-    key = cache_key("folder, own numbers", source.content_key(), framing.key if held else None, max_pixels())
+    outputs = () if found.task is ONE_LABEL else (found.task.name, *found.outputs)  # the content says which classes
+    key = cache_key("folder, own numbers", source.content_key(), framing.key if held else None, max_pixels(), *outputs)
     pool = from_cache(key, build, rows.files, size if held else 0)
     pool = replace(pool, groups=rows.groups, weights=rows.weights, task=found.task)
     pool = replace(pool, kinds=rows.kinds, kind_names=found.strata.names)

@@ -12,7 +12,16 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset, TensorDataset
 
 from tuner.errors import DataError
-from tuner.train.data.labels import Label, Labelled, check_names, classes_of, given_labels, item_labels, numbered
+from tuner.train.data.labels import (
+    Label,
+    Labelled,
+    check_names,
+    classes_of,
+    given_labels,
+    item_labels,
+    item_of,
+    numbered,
+)
 from tuner.train.data.splits import HeldSplit, Split, Splits, StreamedSplit
 from tuner.train.randomness import generators_kept, reseed_all
 from tuner.train.tasks import targets_of
@@ -105,37 +114,47 @@ def _joined(train: Split, validation: Split) -> tuple[Split, Split]:
     )
 
 
-def _images(part: Any, name: str) -> tuple[Any, Any]:
-    """The images [N, C, H, W], or the data set that has them, and the labels as they are given."""
-    if isinstance(part, TensorDataset) and type(part).__getitem__ is TensorDataset.__getitem__:
-        part = part.tensors
-    if isinstance(part, tuple | list) and len(part) == 2:
-        images, shape = torch.as_tensor(part[0]), tuple(np.shape(part[1]))
-        if images.ndim != 4 or shape[:1] != images.shape[:1] or not shape[0]:
-            raise DataError(
-                f"images must be [N, C, H, W] and labels [N], N > 0, got {tuple(images.shape)} and {shape} for {name}; "
-                "reshape them"
-            )
-        return images, part[1]
-    if isinstance(part, Dataset) and isinstance(part, Sized) and len(part):
-        told = next((one for name in ("targets", "labels") if len(one := getattr(part, name, ())) == len(part)), None)
-        return part, [part[index][1] for index in range(len(part))] if told is None else told
-    raise DataError(
-        f"a split must be (images, labels) or a torch Dataset with a length, got {_kind(part)} for {name}; return one"
-    )
+def _images(part: Any, name: str) -> tuple[Any, list[Any]]:
+    """The images [N, C, H, W], or the data set that has them, and the label of each as it is given."""
+    part = _unpacked(part)
+    if _is_data_set(part):
+        return part, [item_of(part, index)[1] for index in range(len(part))]
+    return _pair(part, name, axes=(1, 2))
 
 
 def _part(part: Any, name: str) -> tuple[Any, list[Label], tuple[str, ...]]:
     """The images [N, C, H, W], or the data set that has them; the labels; and the names that the part has for them."""
-    if isinstance(part, Dataset) and not isinstance(part, TensorDataset) and isinstance(part, Sized) and len(part):
+    part = _unpacked(part)
+    if _is_data_set(part):
         return part, *item_labels(part, name)
-    images, labels = _images(part, name)
-    if len(shape := np.shape(labels)) != 1:
+    images, labels = _pair(part, name, axes=(1,))
+    return images, given_labels(labels, name), ()
+
+
+def _unpacked(part: Any) -> Any:
+    """The tensors of a data set that only has these."""
+    plain = isinstance(part, TensorDataset) and type(part).__getitem__ is TensorDataset.__getitem__
+    return part.tensors if plain else part
+
+
+def _is_data_set(part: Any) -> bool:
+    return isinstance(part, Dataset) and isinstance(part, Sized) and len(part) > 0
+
+
+def _pair(part: Any, name: str, *, axes: Sequence[int]) -> tuple[Tensor, Any]:
+    """Images [N, C, H, W] and their labels, which have so many axes; raises DataError for anything else."""
+    if not isinstance(part, tuple | list) or len(part) != 2:
+        raise DataError(
+            f"a split must be (images, labels) or a torch Dataset with a length, got {_kind(part)} for {name}; return "
+            "one"
+        )
+    images, shape = torch.as_tensor(part[0]), tuple(np.shape(part[1]))
+    if images.ndim != 4 or len(shape) not in axes or shape[:1] != images.shape[:1] or not shape[0]:
         raise DataError(
             f"images must be [N, C, H, W] and labels [N], N > 0, got {tuple(images.shape)} and {shape} for {name}; "
             "reshape them"
         )
-    return images, given_labels(labels, name), ()
+    return images, part[1]
 
 
 def _split(images: Any, labels: Tensor, classes: Sequence[str], framing: Framing | None) -> Split:

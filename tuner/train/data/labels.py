@@ -30,7 +30,7 @@ class Labelled(Dataset[Any]):
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         """Raises DataError if the item's label isn't the known one."""
-        image, label = _item(self.dataset, index)
+        image, label = item_of(self.dataset, index)
         number = int(self._labels[index])
         if _plain(label) not in (number, self._classes[number]):
             raise DataError(
@@ -49,7 +49,7 @@ def item_labels(dataset: Any, part: str) -> tuple[list[Label], tuple[str, ...]]:
     told, names = _attributes(dataset)
     labels = told
     if not told or not _agree(dataset, told, names):
-        labels = given_labels([_item(dataset, index)[1] for index in range(len(dataset))], part)
+        labels = given_labels([item_of(dataset, index)[1] for index in range(len(dataset))], part)
         names = () if told else names
     return labels, names if all(label < len(names) for label in labels if isinstance(label, int)) else ()
 
@@ -124,11 +124,12 @@ def _agree(dataset: Any, told: list[Label], names: Sequence[str]) -> bool:
     """Whether drawn items have the labels that are told."""
     order, numbers = np.random.default_rng(0).permutation(len(told)).tolist(), _numbers(names)
     one_of_each = {told[index]: index for index in reversed(order)}.values()
-    drawn = {index: _plain(_item(dataset, index)[1]) for index in islice([*one_of_each, *order], COMPARED)}
+    drawn = {index: _plain(item_of(dataset, index)[1]) for index in islice([*one_of_each, *order], COMPARED)}
     return all(numbers.get(label, label) == numbers.get(told[i], told[i]) for i, label in drawn.items())
 
 
-def _item(dataset: Any, index: int) -> Sequence[Any]:
+def item_of(dataset: Any, index: int) -> Sequence[Any]:
+    """An item's image and label; raises DataError for anything else."""
     item = dataset[index]
     if not isinstance(item, tuple | list) or len(item) != 2:
         got = f"{len(item)} things" if isinstance(item, tuple | list) else f"a {type(item).__name__}"

@@ -12,6 +12,7 @@ from tuner.train.models.mirrored import answer_for_both_views
 from tuner.train.models.network import empty_network
 from tuner.train.tasks import targets_of
 from tuner.trial import ImageClassifier
+from tuner.trial.tasks import ONE_LABEL, Task
 
 
 class Ensemble(nn.Module):
@@ -31,8 +32,13 @@ def networks_of(module: nn.Module) -> list[nn.Module]:
     return list(module.networks) if isinstance(module, Ensemble) else [module]
 
 
-def empty_model(trial: ImageClassifier, *, channels: int, classes: int, config: dict[str, Any]) -> nn.Module:
-    """The model of a trial with this configuration, without its weights: one network, or an ensemble."""
+def empty_model(
+    trial: ImageClassifier, *, channels: int, classes: int, config: dict[str, Any], task: Task = ONE_LABEL
+) -> nn.Module:
+    """The model of a trial with this configuration, without its weights: one network, or an ensemble.
+
+    `task` is that of the data, which the trial need not name.
+    """
     each = [
         empty_network(trial, channels=channels, classes=classes, config=config).module
         for _ in range(max(1, trial.folds))
@@ -40,4 +46,4 @@ def empty_model(trial: ImageClassifier, *, channels: int, classes: int, config: 
     if config["test_time_flip"]:
         for module in each:
             answer_for_both_views(module)
-    return Ensemble(each, targets_of(trial.label_task).together) if trial.folds else each[0]
+    return Ensemble(each, targets_of(task).together) if trial.folds else each[0]

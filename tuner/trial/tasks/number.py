@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tuner.trial.hyperparameter import Hyperparameter
-from tuner.trial.metrics import ChosenMetric, NamedMetric
+from tuner.trial.metrics import NamedMetric, by_name
 from tuner.trial.tasks.task import Label, LabelError, Strata, Task
 
 LARGEST = 1e30  # its square and those of many images are finite
@@ -39,13 +39,10 @@ class Number(Task):
     metric_reason = "the mean error in the numbers' own unit, which a few large errors don't decide"
     metrics: ClassVar = {"mae": "min", "rmse": "min", "r2": "max", "loss": "min"}
     paired = "mae"
-    named: ClassVar[dict[str, ChosenMetric]] = {
-        metric.name: metric
-        for metric in (
-            OfNumbers("spearman", "max", "spearman_corrcoef"),
-            OfNumbers("pearson", "max", "pearson_corrcoef"),
-        )
-    }
+    named: ClassVar = by_name(
+        OfNumbers("spearman", "max", "spearman_corrcoef"),
+        OfNumbers("pearson", "max", "pearson_corrcoef"),
+    )
     other_words: ClassVar = {
         "mean_absolute_error": "mae",
         "root_mean_squared_error": "rmse",

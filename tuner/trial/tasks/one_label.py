@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from tuner.trial.metrics import ChosenMetric, NamedMetric
-from tuner.trial.tasks.task import NO_LABEL, Label, LabelError, Strata, Task
+from tuner.trial.metrics import NamedMetric, by_name
+from tuner.trial.tasks.task import Label, LabelError, Strata, Task, is_name
 
 
 class OneLabel(Task):
@@ -22,21 +22,18 @@ class OneLabel(Task):
     metrics: ClassVar = {"accuracy": "max", "loss": "min", "top5_accuracy": "max", "f1": "max"}
     shares = ("accuracy", "top5_accuracy")
     paired = "accuracy"
-    named: ClassVar[dict[str, ChosenMetric]] = {
-        metric.name: metric
-        for metric in (
-            NamedMetric("balanced_accuracy", "max", "multiclass_accuracy", by_class=True),
-            NamedMetric("precision", "max", "multiclass_precision", {"average": "macro"}),
-            NamedMetric("weighted_f1", "max", "multiclass_f1_score", {"average": "weighted"}),
-            NamedMetric("auroc", "max", "multiclass_auroc", by_class=True),
-            NamedMetric("average_precision", "max", "multiclass_average_precision", by_class=True),
-            NamedMetric("cohen_kappa", "max", "multiclass_cohen_kappa"),
-            NamedMetric("matthews_correlation", "max", "multiclass_matthews_corrcoef"),
-            NamedMetric(
-                "calibration_error", "min", "multiclass_calibration_error", {"n_bins": 15}, rises_when_resampled=True
-            ),
-        )
-    }
+    named: ClassVar = by_name(
+        NamedMetric("balanced_accuracy", "max", "multiclass_accuracy", by_class=True),
+        NamedMetric("precision", "max", "multiclass_precision", {"average": "macro"}),
+        NamedMetric("weighted_f1", "max", "multiclass_f1_score", {"average": "weighted"}),
+        NamedMetric("auroc", "max", "multiclass_auroc", by_class=True),
+        NamedMetric("average_precision", "max", "multiclass_average_precision", by_class=True),
+        NamedMetric("cohen_kappa", "max", "multiclass_cohen_kappa"),
+        NamedMetric("matthews_correlation", "max", "multiclass_matthews_corrcoef"),
+        NamedMetric(
+            "calibration_error", "min", "multiclass_calibration_error", {"n_bins": 15}, rises_when_resampled=True
+        ),
+    )
     other_words: ClassVar = {
         "macro_f1": "f1",
         "f1_macro": "f1",
@@ -61,7 +58,7 @@ class OneLabel(Task):
     def label(self, cells: Sequence[str], columns: Sequence[str]) -> Label:
         """See `Task.label`: a name, as it is written."""
         label = cells[0].strip()
-        if (len(label) < 5 and label.casefold() in NO_LABEL) or "\0" in label:
+        if not is_name(label):
             raise LabelError("every row needs a label", label, "add it")
         return label
 

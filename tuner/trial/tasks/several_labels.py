@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tuner.trial.metrics import ChosenMetric, NamedMetric
-from tuner.trial.tasks.task import NO_LABEL, Label, LabelError, Strata, Task
+from tuner.trial.metrics import NamedMetric, by_name
+from tuner.trial.tasks.task import Label, LabelError, Strata, Task, is_name
 
 BETWEEN = ";"  # labels in one cell
 NONE = "(none)"  # what images without labels are called
@@ -36,15 +36,12 @@ class SeveralLabels(Task):
     metrics: ClassVar = {"map": "max", "loss": "min", "f1": "max", "f1_micro": "max", "subset_accuracy": "max"}
     shares = ("subset_accuracy",)
     paired = "subset_accuracy"
-    named: ClassVar[dict[str, ChosenMetric]] = {
-        metric.name: metric
-        for metric in (
-            OfLabels("auroc", "max", "multilabel_auroc", by_class=True),
-            OfLabels("precision", "max", "multilabel_precision", {"average": "macro"}),
-            OfLabels("recall", "max", "multilabel_recall", {"average": "macro"}),
-            OfLabels("label_accuracy", "max", "multilabel_accuracy", {"average": "micro"}),
-        )
-    }
+    named: ClassVar = by_name(
+        OfLabels("auroc", "max", "multilabel_auroc", by_class=True),
+        OfLabels("precision", "max", "multilabel_precision", {"average": "macro"}),
+        OfLabels("recall", "max", "multilabel_recall", {"average": "macro"}),
+        OfLabels("label_accuracy", "max", "multilabel_accuracy", {"average": "micro"}),
+    )
     other_words: ClassVar = {
         "mean_average_precision": "map",
         "average_precision": "map",
@@ -81,7 +78,7 @@ class SeveralLabels(Task):
             return tuple(name for name, cell in zip(columns, cells, strict=True) if _said(name, cell.strip()))
         labels = {label for part in cells[0].split(BETWEEN) if (label := part.strip())}
         for label in labels:
-            if (len(label) < 5 and label.casefold() in NO_LABEL) or "\0" in label:
+            if not is_name(label):
                 raise LabelError("labels need names", label, "add them, or leave the cell empty for none")
         return tuple(sorted(labels))
 

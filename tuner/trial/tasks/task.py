@@ -18,6 +18,11 @@ Label = str | tuple[str, ...] | float
 NO_LABEL = frozenset({"", "nan", "null", "<na>", "#n/a"})  # in lower case; others are labels as they are written
 
 
+def is_name(text: str) -> bool:
+    """Whether a text can be the name of a class or label."""
+    return (len(text) >= 5 or text.casefold() not in NO_LABEL) and "\0" not in text
+
+
 class LabelError(Exception):
     """A text that can't be a label: the rule, the text, and the fix."""
 
