@@ -284,6 +284,16 @@ def examine(sizes: Sizes, figures: Figures) -> None:
     )
 
 
+def look_first(sizes: Sizes, figures: Figures) -> None:
+    """What a machine's first search does before it starts; its result is remembered for the searches of later rows."""
+    from tuner.doctor.readiness import readiness
+
+    begun = time.perf_counter()
+    found = readiness(0 if sizes.pretend else 1)
+    figures |= {"seconds": time.perf_counter() - begun, "off": found.off, "notices": found.notices}
+    figures[TOLD] = f"{figures['seconds']:.0f} s; switched off: {', '.join(found.off) or 'nothing'}"
+
+
 def run_gpu_tests(sizes: Sizes, figures: Figures) -> None:
     """`pytest -m gpu`, on the files that have such tests."""
     files = [
@@ -291,7 +301,7 @@ def run_gpu_tests(sizes: Sizes, figures: Figures) -> None:
         for file in sorted((ROOT / "tests").rglob("test_*.py"))
         if "pytest.mark.gpu" in file.read_text()
     ]
-    options = ["-m", "gpu", "-rfE", "--tb=line", "-p", "no:cacheprovider"]
+    options = ["-m", "gpu", "-rfE", "--tb=line", "-p", "no:cacheprovider", "-p", "no:benchmark"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *files], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -23,6 +23,7 @@ import gzip
 import json
 import os
 import platform
+import shutil
 import statistics
 import struct
 import subprocess
@@ -240,8 +241,12 @@ SEARCHES: dict[str, Callable[[Setting, Path, Path, int], Outcome]] = {
 
 def run(command: list[str], setting: Setting) -> tuple[str, float, float | None]:
     """What the command prints, its seconds, and how busy the GPUs were meanwhile; its own words where it fails."""
+    from tuner.machine.cache_folder import default_folder
+
     with tempfile.TemporaryDirectory() as cache, watched(gpu_reader()) as utilisation:
         began = time.perf_counter()
+        for known in default_folder().glob("machine-*.json"):  # what the first look at a GPU found, once a machine
+            shutil.copy(known, cache)
         environment = {**setting.environment, "TUNER_CACHE": cache}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         seconds = time.perf_counter() - began

@@ -49,8 +49,10 @@ GPUS = Machine(16, 2, 2**34, "some")
         (study(cpus=16), EIGHT, None, (), 1),  # which is refused elsewhere, but never a hundred processes
         (study(cpus=2, gpus=1), GPUS, None, (), 2),
         (study(gpus=0.5), GPUS, None, (), 4),
-        (study(gpus="auto"), GPUS, None, (device("GPU-1", 1), device("GPU-2", 1)), 2),
-        (study(cpus="auto"), EIGHT, None, (device("cpu", 8),), 8),
+        # Those of a packed study, more of which are soon needed on a GPU, and the one that estimates their memory.
+        (study(gpus="auto"), GPUS, None, (device("GPU-1", 1), device("GPU-2", 1)), 9),
+        (study(gpus="auto"), GPUS, 1, (device("GPU-1", 1),), 2),
+        (study(cpus="auto"), EIGHT, None, (device("cpu", 8),), 9),
     ],
 )
 def test_as_many_workers_start_with_ray_as_trials_run_at_first(

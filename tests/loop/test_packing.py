@@ -204,6 +204,14 @@ def test_trials_that_come_and_go_are_counted_by_their_time_together() -> None:
 def test_a_card_whose_processes_take_turns_gets_no_more_trials_once_it_is_always_busy() -> None:
     turns = Trace(Packing([card(overlaps=False)]), saturating(100), device_utilisation=0.99)
     assert turns.settle(needing(0.2)) == 1
+
+
+def test_how_busy_a_card_is_shows_in_later_epochs_of_a_worker_than_its_first() -> None:
+    # As an H200 reported: the first epoch waits until cuDNN is loaded and steps are recorded.
+    first, later = Rate(("small", True), 4588.0, 0.224), Rate(("small", False), 20329.0, 0.941)
+    assert trials_at_once({1: [first]}, 1, 32, overlaps=False) == 2  # not known better
+    assert trials_at_once({1: [first, later, later]}, 1, 32, overlaps=False) == 1
+    assert trials_at_once({1: [first, later, later]}, 1, 32, overlaps=True) == 2
     idle = Trace(Packing([card(overlaps=False)]), saturating(100), device_utilisation=0.3)
     idle.fill(needing(0.2))
     idle.epoch()

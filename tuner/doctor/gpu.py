@@ -1,6 +1,6 @@
 """Checks that only a GPU can pass: its wheel, who shares it, CUDA graphs, torch.compile, asserts, its memory.
 
-Judgements from descriptions of GPUs are tested; capture, compilation and asserts have not run on a GPU yet.
+Judgements from descriptions of GPUs are tested anywhere; all checks passed on an H200.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from ray.exceptions import RuntimeEnvSetupError
 from tuner.doctor.checks import REINSTALL, Finding, Subject, failed, notice, ok
 from tuner.driver import shared_devices
 from tuner.driver.local_ray import SHUTDOWN_SECONDS, local_ray, short_folder, shut_down
+from tuner.driver.mps import overlapping
 from tuner.driver.options import DEFAULT, Driving
 from tuner.driver.patching import environment, quiet_loggers
 from tuner.driver.ray_inside import autoscaling, names
@@ -57,6 +58,7 @@ _ENVIRONMENT = {
 }
 
 
+SOON = 4  # trials at once on a GPU: their number doubles within epochs, and a worker needs seconds to start
 LEAST_URGENT = 19  # the kernel's highest niceness
 _LOGGERS = ("ray", "ray.tune", "ray.train", "ray.air", "ray.data", "ray._private", "ray._common")
 _Ray = tuple[Callable[[], bool], str | None]  # the check whether it is gone; why it had to be started plainly
@@ -108,6 +110,7 @@ def connected(
     interrupted = interrupted or Interruption()
     with ExitStack() as stack:
         stack.enter_context(_prepared())
+        stack.enter_context(overlapping(study))
         devices = shared_devices.shared_devices(study, this_machine())
         with interrupted.at_once():
             preload = _preload(study)
@@ -216,8 +219,10 @@ def _on_node(resources: Resources, count: int, cpus: float, gpus: float) -> int:
 def _workers(study: Study, machine: Machine, devices: Sequence[Device], limit: int | None) -> Workers:
     """What a study's first trials will request from Ray on this machine, as far as that is known before Ray runs."""
     resources = study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu)
-    most = [limit, study.trials, sum(device.at_first for device in devices)]
+    soon = sum(max(device.at_first, min(device.most, SOON)) for device in devices)
+    most = [limit, study.trials, soon]
     at_once = min([max(1, _on_node(resources, 1, machine.cpus, machine.gpus)), *filter(None, most)])
+    at_once += bool(devices)  # the one that estimates memory takes a worker, too
     return Workers(at_once, implementation_of(study.declared_trial).modules, resources.cpu_count)
 
 

@@ -47,14 +47,7 @@ class LocalRay:
         self.processes: list[subprocess.Popen[bytes]] = []
         self._nice, self._workers = nice, workers
         self._connection_is_gone: Callable[[], bool] = lambda: False
-        self._guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", guard.__file__, str(self.folder.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            start_new_session=True,
-        )
+        self._guard = start_guard(self.folder.path)
 
     def begin(self, machine: Machine, settings: Mapping[str, Any]) -> LocalRay:
         """Start Ray and connect to it."""
@@ -93,6 +86,18 @@ class LocalRay:
         for process in self.processes:
             process.poll()
         self.folder.delete()
+
+
+def start_guard(folder: Path) -> subprocess.Popen[bytes]:
+    """The process that deletes a folder, and ends the sessions whose leaders it is told, when its input ends."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", guard.__file__, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )
 
 
 def _name(process: subprocess.Popen[bytes]) -> str:

@@ -187,8 +187,8 @@ class Packing:
         device, number = self.devices[0], self.at_once
         if NO_MPS not in self._told and self._shared and not device.overlaps:
             return (
-                "several trials share a GPU and take turns on it; their work would overlap under NVIDIA's MPS, which "
-                "`nvidia-cuda-mps-control -d` starts",
+                "several trials share a GPU and take turns on it, which is hardly faster than one after another; their "
+                "work would overlap under NVIDIA's MPS, which isn't installed here or doesn't work",
                 NO_MPS,
             )
         if self.unknown and UNKNOWN not in self._told:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 LEAST_GAIN = 1.05  # the least gain in images per second that makes more trials at once worth it
 EPOCHS_COMPARED = 2  # at least, before a number of trials at once is judged; and one epoch of each of the trials
-IDLE, BUSY = 0.5, 0.98  # shares of the time that a device is busy: more trials surely help below, and hardly above
+IDLE, BUSY = 0.5, 0.9  # shares of the time that a device is busy: more trials surely help below, and hardly above
 
 UNSTEADY = 0.25  # an epoch only counts if the number of trials on its device changed by no more than this share
 
@@ -59,7 +59,7 @@ def trials_at_once(measured: Mapping[int, Sequence[Rate]], at_first: int, most: 
     """
     best = min(at_first, most)
     while best < most and best in measured:
-        busy = _mean([rate.utilisation for rate in measured[best] if math.isfinite(rate.utilisation)])
+        busy = _utilisation(measured[best])
         if busy >= BUSY and not overlaps:
             return best
         if not _is_judged(measured, best) and not busy < IDLE:
@@ -74,6 +74,12 @@ def trials_at_once(measured: Mapping[int, Sequence[Rate]], at_first: int, most: 
             return doubled
         best = tried
     return best
+
+
+def _utilisation(rates: Sequence[Rate]) -> float:
+    """Mean share of busy time: in later epochs of workers if there are any, as a first one waits for libraries."""
+    known = [rate for rate in rates if math.isfinite(rate.utilisation)]
+    return _mean([rate.utilisation for rate in [rate for rate in known if not rate.unit[1]] or known])
 
 
 def _is_judged(measured: Mapping[int, Sequence[Rate]], number: int) -> bool:

@@ -17,8 +17,9 @@ from typing import Any
 from tuner.machine.nvml import NvmlUnavailableError, ask_gpus, read_gpus
 
 KFD = Path("/sys/class/kfd/kfd/topology/nodes")  # folder of AMD's kernel driver
-MPS_PIPES = "/tmp/nvidia-mps"  # where CUDA looks for the control daemon unless CUDA_MPS_PIPE_DIRECTORY says otherwise
-MPS_PROCESS = "nvidia-cuda-mps"  # the kernel's shortened name of the daemon and of its server
+MPS_PIPES = "/tmp/nvidia-mps"  # where CUDA looks for the control daemon unless MPS_VARIABLE says otherwise
+MPS_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
+MPS_PROGRAM = "nvidia-cuda-mps-control"
 NO_GPUS = {"CUDA_VISIBLE_DEVICES": ""}  # environment of a process on the CPU, which would hold memory on a GPU it sees
 NVML_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # in which CUDA too then numbers GPUs, and not the fastest first
 DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))  # of NVIDIA's driver, and of WSL2
@@ -93,10 +94,9 @@ def divided_gpus() -> str | None:
     return ",".join(gpu.uuid for gpu in gpus) if any(gpu.mig for gpu in gpus) else None
 
 
-def mps_runs(environment: Mapping[str, str] = os.environ, processes: Path = Path("/proc")) -> bool:
-    """Whether NVIDIA's MPS serves CUDA programs that are started now: its daemon's pipe or process is there."""
-    pipes = Path(environment.get("CUDA_MPS_PIPE_DIRECTORY") or MPS_PIPES)
-    return (pipes / "control").exists() or any(_name_of(one) == MPS_PROCESS for one in processes.glob("[0-9]*/comm"))
+def mps_runs(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether NVIDIA's MPS serves CUDA programs that are started now: its pipe is where they look for it."""
+    return (Path(environment.get(MPS_VARIABLE) or MPS_PIPES) / "control").exists()
 
 
 @cache
@@ -161,10 +161,3 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
-
-
-def _name_of(comm: Path) -> str:
-    try:
-        return comm.read_text().strip()
-    except OSError:  # the process has ended
-        return ""

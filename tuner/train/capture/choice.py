@@ -22,7 +22,7 @@ class Way:
     Attributes:
         name: as in records
         words: as in sentences, after "a step takes 2.00 ms"
-        pays_after: it is worth starting if more than these seconds of eager training are left
+        pays_after: it is worth starting if training would go on for more than these seconds in the ways before it
     """
 
     name: str
@@ -93,8 +93,12 @@ class PathChoice:
 
     def _try_next(self) -> None:
         """Go on with the next way that wasn't measured yet and pays, or settle."""
-        left = self._seconds.get(EAGER, 0.0) * self._ahead
-        paying = [way for way in self._ways.values() if left >= way.pays_after]
+        paying: list[Way] = []
+        left = math.inf  # seconds, in the fastest way so far
+        for way in self._ways.values():
+            if left >= way.pays_after:
+                paying.append(way)
+                left = min(left, self._seconds.get(way.name, math.inf) * self._ahead)
         for way in paying:
             if way.name not in self._seconds:
                 self.path, self._steps = way.name, -1  # the step that starts it isn't measured
