@@ -107,6 +107,21 @@ def test_of_a_gpu_what_torch_keeps_is_told_too(monkeypatch: pytest.MonkeyPatch) 
     assert math.isnan(MemoryWatch(torch.device("cpu")).end_epoch().memory_reserved_bytes)
 
 
+def test_memory_of_a_gpu_that_cudnn_only_borrowed_for_its_search_is_not_a_trials_peak(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    peaks = [2768 * MB, 337 * MB]  # as an H200 reported: the search in the first epoch, then recorded steps
+    with pretending():
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 472 * MB)
+        monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: peaks.pop(0))
+        watch = MemoryWatch(GPU)
+        found = []
+        for replayed in (False, True):
+            watch.start_epoch()
+            found.append(watch.end_epoch(replayed=replayed).memory_peak_bytes)
+    assert found == [472 * MB, 472 * MB]
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_is_watched_through_nvml() -> None:
