@@ -35,7 +35,9 @@ def test_what_is_written_is_read_back(folder: Path) -> None:
     assert torch.equal(checkpoint.model["weight"], torch.arange(6.0).view(2, 3))
     assert torch.equal(checkpoint.training["optimizer.0.step"], torch.tensor(3.0))
     assert checkpoint.scalars == {"lr": 0.1}
-    assert torch.equal(read_model(folder)["weight"], checkpoint.model["weight"])
+    tensors, scalars = read_model(folder)
+    assert torch.equal(tensors["weight"], checkpoint.model["weight"])
+    assert scalars == checkpoint.scalars
     assert sorted(path.name for path in folder.iterdir()) == [MODEL, INDEX, TRAINING]
 
 

@@ -7,12 +7,17 @@ from typing import Any
 import pytest
 import torch
 
+from tests.train.conftest import small_model
 from tests.train.pretend import pretending
-from tuner.train import Trainer
+from tuner.errors import TrialError
+from tuner.train import CrossValidation, Trainer, trainer_of
+from tuner.train.checkpoint import Checkpoint, read_model, write_checkpoint
+from tuner.train.checkpoint_size import checkpoint_bytes
+from tuner.train.cross_validation import whole_model
 from tuner.train.data import cache
-from tuner.train.features import backbone_key, head_is_last
-from tuner.train.models import random_network
-from tuner.trial import ImageClassifier
+from tuner.train.features import head_is_last
+from tuner.train.models import empty_model, random_network
+from tuner.trial import Folds, ImageClassifier
 from tuner.trial.models import find_model
 
 SMALL = "shufflenet_v2_x0_5"  # a tenth of a ResNet18
@@ -148,10 +153,11 @@ def test_other_weights_another_model_and_another_cut_are_other_entries(
 
 def test_the_key_is_of_everything_but_the_head() -> None:
     first, second = (random_network(SMALL, channels=3, classes=classes, seed=0) for classes in (3, 9))
-    assert backbone_key(first) == backbone_key(second)
+    assert first.backbone_key == second.backbone_key
+    third = random_network(SMALL, channels=3, classes=9, seed=0)
     with torch.no_grad():
-        second.module.get_buffer("conv1.1.running_var")[0] += 1e-3
-    assert backbone_key(first) != backbone_key(second)
+        third.module.get_buffer("conv1.1.running_var")[0] += 1e-3
+    assert first.backbone_key != third.backbone_key
 
 
 def test_random_weights_leave_nothing_in_the_shared_cache(colours: ImageClassifier, tmp_path: Path) -> None:
@@ -308,3 +314,96 @@ def test_without_room_for_the_cache_features_live_in_the_process(
         for note in running.notes
     )
     assert cache.default_folder() == tmp_path / "file" / "cache"
+
+
+def saved(running: Trainer | CrossValidation, folder: Path) -> tuple[dict[str, torch.Tensor], int]:
+    """The tensors of a checkpoint's model, and its bytes."""
+    running.save(folder)
+    return read_model(folder)[0], sum(path.stat().st_size for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("changes", [{}, {"ema_decay": 0.9}, {"optimizer": "sgd", "momentum": 0.9}])
+def test_a_checkpoint_has_only_the_head_of_a_backbone_that_never_learns(
+    pretrained: ImageClassifier, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    whole = trainer(pretrained, **changes)
+    expected = [whole.run_epoch().train_loss for _ in range(3)]
+    running = trainer(pretrained, **changes)
+    running.run_epoch()
+    tensors, size = saved(running, tmp_path / "saved")
+    assert set(tensors) == {"fc.weight", "fc.bias"}
+    assert size == pytest.approx(
+        checkpoint_bytes(pretrained, [CONFIG | changes], epochs=3, channels=3, classes=3)[0], rel=0.2
+    )
+    again = trainer(pretrained, **changes)
+    again.load(tmp_path / "saved")
+    assert [again.run_epoch().train_loss for _ in range(2)] == expected[1:]
+    state = whole_model(tmp_path / "saved", pretrained, CONFIG | changes, channels=3, classes=3)
+    assert set(state) == set(running.module.state_dict())
+    assert all(torch.equal(state[name], value) for name, value in running.parts.best_module.state_dict().items())
+
+
+def test_a_cross_validations_checkpoint_has_the_heads_of_all_networks(
+    pretrained: ImageClassifier, tmp_path: Path
+) -> None:
+    trial = replace(pretrained, validation=Folds(3))
+    running = trainer_of(trial, CONFIG, epochs=2, split_seed=0)
+    running.run_epoch()
+    tensors, _ = saved(running, tmp_path / "saved")
+    assert set(tensors) == {f"networks.{part}.fc.{name}" for part in range(3) for name in ("weight", "bias")}
+    again = trainer_of(trial, CONFIG, epochs=2, split_seed=0)
+    again.load(tmp_path / "saved")
+    assert again.run_epoch().metrics()["train_loss"] == running.run_epoch().metrics()["train_loss"]
+    state = whole_model(tmp_path / "saved", trial, CONFIG, channels=3, classes=3)
+    module = empty_model(trial, channels=3, classes=3, config=trial.hyperparameters(CONFIG))
+    assert set(state) == set(module.state_dict())
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"finetune": "all"}, {"finetune": "gradual"}, {"finetune": "lp-ft"}],
+    ids=lambda config: config["finetune"],
+)
+def test_a_checkpoint_of_a_backbone_that_learns_at_some_time_is_whole(
+    pretrained: ImageClassifier, tmp_path: Path, config: dict[str, Any]
+) -> None:
+    running = trainer(pretrained, **config)
+    running.run_epoch()
+    assert set(saved(running, tmp_path / "saved")[0]) == set(running.module.state_dict())
+
+
+def test_a_checkpoint_of_random_weights_or_of_a_function_is_whole(colours: ImageClassifier, tmp_path: Path) -> None:
+    for number, trial in enumerate((replace(colours, model=SMALL), replace(colours, model=small_model))):
+        running = trainer(trial)
+        running.run_epoch()
+        assert set(saved(running, tmp_path / f"saved{number}")[0]) == set(running.module.state_dict())
+
+
+def test_a_checkpoint_isnt_completed_by_other_weights(pretrained: ImageClassifier, tmp_path: Path) -> None:
+    running = trainer(pretrained)
+    running.run_epoch()
+    running.save(tmp_path / "saved")
+    path = Path(str(pretrained.weights))
+    state = torch.load(path, weights_only=True)
+    state["conv1.0.weight"][0, 0, 0, 0] += 1e-6
+    torch.save(state, path)
+    with pytest.raises(TrialError, match="the layers before the head are those of other weights"):
+        whole_model(tmp_path / "saved", pretrained, CONFIG, channels=3, classes=3)
+    with pytest.raises(TrialError, match="the layers before the head are those of other weights"):
+        trainer(pretrained).load(tmp_path / "saved")
+
+
+def test_a_checkpoint_of_an_earlier_version_which_is_whole_is_gone_on_from(
+    pretrained: ImageClassifier, tmp_path: Path
+) -> None:
+    running = trainer(pretrained)
+    running.run_epoch()
+    new = running.snapshot()
+    scalars = {name: value for name, value in new.scalars.items() if name != "backbone"}
+    write_checkpoint(tmp_path / "old", Checkpoint(running.module.state_dict(), new.training, scalars))
+    again = trainer(pretrained)
+    again.load(tmp_path / "old")
+    assert again.run_epoch().train_loss == running.run_epoch().train_loss
+    assert set(whole_model(tmp_path / "old", pretrained, CONFIG, channels=3, classes=3)) == set(
+        again.module.state_dict()
+    )

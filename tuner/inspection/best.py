@@ -26,7 +26,8 @@ from tuner.results.run_folders import load_run
 from tuner.space.values import recorded, value_of
 from tuner.storage.folder import LocalFolder
 from tuner.storage.regular_files import sha256
-from tuner.train.checkpoint import MODEL, read_model
+from tuner.train.checkpoint import MODEL, write_tensors
+from tuner.train.cross_validation import whole_model
 from tuner.train.data import Split
 from tuner.train.data.images import read_image, resize
 from tuner.train.data.splits import HeldSplit
@@ -152,12 +153,12 @@ def write_best(
     Raises:
         TrialError: the checkpoint is cut off or damaged.
     """
-    read_model(checkpoint)
-    trial = trial.of(config)
+    trial, classes = trial.of(config), len(score.answers.targets.names)
+    state = whole_model(checkpoint, trial, config, channels=score.inputs.channels, classes=classes)
     beside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
-    shutil.copyfile(checkpoint / MODEL, beside / MODEL)
+    write_tensors(beside / MODEL, state)
     for name, content in _contents(config, score, record).items():
         _write(beside / name, content)
     card = ModelCard(

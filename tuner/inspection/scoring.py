@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from tuner.inspection.intervals import Interval, intervals
 from tuner.inspection.saliency import has_maps, overlay, saliency
 from tuner.inspection.tasks import Answers, answers_of
-from tuner.train.checkpoint import read_model
+from tuner.train.cross_validation import whole_model
 from tuner.train.data import Normalisation, Splits, load_splits
 from tuner.train.evaluation import Evaluator
 from tuner.train.models import empty_model, load_state, networks_of
@@ -193,7 +193,8 @@ def trained_module(trial: ImageClassifier, config: dict[str, Any], splits: Split
     trial, chosen = trial.of(config), trial.hyperparameters(config)
     classes, task = len(splits.classes), splits.task
     module = empty_model(trial, channels=splits.channels, classes=classes, config=chosen, task=task)
-    load_state(module, read_model(checkpoint), source=str(checkpoint), name=trial.model_name)
+    state = whole_model(checkpoint, trial, config, channels=splits.channels, classes=classes)
+    load_state(module, state, source=str(checkpoint), name=trial.model_name)
     return module
 
 

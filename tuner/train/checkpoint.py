@@ -1,6 +1,7 @@
 """Checkpoints on disk: tensors as safetensors, scalars as JSON, nothing pickled; an incomplete one is recognised.
 
-model.safetensors      the model's plain state_dict
+model.safetensors      the model's plain state_dict; without the layers before the head if these never learn and come
+                       from the trial's weights, whose hash is the scalar "backbone"
 training.safetensors   the optimizer's tensors, their names starting with "optimizer."
 training.json          scalars, and size and sha256 of the two files above; written last
 """
@@ -87,8 +88,8 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / INDEX).unlink(missing_ok=True)
     files = {
-        MODEL: _write_tensors(folder / MODEL, checkpoint.model),
-        TRAINING: _write_tensors(folder / TRAINING, checkpoint.training),
+        MODEL: write_tensors(folder / MODEL, checkpoint.model),
+        TRAINING: write_tensors(folder / TRAINING, checkpoint.training),
     }
     text = json.dumps({"files": files, "scalars": checkpoint.scalars}, indent=1, allow_nan=False)
     _write_text(folder / INDEX, text)
@@ -106,14 +107,15 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(_read_tensors(folder / MODEL), _read_tensors(folder / TRAINING), index["scalars"])
 
 
-def read_model(folder: Path) -> dict[str, Tensor]:
-    """Only the model's tensors, verified.
+def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Only the model's tensors, verified, and the scalars.
 
     Raises:
         TrialError: the checkpoint is cut off, damaged or missing.
     """
-    _verify(folder / MODEL, _read_index(folder))
-    return _read_tensors(folder / MODEL)
+    index = _read_index(folder)
+    _verify(folder / MODEL, index)
+    return _read_tensors(folder / MODEL), index["scalars"]
 
 
 def _read_index(folder: Path) -> dict[str, Any]:
@@ -141,7 +143,8 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
         raise TrialError(f"a checkpoint must hold tensors, got {path}: {error}; use an earlier one") from error
 
 
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Write tensors by name; returns the file's size and hash. Raises OSError if it can't be written."""
     try:
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:  # a full disk: the caller handles OSError

@@ -62,12 +62,21 @@ def _bytes(trial: ImageClassifier, chosen: dict[str, Any], *, epochs: int, chann
     with torch.device("meta"), _Undrawn():
         network = empty_network(trial.of(chosen), channels=channels, classes=classes, config=chosen)
     model = list(network.module.state_dict().values())
+    if _leaves_out(trial.of(chosen), chosen, network):
+        model = list(network.head_layer.state_dict().values())
     learning = _learning(network, chosen, epochs)
     size = _size(model) * (2 if chosen["ema_decay"] else 1)
     size += _copies(chosen) * _size(learning)
     tensors = len(model) * (2 if chosen["ema_decay"] else 1)
     tensors += STATE_NAMES[chosen["optimizer"]] * len(learning) if _copies(chosen) else 0
     return max(1, trial.folds) * (size + HEADER_BYTES * tensors)
+
+
+def _leaves_out(trial: ImageClassifier, chosen: dict[str, Any], network: Network) -> bool:
+    """Whether checkpoints only have the head, see `tuner.train.state`."""
+    fresh_stem = network.stem in network.new and chosen["stem"] == "new"
+    given = isinstance(trial.model, str) and trial.weights_file is not None
+    return chosen["finetune"] == "head" and given and not fresh_stem
 
 
 class _Undrawn(TorchFunctionMode):

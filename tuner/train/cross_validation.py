@@ -17,10 +17,12 @@ from typing import Any
 from torch import Tensor
 
 from tuner.errors import TrialError
-from tuner.train.checkpoint import INDEX, Checkpoint, read_checkpoint, write_checkpoint
+from tuner.train.checkpoint import INDEX, Checkpoint, read_checkpoint, read_model, write_checkpoint
 from tuner.train.epoch_result import EpochResult, Notes
+from tuner.train.models import build_network
 from tuner.train.parallel.group import Group
 from tuner.train.randomness import PARTS, derive_seed
+from tuner.train.state import BACKBONE, completed
 from tuner.train.trainer import Trainer
 from tuner.trial import ImageClassifier
 from tuner.trial.metrics import STANDARD_ERROR
@@ -183,6 +185,36 @@ def trainer_of(
     return CrossValidation(
         [Trainer(trial.fold(part), config, seed=derive_seed(seed, PARTS, part), **how) for part in range(trial.folds)]
     )
+
+
+def whole_model(
+    folder: Path, trial: ImageClassifier, config: dict[str, Any], *, channels: int, classes: int
+) -> dict[str, Tensor]:
+    """The model's tensors of a checkpoint, of a cross-validation all networks', with the layers that it left out.
+
+    Args:
+        folder: that `save` wrote
+        trial: its weights have the layers before the head
+        config: its hyperparameters
+        channels: of the images
+        classes: of the data
+
+    Raises:
+        TrialError: it is cut off, damaged or missing, or the trial's weights have changed since.
+        WeightsError: the trial's weights are needed, and missing.
+    """
+    tensors, scalars = read_model(folder)
+    each = scalars.get(NETWORKS, [])
+    if not any(BACKBONE in one for one in [scalars, *each]):
+        return tensors
+    trial, chosen = trial.of(config), trial.hyperparameters(config)
+    network = build_network(trial, channels=channels, classes=classes, seed=0, stem=chosen["stem"], config=chosen)
+    try:
+        if not each:
+            return completed(tensors, scalars, network)
+        return _joined([completed(_of(tensors, part), one, network) for part, one in enumerate(each)])
+    except ValueError as error:
+        raise TrialError(f"a checkpoint must fit the trial, got {folder}: {error}") from error
 
 
 def _together(name: str, values: list[Any]) -> Any:

@@ -6,7 +6,6 @@ trial: training on them gives the same result as training on the images, without
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,17 +55,6 @@ def head_is_last(network: Network, images: Tensor) -> bool:
     return len(seen) == 1 and seen[0][0].ndim == 2 and torch.equal(output, seen[0][1])
 
 
-def backbone_key(network: Network) -> str:
-    """A hash of everything before the head: names, types, shapes and contents of its tensors."""
-    digest = hashlib.sha256()
-    for name, tensor in network.module.state_dict().items():
-        if not name.startswith(f"{network.head}."):
-            values = tensor.detach().cpu().contiguous()
-            digest.update(f"{name}\x1f{values.dtype}\x1f{tuple(values.shape)}\x1e".encode())
-            digest.update(values.view(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()
-
-
 def extract_features(
     network: Network, splits: Splits, evaluator: Evaluator, *, model: str, keep: bool, mirrored: bool = False
 ) -> Features:
@@ -94,7 +82,7 @@ def extract_features(
     if keep and images_key is not None:
         settings = network.head, images_key, repr(splits.normalisation), evaluator.precision.name, evaluator.device.type
         pooling = [] if network.pooling is None else [repr(network.pooling)]
-        key = cache_key("features", model, backbone_key(network), *settings, *pooling, *["mirrored"] * mirrored)
+        key = cache_key("features", model, network.backbone_key, *settings, *pooling, *["mirrored"] * mirrored)
         try:
             entry = ArrayCache().get(key, builder.build)
             return _as_splits(entry.arrays, splits, entry.notes)

@@ -22,7 +22,6 @@ from tuner.train.data.holding_out import quotas
 from tuner.train.data.images import UnreadableImage, read_image, resize
 from tuner.train.data.loading import memory_for_images
 from tuner.train.data.pool import PARTS
-from tuner.train.features import backbone_key
 from tuner.train.memory.estimate import Images, estimate_memory
 from tuner.train.models import random_network
 from tuner.train.trainer import Trainer
@@ -196,7 +195,7 @@ def _between_trials(trainer: Trainer, *, features: bool) -> float:
     """Seconds in addition to the steps: computing the key of stored features, and cleaning up after a trial."""
     start = time.perf_counter()
     if features:
-        backbone_key(trainer.parts.network)
+        _ = trainer.parts.network.backbone_key
     trainer.close()
     return time.perf_counter() - start
 

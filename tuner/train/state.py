@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from torch import Tensor
 
 from tuner.train.assembly import Parts
 from tuner.train.checkpoint import Checkpoint, Progress
-from tuner.train.models import fitting_state, load_state
+from tuner.train.models import Network, fitting_state, load_state
 from tuner.train.optimisation.optimizer import load_optimizer, optimizer_tensors
 
 OPTIMIZER, LIVE = "optimizer.", "live."  # prefixes of tensors' names in a checkpoint's training.safetensors
+BACKBONE = "backbone"  # the scalar with the hash of the layers that a checkpoint leaves out
 
 
 def taken(parts: Parts, *, seed: int, epoch: int, step: int) -> Checkpoint:
     """The state after `epoch` finished epochs and `step` steps of the next; of several processes the first has it."""
+    left_out = _left_out(parts)
     training = {f"{OPTIMIZER}{name}": tensor for name, tensor in optimizer_tensors(parts.optimizer).items()}
+    model, live = parts.best_module.state_dict(), parts.module.state_dict()
+    if left_out:
+        model, live = ({name: each[name] for name in each.keys() - parts.network.backbone} for each in (model, live))
     if parts.average is not None:
-        training |= {f"{LIVE}{name}": tensor for name, tensor in parts.module.state_dict().items()}
+        training |= {f"{LIVE}{name}": tensor for name, tensor in live.items()}
     scalars = {
         "epoch": epoch,
         "step": step,
@@ -32,9 +39,29 @@ def taken(parts: Parts, *, seed: int, epoch: int, step: int) -> Checkpoint:
         "oom_retries": parts.training_step.retries,
         "failed_raises": parts.training_step.raising.failures,
         "steps_at_size": parts.training_step.raising.steps,
-    }
+    } | ({BACKBONE: left_out} if left_out else {})
     gathered = parts.strategy.gathered
-    return Checkpoint(gathered(parts.best_module.state_dict()), gathered(training), scalars)
+    return Checkpoint(gathered(model), gathered(training), scalars)
+
+
+def _left_out(parts: Parts) -> str | None:
+    """The hash of the layers that a checkpoint can leave out; None if it needs all of them."""
+    network, never = parts.network, parts.chosen["finetune"] == "head" and parts.fine_tuning.only_the_head_learns
+    again = network.pretrained and isinstance(parts.trial.model, str) and parts.strategy.keeps_features
+    return network.backbone_key if never and again else None
+
+
+def completed(tensors: Mapping[str, Tensor], scalars: Mapping[str, Any], network: Network) -> dict[str, Tensor]:
+    """A checkpoint's tensors of a model, with those before the head that it left out, which `network` has.
+
+    Raises ValueError if these are no longer what they were.
+    """
+    left_out = scalars.get(BACKBONE)
+    if left_out is None:
+        return dict(tensors)
+    if left_out != network.backbone_key:
+        raise ValueError("the layers before the head are those of other weights; put the ones back that it began with")
+    return {**network.backbone, **tensors}
 
 
 def put_back(parts: Parts, checkpoint: Checkpoint, source: str) -> Progress:
@@ -43,9 +70,11 @@ def put_back(parts: Parts, checkpoint: Checkpoint, source: str) -> Progress:
     Raises ValueError, KeyError, TypeError, AttributeError or WeightsError if it doesn't fit.
     """
     progress, name = Progress.of(checkpoint.scalars), parts.trial.model_name
+    whole = completed(checkpoint.model, checkpoint.scalars, parts.network)
+    checkpoint = replace(checkpoint, model=whole)
     if progress.opened > parts.fine_tuning.due(progress.epoch):
         raise ValueError(f"{progress.opened} stages learned after {progress.epoch} epochs")
-    live = _named(checkpoint.training, LIVE) or checkpoint.model
+    live = {**whole, **_named(checkpoint.training, LIVE)}
     fitting_state(parts.module, live, source=source, name=name)
     if parts.average is not None:
         fitting_state(parts.average.module, checkpoint.model, source=source, name=name)

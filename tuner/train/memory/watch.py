@@ -31,8 +31,8 @@ class Usage:
     """One epoch's use of memory and device; NaN for what can't be known here.
 
     Attributes:
-        memory_peak_bytes: the most GPU memory that torch held within the epoch, but for what it gave back to the GPU; on
-            the CPU the process's resident set
+        memory_peak_bytes: the most GPU memory that torch held within the epoch, but for what it gave back to the GPU;
+            on the CPU the process's resident set
         memory_bytes: the same at the epoch's end
         memory_reserved_bytes: what torch then keeps of the GPU, in use or not, so that no other process can have it
         device_utilisation: share of the time in which the GPU was busy, with any program's work

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,6 +65,23 @@ class Network:
     def head_layer(self) -> nn.Module:
         """The last layer as a module."""
         return self.module.get_submodule(self.head)
+
+    @property
+    def backbone(self) -> dict[str, Tensor]:
+        """All tensors before the head, by name."""
+        return {
+            name: tensor for name, tensor in self.module.state_dict().items() if not name.startswith(f"{self.head}.")
+        }
+
+    @cached_property
+    def backbone_key(self) -> str:
+        """A hash of everything before the head, which must not learn: names, types, shapes and contents of tensors."""
+        digest = hashlib.sha256()
+        for name, tensor in self.backbone.items():
+            values = tensor.detach().cpu().contiguous()
+            digest.update(f"{name}\x1f{values.dtype}\x1f{tuple(values.shape)}\x1e".encode())
+            digest.update(values.view(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
 
     def drop_before_head(self, share: float) -> None:
         """Drop a share of the head's inputs in training; the names of the weights don't change."""
