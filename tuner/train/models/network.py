@@ -22,7 +22,7 @@ from tuner.storage.regular_files import regular_file
 from tuner.train.download import fetch_stored_weights, fetch_weights
 from tuner.train.models.by_name import builder
 from tuner.train.models.heads import fit_head
-from tuner.train.randomness import seeded
+from tuner.train.randomness import HEAD, derive_seed, seeded
 from tuner.trial import ImageClassifier
 from tuner.trial.models import ModelFacts, find_model
 from tuner.trial.pooling import Pooling
@@ -193,8 +193,16 @@ def pretrained_network(
         load_state(network.module, {**state, **headless}, source=str(path), name=facts.name)
         keep_head = keep_head and not headless
         new = _fit(network, channels=channels, classes=classes, stem=stem, keep_head=keep_head)
+    if network.head in new:
+        draw_head(network.head_layer, seed)
     notes = tuple(f"{path.name} has no weights that fit {layer}; it starts from random weights" for layer in new)
     return replace(network, new=new, pretrained=True, notes=notes)
+
+
+def draw_head(layer: nn.Module, seed: int) -> None:
+    """Give a head the fresh weights of a network's `seed`: they don't depend on what is drawn for layers before it."""
+    with seeded(derive_seed(seed, HEAD)):
+        layer.reset_parameters()  # type: ignore[operator]
 
 
 def given_network(
