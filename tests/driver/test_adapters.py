@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.exceptions import RayActorError
 from ray.tune.schedulers import TrialScheduler
 
 import tuner
-from tuner.driver.adapters import Bridge, RayScheduler
+from tuner.driver.adapters import Bridge, RayCallback, RayScheduler
 from tuner.driver.ray_inside.controller import RayTrial
+from tuner.driver.together import Together, most_together
 from tuner.history.events import read_events
 from tuner.loop.search_loop import SearchLoop
 from tuner.storage.folder import LocalFolder
@@ -41,7 +43,7 @@ def scheduler(tmp_path: Path) -> RayScheduler:
     start = loop.next_action()
     assert start is not None
     trial = RayTrial.__new__(RayTrial)
-    trial.tuner_id, trial.status = start.trial, RayTrial.RUNNING
+    trial.tuner_id, trial.members, trial.status = start.trial, (start.trial,), RayTrial.RUNNING
     bridge._current[start.trial] = trial
     return RayScheduler(bridge)
 
@@ -100,3 +102,180 @@ def test_a_batch_that_took_longer_to_the_driver_does_not_turn_the_times_round(sc
     (trial,) = scheduler._bridge.loop.record.trials.values()
     assert trial.epochs[2].time == trial.epochs[1].time
     scheduler._bridge.loop.close()
+
+
+class Shared:
+    """A search whose stays have several trials; the key of a trial is whether its x is below a half."""
+
+    def __init__(self, folder: Path, *, trials: int, most: int, workers: int = 1, **study: Any) -> None:
+        declared = tuner.Study(
+            "together",
+            trial=lambda config: None,
+            space={"x": tuner.uniform(0, 1)},
+            metric="loss",
+            mode="min",
+            search=tuner.Random(),
+            budget=tuner.Budget(trials=trials, max_epochs=9),
+            **study,
+        )
+        self.loop = SearchLoop(declared, LocalFolder(folder), concurrency=workers, together=most)
+        self.bridge = Bridge(
+            self.loop,
+            Resources(cpus=1, gpus=0),
+            str(folder),
+            save_epochs=declared.scheduler.rungs(9),
+            leave=lambda: False,
+            together=Together(lambda config: "low" if config["x"] < 0.5 else "high", most),
+        )
+        self.scheduler = RayScheduler(self.bridge)
+
+    def stay(self) -> RayTrial | None:
+        """What Ray gets for a free worker."""
+        starts = self.bridge.next_stay()
+        if not starts:
+            return None
+        trial = RayTrial.__new__(RayTrial)
+        trial.tuner_id, trial.members = starts[0].trial, tuple(start.trial for start in starts)
+        trial.status = RayTrial.RUNNING
+        for start in starts:
+            self.bridge._current[start.trial] = trial
+            self.bridge._reported[start.trial] = start.reported
+        return trial
+
+    def tell(self, trial: RayTrial, *messages: dict[str, Any]) -> str:
+        return self.scheduler.on_trial_result(None, trial, {REPORT: [[json.dumps(one), 0.0] for one in messages]})
+
+    def epochs(self, trial: RayTrial, first: int, last: int, loss: float = 0.5) -> None:
+        """All members report these epochs; later trials are better."""
+        for epoch in range(first, last + 1):
+            for member in trial.members:
+                self.tell(trial, said(epoch, loss - int(member) / 1000, trial=member, saved=[epoch], saves=True))
+
+    def end(self, trial: RayTrial) -> None:
+        trial.status = RayTrial.TERMINATED
+        self.scheduler.on_trial_complete(None, trial, {})
+
+    def statuses(self) -> list[str]:
+        return [trial.status for trial in self.loop.record.trials.values()]
+
+
+def test_trials_of_the_same_kind_share_a_stay_and_each_ends_for_itself(tmp_path: Path) -> None:
+    search = Shared(tmp_path, trials=6, most=6, scheduler=tuner.NoEarlyStopping())
+    first = search.stay()
+    assert first is not None
+    assert search.stay() is None  # the only worker is busy
+    kinds = {search.loop.record.trials[trial].config["x"] < 0.5 for trial in first.members}
+    assert len(first.members) > 1
+    assert len(kinds) == 1
+    search.epochs(first, 1, 8)
+    assert search.statuses() == ["running"] * 6
+    diverged, *others = first.members
+    failure = {"cause": "diverged", "message": "the loss must stay finite", "traceback": None}
+    assert search.tell(first, {"trial": diverged, "failure": failure}) == TrialScheduler.CONTINUE
+    for other in others:
+        search.tell(first, said(9, 0.1, trial=other))
+    search.end(first)
+    second = search.stay()
+    assert second is not None
+    assert {*first.members, *second.members} == set(search.loop.record.trials)
+    search.epochs(second, 1, 9)
+    search.end(second)
+    assert search.stay() is None
+    assert search.loop.finished
+    expected = ["failed" if trial == diverged else "completed" for trial in search.loop.record.trials]
+    assert search.statuses() == expected
+    search.loop.close()
+
+
+def test_at_a_rung_those_that_go_on_are_regrouped(tmp_path: Path) -> None:
+    search = Shared(tmp_path, trials=18, most=18, scheduler=tuner.ASHA(grace_epochs=1, reduction_factor=3))
+    seen: list[tuple[int, int]] = []  # epochs before a stay, and its trials
+    while (stay := search.stay()) is not None:
+        reported = [search.loop.record.trials[trial].epoch for trial in stay.members]
+        seen.append((min(reported), len(stay.members)))
+        until = {0: 1, 1: 3, 3: 9}[reported[0]]
+        for member, before in zip(stay.members, reported, strict=True):
+            for epoch in range(before + 1, {0: 1, 1: 3, 3: 9}[before] + 1):
+                loss = 0.5 - int(member) / 1000
+                search.tell(stay, said(epoch, loss, trial=member, saved=[epoch], saves=True))
+        assert until in (1, 3, 9)
+        search.end(stay)
+    assert search.loop.finished
+    assert sum(count for before, count in seen if before == 0) == 18
+    assert max(count for _, count in seen) > 5
+    lengths = sorted(trial.epoch for trial in search.loop.record.trials.values())
+    assert lengths[0] == 1
+    assert lengths[-1] == 9
+    assert all(trial.status in ("stopped", "completed") for trial in search.loop.record.trials.values())
+    search.loop.close()
+
+
+def test_a_trial_that_survives_a_rung_while_it_runs_goes_on_in_the_next_stay(tmp_path: Path) -> None:
+    search = Shared(tmp_path, trials=4, most=4, scheduler=tuner.ASHA(grace_epochs=1, reduction_factor=2, rule="stop"))
+    while (stay := search.stay()) is not None:
+        for member in stay.members:
+            before = search.loop.record.trials[member].epoch
+            search.tell(stay, said(before + 1, 0.5 - int(member) / 10, trial=member, saved=[before + 1], saves=True))
+        search.end(stay)
+    assert search.loop.finished
+    assert max(trial.epoch for trial in search.loop.record.trials.values()) == 9
+    search.loop.close()
+
+
+def test_a_lost_stay_is_tried_again_apart(tmp_path: Path) -> None:
+    search = Shared(tmp_path, trials=4, most=4, scheduler=tuner.NoEarlyStopping())
+    first = search.stay()
+    assert first is not None
+    search.epochs(first, 1, 2)
+    first.last_error, first.status = RayActorError(), RayTrial.ERROR
+    RayCallback(search.bridge).on_trial_error(0, [], first)
+    alone = [stay for _ in range(20) if (stay := search.stay()) is not None and _end(search, stay)]
+    assert {stay.members for stay in alone} >= {(trial,) for trial in first.members}
+    assert set(search.statuses()) == {"completed"}
+    search.loop.close()
+
+
+def _end(search: Shared, stay: RayTrial) -> bool:
+    for member in stay.members:
+        for epoch in range(search.loop.record.trials[member].epoch + 1, 10):
+            search.tell(stay, said(epoch, 0.5, trial=member))
+    search.end(stay)
+    return True
+
+
+def test_trials_that_cant_be_trained_together_after_all_run_one_after_another(tmp_path: Path) -> None:
+    search = Shared(tmp_path, trials=5, most=5, scheduler=tuner.NoEarlyStopping())
+    first = search.stay()
+    assert first is not None
+    search.tell(first, {"apart": True})
+    search.end(first)
+    stays = [stay for _ in range(9) if (stay := search.stay()) is not None and _end(search, stay)]
+    assert [len(stay.members) for stay in stays] == [1] * 5
+    assert search.statuses() == ["completed"] * 5
+    search.loop.close()
+
+
+def test_an_order_that_ends_one_of_a_stay_leaves_the_others_their_worker(tmp_path: Path) -> None:
+    search = Shared(tmp_path, trials=4, most=4, scheduler=tuner.NoEarlyStopping())
+    stay = search.stay()
+    assert stay is not None
+    first, *others = stay.members
+    assert others
+    search.loop.end_by_order(first)
+    search.bridge._leave(first)
+    assert search.bridge._leaving._leaving == {}
+    search.tell(stay, said(1, 0.5, trial=first), *(said(1, 0.5, trial=other) for other in others))
+    assert search.loop.record.trials[first].epoch == 0
+    assert {search.loop.record.trials[other].epoch for other in others} == {1}
+    search.loop.end_by_order(*others)
+    search.bridge._leave(others[-1])
+    assert list(search.bridge._leaving._leaving) == [others[-1]]
+    search.loop.close()
+
+
+def test_how_many_share_a_stay_leaves_the_search_rounds_to_learn_in() -> None:
+    assert most_together(1000, 2) == 50
+    assert most_together(60, 2) == 3
+    assert most_together(10, 2) == 1
+    assert most_together(100_000, 2) == 100
+    assert most_together(None, 2) == 32

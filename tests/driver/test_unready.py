@@ -42,13 +42,13 @@ def way(tmp_path: Path) -> Way:
 def test_it_begins_again_and_the_user_is_told_why(way: Way, error: BaseException, told: str) -> None:
     loop, start, trial, controller = way
     unready = Unready(loop)
-    unready.note(start)
+    unready.note([start])
     trial.last_error = error
     assert unready.take(controller, trial)
     assert trial in unready
     assert (controller._resetting_trials, controller._staged_trials) == (set(), set())
-    assert unready.next() == start
-    assert unready.next() is None
+    assert unready.next() == [start]
+    assert unready.next() == []
     assert trial not in unready
     assert loop.running == {start.trial}
     assert loop.record.trials[start.trial].losses == 0
@@ -60,7 +60,7 @@ def test_what_it_waited_for_other_trials_is_no_time_of_its_own(way: Way, monkeyp
     unready, record = Unready(loop), loop.record.trials[start.trial]
     clock = [100.0]
     monkeypatch.setattr("tuner.driver.unready.time.monotonic", lambda: clock[0])
-    unready.note(start)
+    unready.note([start])
     trial.last_error, clock[0] = RayActorError(), 220.0
     assert unready.take(controller, trial)
     where = {"host": "here", "pid": 7, "devices": ["1 CPU"], "gpus": []}
@@ -76,10 +76,10 @@ def test_what_it_waited_for_other_trials_is_no_time_of_its_own(way: Way, monkeyp
 def test_it_does_not_begin_again_if_it_had_begun_or_was_ended_meanwhile(way: Way) -> None:
     loop, start, trial, controller = way
     unready = Unready(loop)
-    unready.note(start)
+    unready.note([start])
     trial.last_error = RayActorError()
     assert not unready.take(None, trial)
     assert unready.take(controller, trial)
     assert not unready.take(controller, trial)  # Ray forgot it: a failure from now on is its own
     loop.end_by_order(start.trial)
-    assert unready.next() is None
+    assert unready.next() == []

@@ -10,8 +10,8 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -38,6 +38,7 @@ from tuner.driver.ray_inside.names import present
 from tuner.driver.ray_inside.ray_errors import message_of, text_of
 from tuner.driver.ray_inside.tune import KilledForMemoryError
 from tuner.driver.shared_devices import share_name
+from tuner.driver.together import Together
 from tuner.driver.unready import Unready
 from tuner.history.attempts import DRAINED
 from tuner.history.checkpoints import CheckpointStore
@@ -101,8 +102,8 @@ class RaySearch(SearchAlgorithm):  # type: ignore[misc]
     def next_trial(self) -> RayTrial | None:
         """A new Ray trial, or None if no worker is free or there is nothing to do now."""
         self._bridge.look_around()
-        start = self._bridge.unready.next() or self._bridge.loop.next_action()
-        return None if start is None else self._bridge.create(start, self._experiment)
+        starts = self._bridge.unready.next() or self._bridge.next_stay()
+        return self._bridge.create(starts, self._experiment) if starts else None
 
     def is_finished(self) -> bool:
         """Whether no trial runs and none will."""
@@ -129,7 +130,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
         pauses the trial, messages are ignored.
         """
         loop = self._bridge.loop
-        if not self._bridge.is_current(trial):
+        if not self._bridge.members(trial):
             return str(TrialScheduler.STOP)
         if REPORT not in result:
             loop.failed(trial.tuner_id, "error", ANOTHER_REPORT)
@@ -140,30 +141,39 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 
     def _take(self, trial: RayTrial, message: dict[str, Any], given: float) -> Decision:
-        loop = self._bridge.loop
+        loop, tuner_id = self._bridge.loop, message.get("trial", trial.tuner_id)
+        if tuner_id not in self._bridge.members(trial):  # it goes on in another stay
+            return Decision.CONTINUE
         if "placed" in message:
-            loop.placed(trial.tuner_id, **self._bridge.unready.placed(trial.tuner_id, **message["placed"]))
+            loop.placed(tuner_id, **self._bridge.unready.placed(tuner_id, **message["placed"]))
+            return Decision.CONTINUE
+        if "apart" in message:
+            self._bridge.together.separate()
+            loop.separate()
             return Decision.CONTINUE
         if "failure" in message:
-            self._fail(trial, **message["failure"])
+            self._fail(trial, tuner_id, **message["failure"])
             return Decision.CONTINUE  # the worker has something left to do: to return, or to end itself
-        saved = self._bridge.take_along(trial.tuner_id, message)
+        saved = self._bridge.take_along(tuner_id, message)
         told = {"saved": saved, "saves": message["saves"], "ago": time.monotonic() - given}
         told |= {"reading": message.get("reading")}
-        decision = loop.report(trial.tuner_id, message["epoch"], message["metrics"], **told)
+        decision = loop.report(tuner_id, message["epoch"], message["metrics"], **told)
         if message["leaving"] and message["epoch"] in saved and decision is Decision.CONTINUE:
-            self._bridge.leave_node(trial.tuner_id)
+            self._bridge.leave_node(tuner_id)
+        if len(trial.members) > 1:  # the stay ends by itself, for all of them after the same epoch
+            return Decision.CONTINUE
         return decision
 
-    def _fail(self, trial: RayTrial, cause: str, message: str, traceback: str | None) -> None:
+    def _fail(self, trial: RayTrial, tuner_id: str, cause: str, message: str, traceback: str | None) -> None:
         """A trial whose GPU failed goes on elsewhere; other failures count as the trial's own, or its used worker's."""
-        self._bridge.expect_no_more(trial.tuner_id)
+        self._bridge.expect_no_more(tuner_id)
         if cause == "lost":
-            self._bridge.loop.lost(trial.tuner_id, cause, message)
+            self._bridge.loop.lost(tuner_id, cause, message)
         else:
             known = cause == "error" and failed_alike(self._bridge.loop.record, message, traceback)
-            trial.spent = cause != "diverged" and not known  # maybe its process has to do with it
-            self._bridge.loop.failed(trial.tuner_id, cause, message, traceback, used=trial.used and trial.spent)
+            spent = cause != "diverged" and not known  # maybe its process has to do with it
+            trial.spent = trial.spent or spent
+            self._bridge.loop.failed(tuner_id, cause, message, traceback, used=trial.used and spent)
 
     @leaves_on_error
     def choose_trial_to_run(self, tune_controller: Any) -> RayTrial | None:
@@ -187,8 +197,8 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
         """The trial's function has returned by itself, unless the loop ended or paused the trial before."""
         if trial.spent:
             end_worker(self._bridge.controller, trial)
-        if self._bridge.is_current(trial):
-            self._bridge.loop.returned(trial.tuner_id)
+        for tuner_id in self._bridge.members(trial):
+            self._bridge.returned(trial, tuner_id)
 
     def on_trial_remove(self, tune_controller: Any, trial: RayTrial) -> None:
         """Does nothing: the loop decided it."""
@@ -208,21 +218,25 @@ class RayCallback(Callback):  # type: ignore[misc]
     @leaves_on_error
     def on_trial_error(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         """The worker or node died, or could not even start the trial."""
-        if not self._bridge.is_current(trial):
+        members = self._bridge.members(trial)
+        if not members or self._bridge.unready.take(self._bridge.controller, trial):
             return
-        error, loop = trial.last_error, self._bridge.loop
-        if self._bridge.unready.take(self._bridge.controller, trial):
-            return
-        self._bridge.expect_no_more(trial.tuner_id)
         stacks = take_stacks(self._bridge.folder, trial.tuner_id)
+        self._bridge.together.suspect(*members)
+        for tuner_id in members:
+            self._bridge.expect_no_more(tuner_id)
+            self._end(trial, tuner_id, stacks)
+
+    def _end(self, trial: RayTrial, tuner_id: str, stacks: str | None) -> None:
+        error, loop = trial.last_error, self._bridge.loop
         if stacks and isinstance(error, RayActorError):
-            add_to_log(self._bridge.folder, trial.tuner_id, stacks)
-            loop.lost(trial.tuner_id, HUNG, hung_message(loop.study.failures.hung_minutes), stacks)
+            add_to_log(self._bridge.folder, tuner_id, stacks)
+            loop.lost(tuner_id, HUNG, hung_message(loop.study.failures.hung_minutes), stacks)
         elif isinstance(error, RayActorError):
             cause = "out_of_memory" if isinstance(error, KilledForMemoryError) else "lost"
-            loop.lost(trial.tuner_id, cause, message_of(error))
+            loop.lost(tuner_id, cause, message_of(error))
         else:
-            loop.failed(trial.tuner_id, "error", message_of(error), text_of(error), used=trial.used)
+            loop.failed(tuner_id, "error", message_of(error), text_of(error), used=trial.used)
 
 
 class SilentReporter(ProgressReporter):  # type: ignore[misc]
@@ -251,11 +265,13 @@ class Bridge:
     session: int = 0
     joined: bool = False
     orders: Orders | None = None
+    together: Together = field(default_factory=lambda: Together(lambda config: None, 1))
 
     def __post_init__(self) -> None:
         """Start with no trials."""
         self._current: dict[str, RayTrial] = {}
         self._stays: dict[str, int] = {}
+        self._reported: dict[str, int] = {}  # epochs of each trial, when its stay began
         self._noticed: set[str] = set()
         self.unready = Unready(self.loop)
         self._coming: dict[str, int] = {}
@@ -269,9 +285,29 @@ class Bridge:
         self._ahead, self._trainable = math.inf, ""  # when Ray is to start one
         self.controller: Any = None  # Ray's
 
-    def is_current(self, trial: RayTrial) -> bool:
-        """Whether it is the newest stay of its trial: messages of an older one are ignored."""
-        return self._current.get(trial.tuner_id) is trial
+    def members(self, trial: RayTrial) -> list[str]:
+        """The trials whose newest stay this is: messages of an older one are ignored."""
+        return [tuner_id for tuner_id in trial.members if self._current.get(tuner_id) is trial]
+
+    def next_stay(self) -> list[Start]:
+        """What a free worker should do: one trial, or some that it trains together; nothing if none is free."""
+        while len(self.together) < self.together.most and (start := self.loop.next_action()) is not None:
+            self.together.add(start)
+        stays = {id(trial) for trial in self._current.values() if not trial.is_finished()}
+        full = self.together.most > 1 and len(stays) >= self.loop.concurrency  # else the loop says when
+        return [] if full else self.together.take()
+
+    def returned(self, trial: RayTrial, tuner_id: str) -> None:
+        """A trial's stay has ended by itself: so has the trial, unless it shared the stay and goes on in another."""
+        if len(trial.members) == 1 or tuner_id not in self.loop.running:
+            self.loop.returned(tuner_id)
+            return
+        goes_on = self.loop.going_on(tuner_id)
+        if goes_on.reported == self._reported.get(tuner_id) and self.together.most > 1:
+            self.loop.returned(tuner_id)
+        else:
+            del self._current[tuner_id]
+            self.together.add(goes_on)
 
     def look_around(self) -> None:
         """Leave if the search is to end, or its trials hang after a limit; note checkpoints that have been written.
@@ -304,15 +340,21 @@ class Bridge:
         if self.loop.stopped:
             raise SearchLeft
         for tuner_id in before - self.loop.running:
-            self._leaving.add(tuner_id, self._current[tuner_id])
+            self._leave(tuner_id)
         for tuner_id in self._leaving.end(controller, self._coming.__contains__):
             self.expect_no_more(tuner_id)
 
     def leave_node(self, tuner_id: str) -> None:
         """A saved trial leaves a node that is being drained, and its worker ends; the trial goes on elsewhere."""
-        self._leaving.add(tuner_id, self._current[tuner_id])
         self.expect_no_more(tuner_id)
         self.loop.lost(tuner_id, DRAINED, "its node is drained")
+        self._leave(tuner_id)
+
+    def _leave(self, tuner_id: str) -> None:
+        """End the worker of a trial that has ended there, unless others of its stay go on."""
+        trial = self._current.get(tuner_id)
+        if trial is not None and not self.loop.running.intersection(self.members(trial)):
+            self._leaving.add(tuner_id, trial)
 
     def end_workers(self) -> None:
         """After a search that was left while trials ran: kill their workers, and free what these held."""
@@ -374,8 +416,12 @@ class Bridge:
     def _note_ends(self) -> None:
         """Ray silently ends a trial if a worker can't be reused."""
         for tuner_id in sorted(self.loop.running):
-            trial = self._current[tuner_id]
-            if trial.status in (RayTrial.ERROR, RayTrial.TERMINATED) and trial not in self.unready:
+            trial = self._current.get(tuner_id)  # None: it waits for its next stay
+            if (
+                trial is not None
+                and trial.status in (RayTrial.ERROR, RayTrial.TERMINATED)
+                and trial not in self.unready
+            ):
                 self.expect_no_more(tuner_id)
                 self.loop.lost(tuner_id, "lost", message_of(trial.last_error))
 
@@ -386,16 +432,17 @@ class Bridge:
                 del self._coming[trial]
                 self.loop.saved(trial, epoch)
 
-    def create(self, start: Start, experiment: Experiment | None) -> RayTrial:
-        """The Ray trial for a stay of one of our trials."""
+    def create(self, starts: Sequence[Start], experiment: Experiment | None) -> RayTrial:
+        """The Ray trial for a stay of one of our trials, or of some together."""
         if experiment is None:
             raise RuntimeError("Ray asked for a trial before it set the experiment up")
+        start, *others = starts
         stay = self._stays[start.trial] = self._stays.get(start.trial, 0) + 1
         name = start.trial if (self.session, stay) == (0, 1) else f"{start.trial}-{self.session + 1}-{stay}"
         self._trainable = experiment.spec["run"]
         trial = RayTrial(
             self._trainable,
-            config=asdict(self._assignment(start)),
+            config=asdict(self._assignment(start, others)),
             trial_id=name,
             storage=experiment.spec["storage"],
             checkpoint_config=experiment.spec["checkpoint_config"],
@@ -403,12 +450,14 @@ class Bridge:
             trial_dirname_creator=lambda _: name,
             max_failures=0,
         )
-        trial.tuner_id = start.trial
-        self.unready.note(start)
-        self._current[start.trial] = trial
+        trial.tuner_id, trial.members = start.trial, tuple(each.trial for each in starts)
+        self.unready.note(starts)
+        for each in starts:
+            self._current[each.trial] = trial
+            self._reported[each.trial] = each.reported
         return trial
 
-    def _assignment(self, start: Start) -> Assignment:
+    def _assignment(self, start: Start, others: Sequence[Start] = ()) -> Assignment:
         study, gpu = self.loop.study, start.place if self.resources.gpu_count else None
         return Assignment(
             trial=start.trial,
@@ -432,6 +481,17 @@ class Bridge:
             joined=self.joined,
             fresh=start.fresh,
             refit_epochs=start.refit_epochs,
+            others=[
+                {
+                    "trial": other.trial,
+                    "config": sendable(other.config),
+                    "seed": other.seed,
+                    "epochs": other.epochs,
+                    "reported": other.reported,
+                    "to_beat": self.loop.to_beat(other),
+                }
+                for other in others
+            ],
         )
 
     def _placement(self, place: Place | None) -> ray.tune.PlacementGroupFactory:

@@ -12,6 +12,7 @@ from typing import Any
 from tuner.driver import shared_devices
 from tuner.driver.cluster import Connected
 from tuner.driver.cluster import concurrency as cluster_concurrency
+from tuner.driver.together import Together, most_together
 from tuner.driver.winner import write_winner
 from tuner.history.events import CONCLUDING, Event, Listener, tell
 from tuner.history.records import Status
@@ -64,6 +65,7 @@ class Search:
         gpus = len(devices) if study.resources.packed == "gpus" else None
         self.info |= {"concurrency": self.workers, "status": "running", "shared_gpus": gpus}
         write_info(folder, self.info)
+        self.together = self._together()
         self.loop = SearchLoop(
             study,
             folder,
@@ -83,6 +85,7 @@ class Search:
             before_writing=self.lease.check,
             pause=self.interrupted.ask,
             share_devices=resources.gpu_count < 1,
+            together=self.together.most,
         )
         self.orders = Orders(folder, store_answers=self.loop.flush)
 
@@ -109,6 +112,13 @@ class Search:
         """Show messages that the user should see before the first trial."""
         for notice in notices:
             self.loop.notice(notice)
+
+    def _together(self) -> Together:
+        """Which trials share a stay: none if how many run at once depends on the memory of each."""
+        trial = self.study.declared_trial
+        key = partial(implementation_of(trial).together, trial)
+        shared = self.study.resources.packed is None and self.resources.strategy is None
+        return Together(key, most_together(self.study.trials, self.workers) if shared else 1)
 
     def _counts(self) -> dict[Status, int]:
         return self.loop.record.counts()
@@ -164,6 +174,7 @@ class Search:
             session=self.info["sessions"] - 1,
             joined=self.info["address"] is not None,
             orders=self.orders,
+            together=self.together,
         )
         try:
             with memory_kills_survived(), self.interrupted.breakable():

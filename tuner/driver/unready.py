@@ -7,6 +7,7 @@ Such a trial begins on another worker. For the loop it is on its way all the tim
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from ray.exceptions import RayTaskError
@@ -20,20 +21,20 @@ LONG_SECONDS = 1.0  # shorter waits are not told of
 
 
 class Unready:
-    """Trials of the loop that begin again; `in` says whether one of Ray's waits for that."""
+    """Stays of trials that begin again; `in` says whether one of Ray's trials waits for that."""
 
     def __init__(self, loop: SearchLoop) -> None:
         self._loop, self._waiting = loop, list[RayTrial]()
-        self._starts: dict[str, tuple[Start, float]] = {}  # and when
+        self._starts: dict[str, tuple[Sequence[Start], float]] = {}  # by the stay's first trial; and when
         self._waited: dict[str, float] = {}  # seconds
         self._told = {""}
 
     def __contains__(self, trial: RayTrial) -> bool:
         return trial in self._waiting
 
-    def note(self, start: Start) -> None:
-        """Keep how the loop has started a trial."""
-        self._starts[start.trial] = start, time.monotonic()
+    def note(self, starts: Sequence[Start]) -> None:
+        """Keep how the loop has started the trials of a stay."""
+        self._starts[starts[0].trial] = starts, time.monotonic()
 
     def placed(self, trial: str, *, waited: float, **where: Any) -> dict[str, Any]:
         """Where a trial has begun, and how many seconds it waited for the end of other trials, if that was long."""
@@ -42,7 +43,7 @@ class Unready:
 
     def take(self, controller: Any, trial: RayTrial) -> bool:
         """Whether a trial that failed begins again; the user is then told why."""
-        if controller is None or not unstage(controller, trial) or trial.tuner_id not in self._loop.running:
+        if controller is None or not unstage(controller, trial) or not self._going_on(trial):
             return False
         error = trial.last_error
         cause = error.cause if isinstance(error, RayTaskError) else None
@@ -55,8 +56,11 @@ class Unready:
         self._waited[trial.tuner_id] = self._waited.get(trial.tuner_id, 0.0) + since
         return True
 
-    def next(self) -> Start | None:
-        """What a free worker should begin again, unless the search has ended the trial meanwhile."""
-        waiting = [trial for trial in self._waiting if trial.tuner_id in self._loop.running]
-        self._waiting = waiting[1:]
-        return self._starts[waiting[0].tuner_id][0] if waiting else None
+    def next(self) -> list[Start]:
+        """What a free worker should begin again, without trials that the search has ended meanwhile."""
+        waiting = [starts for trial in self._waiting if (starts := self._going_on(trial))]
+        self._waiting = [trial for trial in self._waiting if self._going_on(trial)][1:]
+        return waiting[0] if waiting else []
+
+    def _going_on(self, trial: RayTrial) -> list[Start]:
+        return [start for start in self._starts[trial.tuner_id][0] if start.trial in self._loop.running]

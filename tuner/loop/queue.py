@@ -157,7 +157,7 @@ class Queue:
     def refit(self, due: Refit) -> Entry:
         """The winner's configuration on training and validation images together; or the trial that has begun it."""
         if due.going_on is not None:
-            start, fields, new = self._start_of(due.going_on), {"number": due.going_on.number}, False
+            start, fields, new = self.start_of(due.going_on), {"number": due.going_on.number}, False
         else:
             entry = self._first_start(due.winner.config, refits=due.winner.trial, refit_epochs=due.epochs)
             start, fields, new = entry.start, entry.fields, True
@@ -172,7 +172,7 @@ class Queue:
     def _next_entry(self) -> Entry | None:
         while (record := self._next_again()) is not None:
             if record.live:
-                return Entry("trial_started", self._start_of(record), {"number": record.number})
+                return Entry("trial_started", self.start_of(record), {"number": record.number})
         if self.confirms_only:
             return self._to_confirm()
         first = self._to_confirm() or self._raced() or self._ordered()
@@ -238,7 +238,7 @@ class Queue:
             trial = self._stopping.resumable()  # it couldn't pause, or has ended meanwhile
         if trial is None:
             return None
-        start = self._start_of(self._record.trials[trial])
+        start = self.start_of(self._record.trials[trial])
         return Entry("trial_resumed", start, {"epoch": start.reported})
 
     def _suggest(self) -> Entry | None:
@@ -272,7 +272,8 @@ class Queue:
         expected = self._proposals.expected_improvement(number)
         return expected is not None and expected < least
 
-    def _start_of(self, record: TrialRecord) -> Start:
+    def start_of(self, record: TrialRecord) -> Start:
+        """How a trial goes on that has run before."""
         config, length = self._study.search_space.restored(record.config), self._length(record.config)
         known = (record.epoch, record.memory_losses, record.attempts.needs_fresh_worker)
         return Start(record.trial, record.number, config, record.seed, length, *known)

@@ -40,7 +40,8 @@ class SearchLoop:
     """Drives one study, in the order of events: search algorithm, early stopping, budget, events, checkpoints kept.
 
     `history` are the events of earlier drivers of the same run; `concurrency` is how many trials run at once, each on
-    this many `devices`, or where `admission` lets them, and `most_at_once` what a user may raise it to;
+    this many `devices`, or where `admission` lets them, `together` how many of them a worker trains as one, and
+    `most_at_once` what a user may raise the concurrency to;
     `share_devices`: whether a device may have several trials; `learned` is what earlier studies suggest to start from,
     where there is no history; `opening` are further fields of this driver's first event. `before_writing` is called
     before each event and may raise, for instance if another driver took the run over; `pause` asks the driver to pause
@@ -67,8 +68,9 @@ class SearchLoop:
         pause: Callable[[str], None] = lambda reason: None,
         most_at_once: int | None = None,
         share_devices: bool = True,
+        together: int = 1,
     ) -> None:
-        self.study, self.folder, self.concurrency = study, folder, concurrency
+        self.study, self.folder, self.concurrency, self._together = study, folder, concurrency, together
         self.record = RunRecord(study.metric, study.mode)
         self.announced: Collection[str] = ()
         self._listeners = Listeners(listeners, self.notice)
@@ -119,7 +121,7 @@ class SearchLoop:
         """What a free worker should do; None if no worker is free or there is nothing to do now."""
         self._idle = False
         self._end_eliminated()
-        if len(self._running) >= self.concurrency:
+        if len(self._running) >= self.concurrency * self._together:
             return None
         if self._over:
             return self._refit()
@@ -131,6 +133,14 @@ class SearchLoop:
         if self._idle:
             self._end_eliminated()
         return self._refit()
+
+    def separate(self) -> None:
+        """Workers can't train trials together after all."""
+        self._together = 1
+
+    def going_on(self, trial: str) -> Start:
+        """How a running trial goes on after a stay that it shared with others."""
+        return self._queue.start_of(self.record.trials[trial])
 
     @property
     def running(self) -> frozenset[str]:

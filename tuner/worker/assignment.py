@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 REPORT = "tuner_report"  # the only key of a worker's reports to Ray
@@ -21,7 +21,8 @@ class Assignment:
     and `keep_last` if it needs a checkpoint of the last epoch to go on after it. `refit_epochs` are those of the
     winner's refit, which trains on training and validation images together; it ends before the schedule does if
     `epochs` is larger. A trial without a report for `hung_seconds` is killed. Nodes of a cluster that was `joined` may
-    be drained. A trial that failed on a worker of earlier trials needs a `fresh` one.
+    be drained. A trial that failed on a worker of earlier trials needs a `fresh` one. `others` are trained in the same
+    stay: the fields in which their assignments differ.
     """
 
     trial: str
@@ -47,6 +48,17 @@ class Assignment:
     joined: bool = False
     fresh: bool = False
     refit_epochs: int | None = None
+    others: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def each(self) -> list[Assignment]:
+        """The trials of this stay, each with an assignment of its own."""
+        return [replace(self, others=[]), *(replace(self, **other, others=[]) for other in self.others)]
+
+    @property
+    def until(self) -> int:
+        """The epoch after which a trial that shares its stay leaves it: the next one that the scheduler judges."""
+        return min([epoch for epoch in self.save_epochs if epoch > self.reported] + [self.last])
 
     @property
     def last(self) -> int:

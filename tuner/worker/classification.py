@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.trial import STRATEGIES, ImageClassifier, MemoryEstimate
+from tuner.trial.heads import shared_key
 from tuner.trial.speed import Speed, kind_of
 from tuner.worker.implementation import WORKER, DataLook, Implementation
 from tuner.worker.ray_inside.last_trial import LAST
@@ -43,7 +44,11 @@ class Classification(Implementation[ImageClassifier]):
         if assignment.refit_epochs is not None:
             trial = trial.refitted()
         strategy = STRATEGIES.get(assignment.strategy or "")
-        if strategy and strategy.process_per_device:
+        if assignment.others:
+            from tuner.worker.together import train_together
+
+            train_together(trial, assignment, session)
+        elif strategy and strategy.process_per_device:
             from tuner.worker.several import train_on_several
 
             train_on_several(trial, assignment, session)
@@ -95,6 +100,10 @@ class Classification(Implementation[ImageClassifier]):
 
         torch.set_num_threads(1)
         return MemoryEstimator(trial, epochs=epochs, split_seed=split_seed, device=device, free_bytes=free_bytes)
+
+    def together(self, trial: ImageClassifier, config: Mapping[str, Any]) -> str | None:
+        """See `Implementation.together`."""
+        return shared_key(trial, config)
 
     def checkpoint_bytes(
         self, trial: ImageClassifier, configs: Sequence[dict[str, Any]], *, epochs: int

@@ -87,6 +87,10 @@ class Implementation(ABC, Generic[T]):
         """
         return lambda _: MemoryEstimate(unknown=f"the memory that {trial.described} needs is unknown")
 
+    def together(self, trial: T, config: Mapping[str, Any]) -> str | None:
+        """A key that configurations share if a worker can train them together; None if it can't. Read by the driver."""
+        return None
+
     def checkpoint_bytes(
         self, trial: T, configs: Sequence[dict[str, Any]], *, epochs: int
     ) -> tuple[int, dict[str, Any]] | None:

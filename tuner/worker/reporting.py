@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from json import dumps  # a trial may replace json.dumps
@@ -45,13 +45,19 @@ class WorkerSession:
 
     quick_seconds = 0.2
 
-    def __init__(self, assignment: Assignment, output: Output = NO_OUTPUT) -> None:
+    def __init__(self, assignment: Assignment, output: Output = NO_OUTPUT, beside: WorkerSession | None = None) -> None:
+        """`beside` is the session of a trial with which this one shares its stay."""
         self._assignment, self.output = assignment, output
+        self._beside = beside is not None
+        self._together = self._beside or bool(assignment.others)
         folder = open_folder(assignment.run_uri)
         self._store = CheckpointStore(folder)
-        self.watch = HangWatch(folder, assignment.trial, assignment.hung_seconds)
-        self._drain = DrainWatch(joined=assignment.joined)
-        self._sender = Sender(self._deliver, self.watch.reporting)
+        if beside is None:
+            self.watch = HangWatch(folder, assignment.trial, assignment.hung_seconds)
+            self._drain = DrainWatch(joined=assignment.joined)
+            self._sender = Sender(self._deliver, self.watch.reporting)
+        else:
+            self.watch, self._drain, self._sender = beside.watch, beside._drain, beside._sender
         self._reported_at = -math.inf  # when the trial went on after its last report
         self._epoch: int | None = None  # the last epoch that was reported here, or from which the trial went on
         self._restored: Path | None = None
@@ -78,20 +84,22 @@ class WorkerSession:
         behind: Checkpoint | None = None,
         replaceable: bool = False,
         saves: bool = True,
+        earlier: Mapping[int, Fill] | None = None,
     ) -> None:
         """Send one epoch with its number; returns when the driver wants the trial to go on.
 
         `fill` writes its checkpoint before that. Or a checkpoint is written from memory, `behind`, while training goes
         on, but not before the driver knows the epoch; a `replaceable` one is left out while another is waiting to be
-        written. `saves` says whether the trial means to write checkpoints at all.
+        written. `saves` says whether the trial means to write checkpoints at all. Checkpoints of `earlier` epochs are
+        written now, too. A trial that shares its stay doesn't wait for the driver.
         """
         trial = self._assignment.trial
         told = plain_metrics(metrics)
         self._reports[epoch] = told
         self._reports.pop(epoch - MOST_REPORTS, None)
-        if fill or behind is not None:
+        if (fill or behind is not None) and not self._together:
             self._sender.flush()  # no checkpoint is written after an epoch at which the driver ends the trial
-        written, refused = self._write(epoch, fill) if fill else ([], [])
+        written, refused = self._write({**(earlier or {}), **({epoch: fill} if fill else {})})
         saved, failures = [*WRITER.finished(trial), *written], WRITER.failures(trial)
         notes = [*self.notes, *self.output.notes, *(why for _, why in [*refused, *failures])]
         self.notes, self.output.notes = [], []
@@ -107,11 +115,12 @@ class WorkerSession:
             "saves": saves,
             "leaving": self.is_leaving(),
             "reading": self.reading and self.reading.news(),
+            "trial": trial,
         }
         if epoch >= self._assignment.last:
             self.output.flush()  # the search may end with this report, and the log should be complete then
         self.output.epoch(min(epoch + 1, self._assignment.last))
-        if coming or written or not self._may_go_ahead(epoch):
+        if not self._together and (coming or written or not self._may_go_ahead(epoch)):
             try:
                 self._sender.send(_text(message))
             finally:
@@ -151,9 +160,14 @@ class WorkerSession:
     def placed(self, placement: Placement, waited: float) -> None:
         """Tell the driver where the trial runs, and how many seconds it waited for the last trial there.
 
-        Returns when the driver wants it to begin.
+        Returns when the driver wants it to begin, which a trial beside the first one of its stay takes for granted.
         """
-        self._sender.send(_text({"placed": asdict(placement) | {"waited": waited}}))
+        tell = self._sender.hold if self._beside else self._sender.send
+        tell(_text({"placed": asdict(placement) | {"waited": waited}, "trial": self._assignment.trial}))
+
+    def apart(self) -> None:
+        """Tell the driver that the trials of this stay can't be trained together."""
+        self._sender.send(_text({"apart": True}))
 
     def fail(self, cause: str, message: str, trace: str | None = None) -> None:
         """Tell the driver that the trial has failed, after its output was written to the log."""
@@ -161,7 +175,8 @@ class WorkerSession:
             with suppress(Exception):  # the trial may have closed it
                 print(trace or message, file=sys.stderr)
         self.output.flush()
-        self._sender.send(_text({"failure": {"cause": cause, "message": message, "traceback": trace}}))
+        failure = {"cause": cause, "message": message, "traceback": trace}
+        self._sender.send(_text({"failure": failure, "trial": self._assignment.trial}))
 
     @property
     def stopped(self) -> bool:
@@ -185,6 +200,14 @@ class WorkerSession:
         self.watch.close()
         self._owned.delete()
 
+    def beside(self, assignment: Assignment) -> WorkerSession:
+        """The session of another trial of this stay."""
+        return WorkerSession(assignment, beside=self)
+
+    def leave(self) -> None:
+        """Delete what a trial that shared the stay left on this machine."""
+        self._owned.delete()
+
     def _whole(self) -> Iterator[tuple[int, Path]]:
         """Epoch and folder of the checkpoints of epochs that the driver knows, the newest first."""
         known = max(self._assignment.reported, self._epoch or 0)
@@ -197,13 +220,18 @@ class WorkerSession:
                 if self._store.has(self._assignment.trial, epoch):  # else the driver has just deleted it
                     self.notes.append(f"a checkpoint is skipped: {error}")
 
-    def _write(self, epoch: int, fill: Fill) -> tuple[list[int], list[tuple[int, str]]]:
-        """The epoch if its checkpoint could be written, or the epoch and why not; the trial goes on in any case."""
-        try:
-            self._store.write(self._assignment.trial, epoch, fill, self._reports)
-        except (OSError, RunFolderError) as error:
-            return [], [(epoch, unwritten(self._assignment.trial, epoch, error))]
-        return [epoch], []
+    def _write(self, fills: Mapping[int, Fill]) -> tuple[list[int], list[tuple[int, str]]]:
+        """The epochs whose checkpoint could be written, and the others and why not; the trial goes on in any case."""
+        written: list[int] = []
+        refused: list[tuple[int, str]] = []
+        for epoch, fill in fills.items():
+            try:
+                self._store.write(self._assignment.trial, epoch, fill, self._reports)
+            except (OSError, RunFolderError) as error:
+                refused.append((epoch, unwritten(self._assignment.trial, epoch, error)))
+            else:
+                written.append(epoch)
+        return written, refused
 
     def _deliver(self, messages: Sequence[Message]) -> None:
         """Send messages to the driver; returns when it wants the trial to go on."""

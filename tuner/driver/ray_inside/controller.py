@@ -18,9 +18,13 @@ IDLE_SECONDS = 15.0  # that a worker is kept for the next trial, on a cluster th
 
 
 class RayTrial(Trial):  # type: ignore[misc]
-    """A Ray trial that knows its tuner trial, and keeps the exception if it fails: Ray only writes that to a file."""
+    """A Ray trial that knows its tuner trials, and keeps the exception if it fails: Ray only writes that to a file.
+
+    `members` are the trials of this stay, mostly one; `tuner_id` is the first of them.
+    """
 
     tuner_id: str
+    members: tuple[str, ...] = ()
     used = False  # whether its worker has run other trials before
     spent = False  # whether its worker shall not run another one
     last_error: BaseException | None = None
