@@ -9,7 +9,9 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-INITIAL_WEIGHTS, ORDER, STEPS, IMAGES, PARTS, HEAD = range(6)  # streams of random numbers that a trial's seed is split into
+INITIAL_WEIGHTS, ORDER, STEPS, IMAGES, PARTS, HEAD = range(
+    6
+)  # streams of random numbers that a trial's seed is split into
 
 
 def derive_seed(*numbers: int) -> int:
@@ -21,6 +23,11 @@ def derive_seeds(count: int, *numbers: int) -> list[int]:
     """`count` 63-bit seeds, each of which depends on `numbers` (each >= 0) and on its index."""
     words = np.random.SeedSequence([len(numbers), *numbers, 0]).generate_state(count, np.uint64) >> np.uint64(1)
     return [int(word) for word in words]
+
+
+def epoch_order(images: int, seed: int, epoch: int) -> torch.Tensor:
+    """The order in which a trial with this seed sees its training images after `epoch` finished epochs: [images]."""
+    return torch.randperm(images, generator=torch.Generator().manual_seed(derive_seed(seed, ORDER, epoch)))
 
 
 def reseed(seed: int, device: torch.device) -> None:
