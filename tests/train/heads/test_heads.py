@@ -11,8 +11,9 @@ from torch.nn import functional as F
 from tests.train.conftest import write_colours
 from tests.train.test_features import CONFIG, SMALL, state_of_seven_classes
 from tuner.errors import TrialDiverged, TrialError
-from tuner.train import Trainer
+from tuner.train import Trainer, trainer_of
 from tuner.train.checkpoint import Checkpoint
+from tuner.train.cross_validation import CrossValidated
 from tuner.train.data.splits import HeldSplit, Weights
 from tuner.train.epoch_result import EpochResult
 from tuner.train.heads import HeadBatch, HeadTrial, NotTogether, batch_key
@@ -24,7 +25,7 @@ from tuner.train.optimisation.optimizer import set_learning_rate
 from tuner.train.randomness import STEPS, derive_seeds, epoch_order, seeded
 from tuner.train.step import in_batches
 from tuner.train.tasks.one_label import CrossEntropy, balanced_weights
-from tuner.trial import ImageClassifier
+from tuner.trial import Folds, ImageClassifier
 
 SGD = {"optimizer": "sgd"}
 EACH: list[dict[str, Any]] = [
@@ -100,7 +101,7 @@ def same(left: Checkpoint, right: Checkpoint) -> bool:
     )
 
 
-def numbers(result: EpochResult | TrialError) -> dict[str, float]:
+def numbers(result: EpochResult | CrossValidated | TrialError) -> dict[str, float]:
     """What doesn't depend on the machine, but for texts."""
     assert isinstance(result, EpochResult)
     assert (result.step_path, result.batch_norm) == ("eager", "whole batch")
@@ -161,7 +162,7 @@ def test_it_does_not_matter_who_else_is_in_a_batch(pretrained: ImageClassifier) 
 def test_a_head_that_diverges_leaves_the_others_as_they_would_be(
     pretrained: ImageClassifier, options: dict[str, Any], check_every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("trainer", "heads.batch"):
+    for module in ("trainer", "heads.heads"):
         monkeypatch.setattr(f"tuner.train.{module}.STEPS_BETWEEN_CHECKS", check_every)
     options = options | {"batch_size": 2}
     others, diverging = {"label_smoothing": 0.1, "batch_size": 2}, options | {"lr": 10.0, "schedule": "cosine"}
@@ -169,7 +170,7 @@ def test_a_head_that_diverges_leaves_the_others_as_they_would_be(
     without = batch(pretrained, others, options, options, options | {"lr": 1e-3})
     trainer = alone(pretrained, diverging, 2)
     with torch.no_grad():
-        with_it._heads[2].live[:-3] = 1e38
+        with_it._each[0]._heads[2].live[:-3] = 1e38
         trainer.module.get_parameter("fc.weight").fill_(1e38)
     *results, last = with_it.run_epoch([0, 1, 3, 2])
     assert list(map(numbers, results)) == list(map(numbers, without.run_epoch([0, 1, 3])))
@@ -229,6 +230,47 @@ def test_a_damaged_checkpoint_leaves_the_member_as_it_was(pretrained: ImageClass
     with pytest.raises(TrialError):
         other.restore(0, replace(before, model={}), "HERE")
     assert other.epoch == [1]
+
+
+@pytest.fixture
+def folded(pretrained: ImageClassifier) -> ImageClassifier:
+    return replace(pretrained, validation=Folds(3))
+
+
+def test_the_networks_of_cross_validations_learn_as_those_of_a_trial_alone(folded: ImageClassifier) -> None:
+    configs: list[dict[str, Any]] = [{}, SGD | {"batch_size": 7, "ema_decay": 0.5}]
+    together = batch(folded, *configs)
+    trainers = [
+        trainer_of(folded, CONFIG | config, seed=seed, epochs=3, split_seed=0) for seed, config in enumerate(configs)
+    ]
+    assert together.notes == trainers[0].notes
+    for _ in range(2):
+        for member, result in enumerate(together.run_epoch([0, 1])):
+            assert isinstance(result, CrossValidated)
+            expected = trainers[member].run_epoch()
+            assert isinstance(expected, CrossValidated)
+            for one, other in zip(result.each, expected.each, strict=True):
+                assert numbers(one) == pytest.approx(numbers(other), rel=1e-4, abs=1e-6)
+            found, snapshot = together.snapshot(member), trainers[member].snapshot()
+            assert_close(found, snapshot, 1e-3)
+            trainers[member].restore(found)
+            together.restore(member, snapshot, "a trainer's")
+            assert same(together.snapshot(member), snapshot)
+    assert together.epoch == [2, 2]
+
+
+def test_a_damaged_checkpoint_leaves_all_networks_of_a_cross_validation(folded: ImageClassifier) -> None:
+    together = batch(folded, {}, {})
+    begun = together.snapshot(1)
+    together.run_epoch([0])
+    whole = together.snapshot(0)
+    for damage in (
+        replace(whole, model={name: value for name, value in whole.model.items() if "2.fc.bias" not in name}),
+        replace(whole, scalars=whole.scalars | {"networks": whole.scalars["networks"][:2]}),
+    ):
+        with pytest.raises(TrialError):
+            together.restore(1, damage, "HERE")
+        assert same(together.snapshot(1), begun)
 
 
 def test_only_heads_on_features_that_stay_have_a_key(pretrained: ImageClassifier) -> None:

@@ -98,4 +98,4 @@ def flat(weight: Tensor, bias: Tensor) -> Tensor:
 def parts_of(values: Tensor, layer: nn.Linear) -> tuple[Tensor, Tensor]:
     """Views of weights [..., C, F] and biases [..., C] in [..., P]."""
     count = layer.weight.numel()
-    return values[..., :count].unflatten(-1, layer.weight.shape), values[..., count:]
+    return values[..., :count].view(*values.shape[:-1], *layer.weight.shape), values[..., count:]

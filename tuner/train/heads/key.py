@@ -49,6 +49,5 @@ def _learns_on_features(trial: ImageClassifier, chosen: dict[str, Any]) -> bool:
         and chosen["finetune"] == "head"
         and chosen["precision"] in FLOAT32
         and chosen["strategy"] is None
-        and not trial.folds
         and not any(is_on(chosen, name) for name in CHANGES_IMAGES)
     )

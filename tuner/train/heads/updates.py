@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -20,8 +20,7 @@ def kind_of(head: Head) -> str:
 class Update:
     """Takes an epoch's steps with M heads of one kind of optimizer.
 
-    `rates` [S, M] float64 on the CPU are the learning rates; `weights` is the number of parameters that decay, the first
-    ones.
+    `rates` [S, M] float64 on the CPU are the learning rates; `weights` is how many parameters decay, the first ones.
     """
 
     names: tuple[str, ...]
@@ -58,8 +57,9 @@ class Update:
         return head.state.get(name, torch.zeros_like(head.live))
 
     @staticmethod
-    def _column(values: object) -> Tensor:
-        return torch.tensor([[float(value)] for value in values], dtype=torch.float64)  # type: ignore[attr-defined]
+    def _column(values: Iterable[float]) -> Tensor:
+        """[M, 1] float64."""
+        return torch.tensor([[float(value)] for value in values], dtype=torch.float64)
 
     def _on_device(self, values: Tensor) -> Tensor:
         return values.to(self._like)
@@ -72,7 +72,7 @@ class AdamUpdate(Update):
 
     def __init__(self, heads: Sequence[Head], rates: Tensor, weights: int) -> None:
         super().__init__(heads, rates, weights)
-        first, second, eps = *heads[0].groups[0]["betas"], heads[0].groups[0]["eps"]
+        (first, second), eps = heads[0].groups[0]["betas"], heads[0].groups[0]["eps"]
         self._betas = first, second
         counts = torch.arange(1, len(rates) + 1)[:, None] + torch.tensor([head.steps for head in heads])  # [S, M]
         spread = (1 - second ** counts.double()).sqrt()
