@@ -344,7 +344,7 @@ def test_the_losses_are_those_of_the_plain_formulas(small: ImageClassifier) -> N
         logits = running.module.eval()(running.splits.normalisation(split.images()))
         expected = torch.nn.functional.cross_entropy(logits, split.labels)
     measured = running.evaluate(split)
-    assert measured.loss == float(expected)
+    assert measured.loss == pytest.approx(float(expected), rel=1e-6)
     assert measured["accuracy"] == pytest.approx(float((logits.argmax(1) == split.labels).double().mean()))
 
 

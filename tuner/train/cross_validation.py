@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -78,6 +78,17 @@ class CrossValidated:
         return found | {f"{name}{STANDARD_ERROR}": reported_error(by_name[name]) for name in validated}
 
 
+class Resumable(Protocol):
+    """What trains a network of a trial, as far as checkpoints are concerned; see `Trainer`."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    def snapshot(self) -> Checkpoint: ...
+
+    def restore(self, checkpoint: Checkpoint, source: str = ...) -> None: ...
+
+
 class CrossValidation:
     """Trains the networks of one trial, like a `Trainer` for one network; `trainer_of` creates it."""
 
@@ -134,12 +145,7 @@ class CrossValidation:
 
     def snapshot(self) -> Checkpoint:
         """Everything that the next epoch depends on, of all networks."""
-        each = [trainer.snapshot() for trainer in self.trainers]
-        return Checkpoint(
-            _joined([one.model for one in each]),
-            _joined([one.training for one in each]),
-            {"epoch": self.epoch, NETWORKS: [one.scalars for one in each]},
-        )
+        return joint_snapshot(self.trainers)
 
     def save(self, folder: Path) -> None:
         """Write everything from which training goes on."""
@@ -155,22 +161,41 @@ class CrossValidation:
         Raises:
             TrialError: it doesn't fit; all networks are as they were.
         """
-        scalars = checkpoint.scalars.get(NETWORKS)
-        if not isinstance(scalars, list) or len(scalars) != len(self.trainers):
-            raise TrialError(
-                f"a checkpoint must fit the trial, got {source}, whose {INDEX} isn't of {len(self.trainers)} networks"
-            )
-        before = [trainer.snapshot() for trainer in self.trainers]
-        try:
-            for part, trainer in enumerate(self.trainers):
-                model, training = (_of(tensors, part) for tensors in (checkpoint.model, checkpoint.training))
-                trainer.restore(Checkpoint(model, training, scalars[part]), source)
-            if len({trainer.epoch for trainer in self.trainers}) > 1:
-                raise TrialError(f"networks of a checkpoint must be of one epoch, got {source} of several; use another")
-        except TrialError:
-            for trainer, earlier in zip(self.trainers, before, strict=True):
-                trainer.restore(earlier)
-            raise
+        restore_jointly(self.trainers, checkpoint, source)
+
+
+def joint_snapshot(networks: Sequence[Resumable]) -> Checkpoint:
+    """Everything that the next epoch of all networks depends on."""
+    each = [network.snapshot() for network in networks]
+    return Checkpoint(
+        _joined([one.model for one in each]),
+        _joined([one.training for one in each]),
+        {"epoch": networks[-1].epoch, NETWORKS: [one.scalars for one in each]},
+    )
+
+
+def restore_jointly(networks: Sequence[Resumable], checkpoint: Checkpoint, source: str) -> None:
+    """Let all networks go on from what `joint_snapshot` returned.
+
+    Raises:
+        TrialError: it doesn't fit; all networks are as they were.
+    """
+    scalars = checkpoint.scalars.get(NETWORKS)
+    if not isinstance(scalars, list) or len(scalars) != len(networks):
+        raise TrialError(
+            f"a checkpoint must fit the trial, got {source}, whose {INDEX} isn't of {len(networks)} networks"
+        )
+    before = [network.snapshot() for network in networks]
+    try:
+        for part, network in enumerate(networks):
+            model, training = (_of(tensors, part) for tensors in (checkpoint.model, checkpoint.training))
+            network.restore(Checkpoint(model, training, scalars[part]), source)
+        if len({network.epoch for network in networks}) > 1:
+            raise TrialError(f"networks of a checkpoint must be of one epoch, got {source} of several; use another")
+    except TrialError:
+        for network, earlier in zip(networks, before, strict=True):
+            network.restore(earlier)
+        raise
 
 
 def trainer_of(

@@ -25,6 +25,11 @@ def derive_seeds(count: int, *numbers: int) -> list[int]:
     return [int(word) for word in words]
 
 
+def epoch_order(images: int, seed: int, epoch: int) -> torch.Tensor:
+    """The order in which a trial with this seed sees its training images after `epoch` finished epochs: [images]."""
+    return torch.randperm(images, generator=torch.Generator().manual_seed(derive_seed(seed, ORDER, epoch)))
+
+
 def reseed(seed: int, device: torch.device) -> None:
     """Let torch's global generators, of the CPU and of `device`, start from `seed`; only within `seeded`."""
     torch.default_generator.manual_seed(seed)

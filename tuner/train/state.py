@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from tuner.errors import TrialError, WeightsError
 from tuner.train.assembly import Parts
 from tuner.train.checkpoint import Checkpoint, Progress
 from tuner.train.models import Network, fitting_state, load_state
@@ -65,10 +66,19 @@ def completed(tensors: Mapping[str, Tensor], scalars: Mapping[str, Any], network
 
 
 def put_back(parts: Parts, checkpoint: Checkpoint, source: str) -> Progress:
-    """Let the parts go on from a checkpoint; returns its progress. Steps that may fail come first.
+    """Let the parts go on from a checkpoint; returns its progress.
 
-    Raises ValueError, KeyError, TypeError, AttributeError or WeightsError if it doesn't fit.
+    Raises:
+        TrialError: it doesn't fit; weights and optimizer are unchanged.
     """
+    try:
+        return _put_back(parts, checkpoint, source)
+    except (WeightsError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TrialError(f"a checkpoint must fit the trial, got {source}: {error}") from error
+
+
+def _put_back(parts: Parts, checkpoint: Checkpoint, source: str) -> Progress:
+    """Steps that may fail come first."""
     progress, name = Progress.of(checkpoint.scalars), parts.trial.model_name
     whole = completed(checkpoint.model, checkpoint.scalars, parts.network)
     checkpoint = replace(checkpoint, model=whole)

@@ -214,6 +214,15 @@ def collect_garbage() -> None:
     torch.cuda.empty_cache()  # does nothing if the process uses no GPU
 
 
+def in_batches(order: Tensor, size: int, least: int) -> list[Tensor]:
+    """An epoch's order [..., N] as batches [..., B]; if the last has fewer than `least` images, it joins another."""
+    images = order.shape[-1]
+    ends = list(range(size, images, size))
+    if ends and images - ends[-1] < least:
+        ends.pop()
+    return list(torch.tensor_split(order, ends, dim=-1))
+
+
 def micro_batches(images: int, size: int) -> list[slice]:
     """Slices of at most `size`; a single last image joins the slice before, unless all are single."""
     starts = list(range(0, images, size))

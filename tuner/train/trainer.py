@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tuner.errors import TrialError, WeightsError
 from tuner.train.assembly import assemble, check_loss
 from tuner.train.capture import GRAPH
 from tuner.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -25,8 +24,9 @@ from tuner.train.models.mirrored import mean_of_views, mirror
 from tuner.train.optimisation import set_learning_rate
 from tuner.train.parallel.group import Group
 from tuner.train.parallel.strategy import Strategy
-from tuner.train.randomness import IMAGES, ORDER, STEPS, derive_seed, derive_seeds, seeded
+from tuner.train.randomness import IMAGES, STEPS, derive_seed, derive_seeds, epoch_order, seeded
 from tuner.train.state import put_back, taken
+from tuner.train.step import in_batches
 from tuner.train.tasks import Metrics
 from tuner.trial import ImageClassifier
 
@@ -266,28 +266,19 @@ class Trainer:
         Raises:
             TrialError: as in `load`; weights, optimizer and progress are unchanged.
         """
-        try:
-            progress = put_back(self.parts, checkpoint, source)
-        except (WeightsError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise TrialError(f"a checkpoint must fit the trial, got {source}: {error}") from error
-
+        progress = put_back(self.parts, checkpoint, source)
         self.epoch, self.step = progress.epoch, progress.step
 
     def batches(self, epoch: int) -> list[Tensor]:
         """Indices of an epoch's batches in its own order; if the last is too small for the group, it joins another."""
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, ORDER, epoch))
-        order = torch.randperm(len(self.splits.train), generator=generator)
-        size = self.parts.chosen["batch_size"]
-        batches = [order[start : start + size] for start in range(0, len(order), size)]
-        if len(batches) > 1 and len(batches[-1]) < self.parts.strategy.least_batch:
-            batches[-2:] = [torch.cat(batches[-2:])]
-        return batches
+        order = epoch_order(len(self.splits.train), self.seed, epoch)
+        return in_batches(order, self.parts.chosen["batch_size"], self.parts.strategy.least_batch)
 
     # Inside
 
     def _rate(self, steps: int) -> float:
         """The learning rate in the middle of the next step."""
-        return float(self.parts.chosen["lr"] * self.parts.schedule(self.epoch + (self.step + 0.5) / steps))
+        return float(self.parts.chosen["lr"] * self.parts.schedule.of_step(self.epoch, self.step, steps))
 
     def _check_loss(self, loss: float, kind: str) -> None:
         check_loss(loss, kind, epoch=self.epoch + 1, lr=self.learning_rate)

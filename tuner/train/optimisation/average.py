@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+
+
+def averaging_weight(decay: float | np.ndarray, updates: int | np.ndarray) -> Any:
+    """The weight of the present weights in the update after `updates` others; of arrays, for each average."""
+    return 1 - np.minimum(decay, (1 + updates) / (10 + updates))
 
 
 class AveragedWeights:
@@ -28,9 +35,9 @@ class AveragedWeights:
 
     def next_weight(self) -> float:
         """The weight of the model's present weights in the next update; counts the update."""
-        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
+        weight = float(averaging_weight(self.decay, self.updates))
         self.updates += 1
-        return 1 - decay
+        return weight
 
     @torch.no_grad()
     def move(self, weight: float | Tensor) -> None:

@@ -54,6 +54,16 @@ class Schedule:
             return self.probe_share * Schedule(self.kind, self.probe, 0.0, steps, self.step_factor)(done)
         return self._of_the_rest(done - self.probe)
 
+    def of_step(self, epoch: int, step: int, steps: int) -> float:
+        """The share of the highest rate in a step, that of its middle.
+
+        Args:
+            epoch: finished epochs
+            step: finished steps of the next one
+            steps: of an epoch
+        """
+        return float(self(epoch + (step + 0.5) / steps))
+
     def _of_the_rest(self, done: float) -> float:
         if self.kind == "one-cycle":
             return self._one_cycle(done)

@@ -75,16 +75,20 @@ class ClassTargets(Targets):
     def own_metrics(self, outputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Loss, accuracy, top-5 accuracy and macro F1; with fewer than five classes the top-5 accuracy is 1.
 
+        Of outputs [M, N, classes] of several networks they are tensors [M].
+
         The four formulas are those of torchmetrics, whose import also imports scipy: most of a second, in every
         worker's first epoch.
         """
-        classes = outputs.shape[1]
-        answers = outputs.argmax(1)
-        likeliest = outputs.topk(min(TOP, classes), dim=1).indices
+        classes = outputs.shape[-1]
+        answers = outputs.argmax(-1)
+        likeliest = outputs.topk(min(TOP, classes), dim=-1).indices
+        wanted = labels.expand_as(answers)
+        losses = F.cross_entropy(outputs.flatten(0, -2), wanted.flatten(), reduction="none")
         return {
-            "loss": F.cross_entropy(outputs, labels),
-            "accuracy": (answers == labels).float().mean(),
-            "top5_accuracy": (likeliest == labels[:, None]).any(1).float().mean(),
+            "loss": losses.view_as(answers).mean(-1),
+            "accuracy": (answers == labels).float().mean(-1),
+            "top5_accuracy": (likeliest == labels[:, None]).any(-1).float().mean(-1),
             "f1": _macro_f1(answers, labels, classes),
         }
 
@@ -110,11 +114,19 @@ def balanced_weights(labels: Tensor, classes: int) -> Tensor:
 
 
 def _macro_f1(answers: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Mean F1 of the classes that occur among predictions or labels, both [N] int64."""
+    """Mean F1 of the classes that occur among predictions [..., N] or labels [N], both int64."""
     right = torch.where(answers == labels, labels, classes)  # wrong predictions are counted as a class of their own
-    hits = torch.bincount(right, minlength=classes + 1)[:classes]
-    asked, answered = (torch.bincount(each, minlength=classes) for each in (labels, answers))
-    return (2 * hits / (asked + answered)).nanmean()  # a class that doesn't occur is 0 / 0
+    hits = _counts(right, classes + 1)[..., :classes]
+    asked, answered = _counts(labels, classes), _counts(answers, classes)
+    return (2 * hits / (asked + answered)).nanmean(-1)  # a class that doesn't occur is 0 / 0
+
+
+def _counts(numbers: Tensor, classes: int) -> Tensor:
+    """How often each class occurs: [..., classes] from [..., N] int64."""
+    rows = numbers.reshape(-1, numbers.shape[-1])
+    of_rows = torch.arange(len(rows), device=rows.device)[:, None] * classes
+    counts = torch.bincount((rows + of_rows).flatten(), minlength=len(rows) * classes)
+    return counts.view(*numbers.shape[:-1], classes)
 
 
 def of_all_classes(metric: NamedMetric, probabilities: Tensor, labels: Tensor, classes: Sequence[str]) -> Tensor:

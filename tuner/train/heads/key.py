@@ -1,0 +1,53 @@
+"""Which trials can be trained together."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tuner.errors import StudyError
+from tuner.trial import ImageClassifier
+from tuner.trial.image_hyperparameters import CHANGES_IMAGES, is_on
+from tuner.trial.tasks import ONE_LABEL
+
+OF_A_HEAD = (  # in which trials that are trained together may differ
+    *("lr", "batch_size", "optimizer", "momentum", "nesterov", "weight_decay", "clip_norm", "ema_decay"),
+    *("epochs", "schedule", "warmup_epochs", "step_epochs", "step_factor"),
+    *("label_smoothing", "class_weights", "dropout"),
+)
+OF_OTHER_LAYERS = ("unfreeze_every", "probe_epochs", "probe_lr", "backbone_lr_scale", "layer_decay")  # that learn
+FLOAT32 = ("tf32", "fp32")
+
+
+class NotTogether(Exception):  # noqa: N818 -- no error: they can be trained
+    """These trials, which seemed to fit together, have to be trained one by one; says why."""
+
+
+def batch_key(trial: ImageClassifier, config: dict[str, Any]) -> str | None:
+    """Trials of the same key can be trained together; None if this one has to be trained alone.
+
+    It is a canonical text of the hyperparameters in which they must not differ. Nothing is read or loaded, so it may
+    turn out later that they can't, see `NotTogether`.
+    """
+    try:
+        chosen = trial.hyperparameters(config)
+        if not _learns_on_features(trial.of(config), chosen):
+            return None
+        size = trial.asked_size(config)  # weights may crop images otherwise than if the same size is asked for
+    except StudyError:  # training it says what is wrong
+        return None
+    shared = {name: value for name, value in chosen.items() if name not in (*OF_A_HEAD, *OF_OTHER_LAYERS)}
+    return json.dumps(shared | {"image_size": size}, sort_keys=True)
+
+
+def _learns_on_features(trial: ImageClassifier, chosen: dict[str, Any]) -> bool:
+    """Whether only the head of a library's pretrained model learns, in float32, from images that don't change."""
+    return (
+        isinstance(trial.model, str)
+        and trial.weights_file is not None
+        and trial.task in (None, ONE_LABEL.name)
+        and chosen["finetune"] == "head"
+        and chosen["precision"] in FLOAT32
+        and chosen["strategy"] is None
+        and not any(is_on(chosen, name) for name in CHANGES_IMAGES)
+    )
