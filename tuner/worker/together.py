@@ -20,6 +20,7 @@ from tuner.worker.placing import placement_here
 from tuner.worker.saving import SavingPolicy
 
 if TYPE_CHECKING:
+    from tuner.train import CrossValidated
     from tuner.train.epoch_result import EpochResult
     from tuner.trial import ImageClassifier
     from tuner.worker.reporting import WorkerSession
@@ -57,7 +58,7 @@ class _Member:
     def __post_init__(self) -> None:
         self.policy = SavingPolicy(self.assignment, self.session.is_leaving)
 
-    def report(self, batch: HeadBatch, number: int, result: EpochResult) -> None:
+    def report(self, batch: HeadBatch, number: int, result: EpochResult | CrossValidated) -> None:
         """Report an epoch, with its checkpoint and that of the best epoch if the stay ends here."""
         epoch, metrics = batch.epoch[number], result.metrics()
         choice = self.policy.choose(epoch, metrics)

