@@ -197,6 +197,22 @@ def test_closing_twice_counts_nothing_twice() -> None:
     assert record.trials["00000"].running_seconds == 3.0
 
 
+def test_trials_that_are_trained_as_one_share_the_time_of_their_stay() -> None:
+    where: dict[str, Any] = {"host": "a", "pid": 1, "devices": ["1 CPU"]}
+    record = fold(
+        event("study_started", 10.0, trials=9),
+        *(started(number, 10.0) for number in range(4)),
+        *(event("trial_placed", 10.0, trial=f"{number:05d}", together=4, **where) for number in range(4)),
+        *(reported(number, 1, 18.0) for number in range(3)),
+    )
+    assert record.running_seconds() == 8.0  # of one worker
+    assert record.running_seconds_of(record.trials["00000"]) == 2.0
+    for number in range(3):
+        record.apply(ended(number, "completed", 18.0))
+    assert (record.running_seconds(), record.device_hours(2) * 3600) == (8.0, 16.0)
+    assert record.trials["00000"].running_seconds == 2.0
+
+
 def test_a_run_without_events_took_no_time() -> None:
     record = RunRecord("accuracy", "max")
     record.close()

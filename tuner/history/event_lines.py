@@ -130,6 +130,10 @@ def _is_epoch(value: object) -> bool:
     return is_count(value) and isinstance(value, int) and value <= LONGEST_TRIAL
 
 
+def _is_some(value: object) -> bool:
+    return is_count(value) and value != 0
+
+
 def _is_repeats(value: object) -> bool:
     """Whether it is a valid number of seeds for training a configuration."""
     return is_count(value) and isinstance(value, int) and 1 <= value <= MOST_SEEDS
@@ -238,7 +242,7 @@ _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     "trial_resumed": {"from_epoch": _is_epoch, **_PLACED},
     "configuration_refused": {"order": _is_text, "repeats": _is_trial},
     "order_obeyed": {"config": is_mapping, "trials": _are_trials, "seeds": _is_repeats},
-    "trial_placed": {"gpus": _are_texts, "waited": _is_time},
+    "trial_placed": {"gpus": _are_texts, "waited": _is_time, "together": _is_some},
     "trial_lost": {"cause": _is_text_or_none, "traceback": _is_text_or_none},
     "trial_retried": {"traceback": _is_text_or_none, "alone": _is_bool, "used": _is_bool},
     "epoch_reported": {"ending": _is_ending, "ago": _is_time, "read": _are_texts, "absent": _are_texts},

@@ -12,7 +12,8 @@ Every event has `event` (its kind) and `time` (seconds since 1970, UTC). Kinds a
     trial_started       trial, number, config, seed, from_epoch (of its newest checkpoint, 0: from its beginning),
                         order (of a user who wanted it)
     trial_placed        trial, host, pid, devices ("cuda:3" for each GPU, or "2 CPUs"), gpus (their names), waited
-                        (seconds, for another trial's end): where the trial that was started or resumed runs
+                        (seconds, for another trial's end), together (trials that are trained as one there): where the
+                        trial that was started or resumed runs
     trial_handed        trial, worker (that asked a search service for it)
     configuration_refused   config, least_bytes (it needs more memory than any device has, and becomes no trial), order
     epoch_reported      trial, epoch, metrics, decision ("continue" | "stop" | "pause"), ending (where it is to stop:

@@ -188,7 +188,8 @@ class RunRecord(Spent, Standings):
         return trial
 
     def _on_trial_placed(self, event: Event) -> None:
-        stay = Placement(event["host"], event["pid"], event["devices"], event.get("gpus", []))
+        where = event["host"], event["pid"], event["devices"]
+        stay = Placement(*where, event.get("gpus", []), event.get("together", 1))
         self._left_seconds += self.trials[event["trial"]].place(stay, event.get("waited", 0.0), event["time"])
 
     def _on_trial_handed(self, event: Event) -> None:
@@ -283,7 +284,7 @@ class RunRecord(Spent, Standings):
 
     def _leave(self, trial: TrialRecord, now: float) -> None:
         if trial.running_since is not None:
-            stay = max(0.0, now - trial.running_since)
+            stay = max(0.0, now - trial.running_since) / trial.together
             trial.running_seconds += stay
             trial.running_since = None
             self._left_seconds += stay

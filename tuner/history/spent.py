@@ -94,15 +94,15 @@ class Spent:
         return self._epochs - self._later_epochs
 
     def running_seconds(self, now: float | None = None) -> float:
-        """How long all trials together have run, up to the last event or a later time."""
+        """How long all trials together have run, up to the last event or a later time; those of one stay share it."""
         latest = max(self.last_time or 0.0, now or 0.0)
-        since = (t.running_since for t in self.on_workers.values() if t.running_since is not None)
-        return self._left_seconds + sum(max(0.0, latest - start) for start in since)
+        running = ((t.running_since, t.together) for t in self.on_workers.values() if t.running_since is not None)
+        return self._left_seconds + sum(max(0.0, latest - since) / together for since, together in running)
 
     def running_seconds_of(self, trial: TrialRecord) -> float:
         """How long one trial has run, up to the last event."""
         now = 0.0 if trial.running_since is None else max(0.0, (self.last_time or 0.0) - trial.running_since)
-        return trial.running_seconds + now
+        return trial.running_seconds + now / trial.together
 
     def device_hours(self, devices: float, now: float | None = None) -> float:
         """Device hours that trials used, at this number of devices each, up to the last event or a later time."""

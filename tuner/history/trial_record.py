@@ -84,6 +84,11 @@ class TrialRecord:
         """Epochs reported so far."""
         return max(self.epochs, default=0)
 
+    @property
+    def together(self) -> int:
+        """How many trials share its stay on a worker, and so the time of it."""
+        return self.stays[-1].together if self.stays else 1
+
     def place(self, stay: Placement, waited: float, now: float) -> float:
         """It begins on a worker; returns the seconds that it waited there for another trial, which aren't its own."""
         self.stays.append(stay)

@@ -27,7 +27,8 @@ def placement_here(assignment: Assignment) -> Placement:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") if assignment.gpus else None
     gpus = _gpus(visible) if assignment.gpus else ()
     names = [gpu.name for gpu in gpus]
-    return Placement(platform.node(), os.getpid(), _devices(assignment, gpus, visible), names)
+    devices, together = _devices(assignment, gpus, visible), 1 + len(assignment.others)
+    return Placement(platform.node(), os.getpid(), devices, names, together)
 
 
 def _devices(assignment: Assignment, gpus: tuple[Gpu, ...], visible: str | None) -> list[str]:

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from json import dumps  # a trial may replace json.dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,7 +162,7 @@ class WorkerSession:
         Returns when the driver wants it to begin, which a trial beside the first one of its stay takes for granted.
         """
         tell = self._sender.hold if self._beside else self._sender.send
-        tell(_text({"placed": asdict(placement) | {"waited": waited}, "trial": self._assignment.trial}))
+        tell(_text({"placed": placement.fields | {"waited": waited}, "trial": self._assignment.trial}))
 
     def apart(self) -> None:
         """Tell the driver that the trials of this stay can't be trained together."""

@@ -20,7 +20,7 @@ from tuner.worker.placing import placement_here
 from tuner.worker.saving import SavingPolicy
 
 if TYPE_CHECKING:
-    from tuner.train import CrossValidated
+    from tuner.train.cross_validation import CrossValidated
     from tuner.train.epoch_result import EpochResult
     from tuner.trial import ImageClassifier
     from tuner.worker.reporting import WorkerSession
