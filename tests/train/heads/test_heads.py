@@ -27,6 +27,7 @@ from tuner.train.step import in_batches
 from tuner.train.tasks.one_label import CrossEntropy, balanced_weights
 from tuner.trial import Folds, ImageClassifier
 
+BASE = CONFIG | {"lr": 1e-3}
 SGD = {"optimizer": "sgd"}
 EACH: list[dict[str, Any]] = [
     {},
@@ -75,12 +76,12 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> ImageClassifier:
 
 
 def batch(trial: ImageClassifier, *configs: dict[str, Any], epochs: int = 3) -> HeadBatch:
-    members = [HeadTrial(CONFIG | config, seed) for seed, config in enumerate(configs)]
+    members = [HeadTrial(BASE | config, seed) for seed, config in enumerate(configs)]
     return HeadBatch(trial, members, epochs=epochs, split_seed=0)
 
 
 def alone(trial: ImageClassifier, config: dict[str, Any], seed: int, epochs: int = 3) -> Trainer:
-    return Trainer(trial, CONFIG | config, epochs=epochs, seed=seed, split_seed=0)
+    return Trainer(trial, BASE | config, epochs=epochs, seed=seed, split_seed=0)
 
 
 def assert_close(found: Checkpoint, expected: Checkpoint, tolerance: float) -> None:
@@ -241,7 +242,7 @@ def test_the_networks_of_cross_validations_learn_as_those_of_a_trial_alone(folde
     configs: list[dict[str, Any]] = [{}, SGD | {"batch_size": 7, "ema_decay": 0.5}]
     together = batch(folded, *configs)
     trainers = [
-        trainer_of(folded, CONFIG | config, seed=seed, epochs=3, split_seed=0) for seed, config in enumerate(configs)
+        trainer_of(folded, BASE | config, seed=seed, epochs=3, split_seed=0) for seed, config in enumerate(configs)
     ]
     assert together.notes == trainers[0].notes
     for _ in range(2):
@@ -274,21 +275,21 @@ def test_a_damaged_checkpoint_leaves_all_networks_of_a_cross_validation(folded: 
 
 
 def test_only_heads_on_features_that_stay_have_a_key(pretrained: ImageClassifier) -> None:
-    assert batch_key(pretrained, CONFIG) is not None
+    assert batch_key(pretrained, BASE) is not None
     for change in (
         *({"finetune": "all"}, {"precision": "bf16"}, {"flip": 0.5}, {"mixup": 0.1}, {"auto_augment": "rand"}),
         *({"strategy": "ddp"}, {"lr": "wrong"}),
     ):
-        assert batch_key(pretrained, CONFIG | change) is None, change
+        assert batch_key(pretrained, BASE | change) is None, change
     for changed in ({"weights": None}, {"task": "several"}, {"model": lambda config: nn.Linear(1, 1)}):
-        assert batch_key(replace(pretrained, **changed), CONFIG) is None, changed
+        assert batch_key(replace(pretrained, **changed), BASE) is None, changed
 
 
 def test_a_key_is_of_what_heads_must_share(pretrained: ImageClassifier) -> None:
-    key = batch_key(pretrained, CONFIG)
-    assert {batch_key(pretrained, CONFIG | config) for config in EACH} == {key}
+    key = batch_key(pretrained, BASE)
+    assert {batch_key(pretrained, BASE | config) for config in EACH} == {key}
     others = [{"test_time_flip": True}, {"image_size": 16}, {"precision": "fp32"}, {"stem": "sum"}]
-    assert len({key, *(batch_key(pretrained, CONFIG | other) for other in others)}) == 5
+    assert len({key, *(batch_key(pretrained, BASE | other) for other in others)}) == 5
 
 
 def test_models_whose_head_is_not_last_or_not_alone_are_trained_alone(
@@ -342,7 +343,7 @@ def test_in_double_precision_heads_learn_as_by_autograd_and_torchs_optimizers(
     split = HeldSplit(torch.randn(80, 9, dtype=torch.float64), labels, torch.randperm(80)[:61], weights=weights)
     features, heads, layers = SharedFeatures(split, torch.device("cpu")), [], []
     for seed, config in enumerate(EACH):
-        chosen = pretrained.hyperparameters(CONFIG | {"lr": 0.1} | config)
+        chosen = pretrained.hyperparameters(BASE | {"lr": 0.1} | config)
         layer = nn.Linear(9, 4).double()
         groups = build_optimizer(
             parameter_groups([(layer.weight, 1.0), (layer.bias, 1.0)], chosen["weight_decay"]), chosen

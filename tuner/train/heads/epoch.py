@@ -78,12 +78,12 @@ class Epoch:
             reseed(seeds[step], self._features.device)
             values[place] = F.dropout(values[place], self._heads[place].chosen["dropout"])
         kernels, biases = self._parts_of(self._live)
-        logits = torch.baddbmm(biases[:, None], values, kernels.transpose(1, 2))
+        logits = torch.baddbmm(biases[..., None], kernels, values.transpose(1, 2))
         losses, errors = self._losses(logits, labels, weights)
         self._sums += losses.double() * chosen.shape[1]
         of_kernels, of_biases = self._parts_of(self._gradients)
-        torch.bmm(errors.transpose(1, 2), values, out=of_kernels)
-        torch.sum(errors, 1, out=of_biases)
+        of_kernels.copy_(torch.bmm(errors, values))  # straight into it, torch would multiply head by head
+        torch.sum(errors, 2, out=of_biases)
         self._clip()
         self._update(self._live, self._gradients, step)
         if self._averages is not None:
