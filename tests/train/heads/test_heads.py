@@ -158,6 +158,23 @@ def test_it_does_not_matter_who_else_is_in_a_batch(pretrained: ImageClassifier) 
     assert_close(many.snapshot(1), few.snapshot(1), 1e-6)
 
 
+def test_heads_that_are_trained_by_two_threads_learn_the_same(pretrained: ImageClassifier) -> None:
+    options = {"dropout": 0.4, "batch_size": 7}
+    one, two = batch(pretrained, *[options] * 9), batch(pretrained, *[options] * 9)
+    expected = list(map(numbers, one.run_epoch(range(9))))
+    before = torch.get_rng_state()
+    torch.set_num_threads(2)
+    try:
+        found = list(map(numbers, two.run_epoch(range(9))))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert [each["threads"] for each in found] == [2] * 9
+    assert found == [each | {"threads": 2} for each in expected]
+    assert all(same(one.snapshot(member), two.snapshot(member)) for member in range(9))
+
+
 @pytest.mark.parametrize("check_every", [5, 64])  # steps, of 24
 @pytest.mark.parametrize("options", [{}, SGD | {"momentum": 0.0}])
 def test_a_head_that_diverges_leaves_the_others_as_they_would_be(
@@ -365,7 +382,7 @@ def test_in_double_precision_heads_learn_as_by_autograd_and_torchs_optimizers(
                 ]
                 if not places:
                     continue
-                with torch.no_grad():
+                with torch.no_grad(), seeded(0):
                     losses = Epoch([heads[place] for place in places], features, layers[0], least=2).run(None)
                 for place, loss in zip(places, losses, strict=True):
                     heads[place].epoch += 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -26,7 +28,7 @@ from tuner.train.memory.watch import Usage
 from tuner.train.models.network import draw_head
 from tuner.train.optimisation import AveragedWeights, Schedule, build_optimizer, parameter_groups
 from tuner.train.optimisation.optimizer import load_optimizer, optimizer_tensors
-from tuner.train.randomness import INITIAL_WEIGHTS, derive_seed
+from tuner.train.randomness import INITIAL_WEIGHTS, derive_seed, seeded
 from tuner.train.state import put_back, taken
 from tuner.train.step import WHOLE_BATCH
 from tuner.train.tasks import Metrics
@@ -35,7 +37,7 @@ from tuner.train.trainer import STEPS_BETWEEN_CHECKS
 from tuner.trial import ImageClassifier
 from tuner.trial.tasks import ONE_LABEL
 
-BYTES_AT_ONCE = {"cpu": 2**23, "cuda": 2**28}  # of gathered features: on the CPU those that its caches hold
+BYTES_AT_ONCE = {"cpu": 2**22, "cuda": 2**28}  # of gathered features: on the CPU those that its caches hold
 
 
 @dataclass(frozen=True)
@@ -109,16 +111,19 @@ class Heads:
         """See `Trainer.notes`."""
         return tuple(self._parts.notes)
 
-    @torch.no_grad()
     def run_epoch(self, members: Sequence[int]) -> list[EpochResult | TrialError]:
         """The next epoch of each of these members, in their order; a TrialDiverged instead of what isn't finite."""
         self._parts.watch.start_epoch()
         trained: dict[int, Trained] = {}
-        with self._parts.precision.kernels():
-            for group in self._groups(members):
-                trained |= dict(zip(group, self._train_group([self._heads[member] for member in group]), strict=True))
-            well = [member for member in members if trained[member].error is None]
-            for group in self._validated_at_once(well):
+        kernels, generators = self._parts.precision.kernels(), seeded(0, self._parts.device)  # which dropout reseeds
+        with torch.no_grad(), kernels, generators, one_thread_each() as threads, ThreadPoolExecutor(threads) as pool:
+            start, groups = time.perf_counter(), list(self._groups(members, threads))
+            for group, results in zip(groups, pool.map(self._train_group, groups), strict=True):
+                trained |= dict(zip(group, results, strict=True))
+            at_once = (time.perf_counter() - start) / sum(one.seconds for one in trained.values())
+            for one in trained.values():  # groups that are trained at the same time share the seconds
+                one.seconds *= at_once
+            for group in self._validated_at_once([member for member in members if trained[member].error is None]):
                 self._validate([self._heads[member] for member in group], [trained[member] for member in group])
         usage = self._parts.watch.end_epoch()
         self._parts.notes.add(self._parts.watch.leak)
@@ -195,28 +200,30 @@ class Heads:
         self._parts.loss.zero_()
         return replace(self._parts, chosen=head.chosen, optimizer=optimizer, average=average)
 
-    def _groups(self, members: Sequence[int]) -> Iterator[list[int]]:
-        """Members that can take steps together, as many as fit into the caches."""
+    def _groups(self, members: Sequence[int], threads: int) -> Iterator[list[int]]:
+        """Members that can take steps together, as many as fit into the caches, but a group for each thread."""
         alike: dict[tuple[int, str], list[int]] = {}
         for member in members:
             head = self._heads[member]
             alike.setdefault((head.chosen["batch_size"], kind_of(head)), []).append(member)
         for (size, _), group in alike.items():
             images = min(size, len(self._train))
-            yield from self._divided(group, 4 * self._train.width * (images + 4 * self._layer.out_features))
+            each_bytes = 4 * self._train.width * (images + 4 * self._layer.out_features)
+            yield from self._divided(group, each_bytes, least=threads)
 
     def _validated_at_once(self, members: Sequence[int]) -> Iterator[list[int]]:
         return self._divided(members, 4 * self._layer.out_features * max(1, len(self._validation)))
 
-    def _divided(self, members: Sequence[int], each_bytes: int) -> Iterator[list[int]]:
-        """Members in lists of nearly equal lengths, for each of which there is room."""
+    def _divided(self, members: Sequence[int], each_bytes: int, least: int = 1) -> Iterator[list[int]]:
+        """Members in lists of nearly equal lengths, for each of which there is room; at least so many if they can."""
         room = max(1, BYTES_AT_ONCE.get(self._parts.device.type, BYTES_AT_ONCE["cpu"]) // each_bytes)
-        count = -(-len(members) // room)
-        for part in range(count):
+        count = max(-(-len(members) // room), least)
+        for part in range(min(count, len(members))):
             yield list(members[part::count])
 
-    def _train_group(self, heads: Sequence[Head]) -> list[Trained]:
-        start = time.perf_counter()
+    @torch.no_grad()  # in each thread
+    def _train_group(self, members: Sequence[int]) -> list[Trained]:
+        start, heads = time.perf_counter(), [self._heads[member] for member in members]
         epoch = Epoch(heads, self._train, self._layer, least=self._parts.strategy.least_batch)
         losses = epoch.run(STEPS_BETWEEN_CHECKS if self._parts.device.type == "cpu" else None)
         means = [loss / len(self._train) for loss in losses]
@@ -268,6 +275,17 @@ class Heads:
             batch_norm=WHOLE_BATCH,
             **asdict(usage),
         )
+
+
+@contextmanager
+def one_thread_each() -> Iterator[int]:
+    """Within it torch uses one thread for each operation, so that several can run at once; gives how many threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _check_head(parts: Parts) -> nn.Linear:
