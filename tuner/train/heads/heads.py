@@ -50,20 +50,11 @@ class HeadTrial:
 
 @dataclass
 class Trained:
-    """One head's part of an epoch: its loss, and its share of the time.
-
-    Attributes:
-        loss: mean over the images
-        seconds: its share of those that its group took
-        error: instead of results
-        validation: metrics; None without validation images
-    """
+    """One head's part of an epoch: its mean loss, its share of the seconds, and why it must not go on, if so."""
 
     loss: float
     seconds: float
-    error: TrialError | None = None
-    validation: Metrics | None = None
-    validating: float = 0.0
+    error: TrialError | None
 
 
 class Heads:
@@ -114,20 +105,18 @@ class Heads:
     def run_epoch(self, members: Sequence[int]) -> list[EpochResult | TrialError]:
         """The next epoch of each of these members, in their order; a TrialDiverged instead of what isn't finite."""
         self._parts.watch.start_epoch()
-        trained: dict[int, Trained] = {}
         kernels, generators = self._parts.precision.kernels(), seeded(0, self._parts.device)  # which dropout reseeds
         with torch.no_grad(), kernels, generators, one_thread_each() as threads, ThreadPoolExecutor(threads) as pool:
-            start, groups = time.perf_counter(), list(self._groups(members, threads))
-            for group, results in zip(groups, pool.map(self._train_group, groups), strict=True):
-                trained |= dict(zip(group, results, strict=True))
-            at_once = (time.perf_counter() - start) / sum(one.seconds for one in trained.values())
-            for one in trained.values():  # groups that are trained at the same time share the seconds
-                one.seconds *= at_once
-            for group in self._validated_at_once([member for member in members if trained[member].error is None]):
-                self._validate([self._heads[member] for member in group], [trained[member] for member in group])
+            trained = self._train_all(members, threads, pool)
+            start, well = time.perf_counter(), [member for member in members if trained[member].error is None]
+            validated = self._validate_all(well, pool)
+            validating = (time.perf_counter() - start) / max(1, len(well))
         usage = self._parts.watch.end_epoch()
         self._parts.notes.add(self._parts.watch.leak)
-        return [self._result(self._heads[member], trained[member], usage) for member in members]
+        return [
+            self._result(self._heads[member], trained[member], validated.get(member), validating, usage)
+            for member in members
+        ]
 
     def snapshot(self, member: int) -> Checkpoint:
         """What `Trainer.snapshot` returns after the member's epochs."""
@@ -211,9 +200,6 @@ class Heads:
             each_bytes = 4 * self._train.width * (images + 4 * self._layer.out_features)
             yield from self._divided(group, each_bytes, least=threads)
 
-    def _validated_at_once(self, members: Sequence[int]) -> Iterator[list[int]]:
-        return self._divided(members, 4 * self._layer.out_features * max(1, len(self._validation)))
-
     def _divided(self, members: Sequence[int], each_bytes: int, least: int = 1) -> Iterator[list[int]]:
         """Members in lists of nearly equal lengths, for each of which there is room; at least so many if they can."""
         room = max(1, BYTES_AT_ONCE.get(self._parts.device.type, BYTES_AT_ONCE["cpu"]) // each_bytes)
@@ -221,7 +207,17 @@ class Heads:
         for part in range(min(count, len(members))):
             yield list(members[part::count])
 
-    @torch.no_grad()  # in each thread
+    def _train_all(self, members: Sequence[int], threads: int, pool: ThreadPoolExecutor) -> dict[int, Trained]:
+        start, groups = time.perf_counter(), list(self._groups(members, threads))
+        trained: dict[int, Trained] = {}
+        for group, results in zip(groups, pool.map(self._train_group, groups), strict=True):
+            trained |= dict(zip(group, results, strict=True))
+        at_once = (time.perf_counter() - start) / (sum(one.seconds for one in trained.values()) or 1.0)
+        for one in trained.values():  # groups that are trained at the same time share the seconds
+            one.seconds *= at_once
+        return trained
+
+    @torch.no_grad()  # which holds for one thread
     def _train_group(self, members: Sequence[int]) -> list[Trained]:
         start, heads = time.perf_counter(), [self._heads[member] for member in members]
         epoch = Epoch(heads, self._train, self._layer, least=self._parts.strategy.least_batch)
@@ -231,17 +227,20 @@ class Heads:
         seconds = (time.perf_counter() - start) / len(heads)
         return [Trained(mean, seconds, epoch.diverged.get(place)) for place, mean in enumerate(means)]
 
-    def _validate(self, heads: Sequence[Head], trained: Sequence[Trained]) -> None:
-        """Add the metrics of some heads' validation to their results."""
+    def _validate_all(self, members: Sequence[int], pool: ThreadPoolExecutor) -> dict[int, Metrics]:
+        """Each member's metrics on the validation split, if it has images."""
         if not len(self._validation):
-            return
-        start = time.perf_counter()
-        kernels, biases = parts_of(torch.stack([head.best for head in heads]), self._layer)
-        features = self._validation.all().expand(len(heads), -1, -1)
-        logits = torch.baddbmm(biases[:, None], features, kernels.transpose(1, 2))
-        every = self._metrics(logits)
-        for one, metrics in zip(trained, every, strict=True):
-            one.validation, one.validating = metrics, (time.perf_counter() - start) / len(heads)
+            return {}
+        groups = list(self._divided(members, 4 * self._layer.out_features * len(self._validation)))
+        at_once = map if self._parts.trial.chosen_metrics else pool.map  # torchmetrics isn't made for threads
+        every = zip(groups, at_once(self._validate_group, groups), strict=True)
+        return {member: one for group, metrics in every for member, one in zip(group, metrics, strict=True)}
+
+    @torch.no_grad()
+    def _validate_group(self, members: Sequence[int]) -> list[Metrics]:
+        kernels, biases = parts_of(torch.stack([self._heads[member].best for member in members]), self._layer)
+        features = self._validation.all().expand(len(members), -1, -1)
+        return self._metrics(torch.baddbmm(biases[:, None], features, kernels.transpose(1, 2)))
 
     def _metrics(self, logits: Tensor) -> list[Metrics]:
         """The metrics of logits [M, N, C] of M heads."""
@@ -252,21 +251,23 @@ class Heads:
         rows = torch.stack([values.double() for values in own.values()], 1).tolist()
         return [Metrics(dict(zip(own, row, strict=True))) for row in rows]
 
-    def _result(self, head: Head, trained: Trained, usage: Usage) -> EpochResult | TrialError:
+    def _result(
+        self, head: Head, trained: Trained, validated: Metrics | None, validating: float, usage: Usage
+    ) -> EpochResult | TrialError:
         if trained.error is not None:
             return trained.error
-        if trained.validation is not None:
+        if validated is not None:
             try:
-                check_loss(trained.validation.loss, "validation", epoch=head.epoch + 1, lr=head.learning_rate)
+                check_loss(validated.loss, "validation", epoch=head.epoch + 1, lr=head.learning_rate)
             except TrialDiverged as error:
                 return error
         head.epoch += 1
         return EpochResult(
             epoch=head.epoch,
             train_loss=trained.loss,
-            validation=trained.validation,
+            validation=validated,
             learning_rate=head.learning_rate,
-            seconds=trained.seconds + trained.validating,
+            seconds=trained.seconds + validating,
             images_per_second=len(self._train) / trained.seconds,
             micro_batch_size=head.chosen["batch_size"],
             oom_retries=0,
