@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.train.conftest import write_colours
+from tests.train.pretend import pretending
 from tests.train.test_features import CONFIG, SMALL, state_of_seven_classes
 from tuner.errors import TrialDiverged, TrialError
 from tuner.train import Trainer, trainer_of
@@ -177,6 +178,26 @@ def test_heads_that_are_trained_by_two_threads_learn_the_same(pretrained: ImageC
         assert_close(one.snapshot(member), two.snapshot(member), 1e-5)
 
 
+def test_on_a_gpu_heads_learn_as_if_they_were_alone(pretrained: ImageClassifier) -> None:
+    configs: list[dict[str, Any]] = [{}, {"dropout": 0.4, "ema_decay": 0.9}, SGD | {"clip_norm": 0.5}]
+    members = [HeadTrial(BASE | config, seed) for seed, config in enumerate(configs)]
+    with pretending():
+        together = HeadBatch(pretrained, members, epochs=3, split_seed=0, device="cuda")
+        results = together.run_epoch([0, 1, 2])
+        for member, result in enumerate(results):
+            trainer = Trainer(
+                pretrained,
+                members[member].config,
+                epochs=3,
+                seed=member,
+                split_seed=0,
+                device="cuda",
+                step_path="eager",
+            )
+            assert numbers(result) == pytest.approx(numbers(trainer.run_epoch()), rel=1e-5)
+            assert_close(together.snapshot(member), trainer.snapshot(), 1e-4)
+
+
 def test_a_refit_has_no_validation(pretrained: ImageClassifier) -> None:
     trial = pretrained.refitted()
     (result,), expected = batch(trial, {}).run_epoch([0]), alone(trial, {}, 0).run_epoch()
@@ -327,6 +348,9 @@ def test_only_heads_on_features_that_stay_have_a_key(pretrained: ImageClassifier
 def test_a_key_is_of_what_heads_must_share(pretrained: ImageClassifier) -> None:
     key = batch_key(pretrained, BASE)
     assert {batch_key(pretrained, BASE | config) for config in EACH} == {key}
+    unasked, asked = {"finetune": "head"}, {"finetune": "head", "image_size": 64}  # which is the default
+    assert pretrained.hyperparameters(unasked) == pretrained.hyperparameters(asked)
+    assert batch_key(pretrained, unasked) != batch_key(pretrained, asked)
     others = [{"test_time_flip": True}, {"image_size": 16}, {"precision": "fp32"}, {"stem": "sum"}]
     assert len({key, *(batch_key(pretrained, BASE | other) for other in others)}) == 5
 

@@ -6,7 +6,7 @@ import copy
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from tuner.train.heads.features import SharedFeatures
 from tuner.train.heads.head import Head, flat, parts_of
 from tuner.train.heads.key import NotTogether
 from tuner.train.heads.updates import kind_of
+from tuner.train.memory.errors import memory_errors
 from tuner.train.memory.watch import Usage
 from tuner.train.models.network import draw_head
 from tuner.train.optimisation import AveragedWeights, Schedule, build_optimizer, parameter_groups
@@ -105,8 +106,12 @@ class Heads:
     def run_epoch(self, members: Sequence[int]) -> list[EpochResult | TrialError]:
         """The next epoch of each of these members, in their order; a TrialDiverged instead of what isn't finite."""
         self._parts.watch.start_epoch()
-        kernels, generators = self._parts.precision.kernels(), seeded(0, self._parts.device)  # which dropout reseeds
-        with torch.no_grad(), kernels, generators, one_thread_each() as threads, ThreadPoolExecutor(threads) as pool:
+        with ExitStack() as stack:
+            stack.enter_context(memory_errors("an epoch of several heads", "train fewer at once"))
+            stack.enter_context(self._parts.precision.kernels())
+            stack.enter_context(seeded(0, self._parts.device))  # for dropout, which reseeds
+            threads = stack.enter_context(one_thread_each()) if self._parts.device.type == "cpu" else 1
+            pool = stack.enter_context(ThreadPoolExecutor(threads))
             trained = self._train_all(members, threads, pool)
             start, well = time.perf_counter(), [member for member in members if trained[member].error is None]
             validated = self._validate_all(well, pool)
