@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,7 @@ from tuner.train.trainer import STEPS_BETWEEN_CHECKS
 from tuner.trial import ImageClassifier
 from tuner.trial.tasks import ONE_LABEL
 
+Each = Callable[..., Iterable[Any]]  # `map`, or what does the same by several threads
 BYTES_AT_ONCE = {"cpu": 2**22, "cuda": 2**28}  # of gathered features: on the CPU those that its caches hold
 
 
@@ -110,11 +111,15 @@ class Heads:
             stack.enter_context(memory_errors("an epoch of several heads", "train fewer at once"))
             stack.enter_context(self._parts.precision.kernels())
             stack.enter_context(seeded(0, self._parts.device))  # for dropout, which reseeds
-            threads = stack.enter_context(one_thread_each()) if self._parts.device.type == "cpu" else 1
-            pool = stack.enter_context(ThreadPoolExecutor(threads))
-            trained = self._train_all(members, threads, pool)
+            threads, at_once = 1, cast(Each, map)
+            if self._parts.device.type == "cpu":
+                threads = stack.enter_context(one_thread_each())
+                at_once = stack.enter_context(ThreadPoolExecutor(threads)).map
+            trained = self._train_all(members, threads, at_once)
             start, well = time.perf_counter(), [member for member in members if trained[member].error is None]
-            validated = self._validate_all(well, pool)
+            if self._parts.trial.chosen_metrics:  # torchmetrics is not made for threads
+                at_once = map
+            validated = self._validate_all(well, at_once)
             validating = (time.perf_counter() - start) / max(1, len(well))
         usage = self._parts.watch.end_epoch()
         self._parts.notes.add(self._parts.watch.leak)
@@ -212,14 +217,14 @@ class Heads:
         for part in range(min(count, len(members))):
             yield list(members[part::count])
 
-    def _train_all(self, members: Sequence[int], threads: int, pool: ThreadPoolExecutor) -> dict[int, Trained]:
+    def _train_all(self, members: Sequence[int], threads: int, at_once: Each) -> dict[int, Trained]:
         start, groups = time.perf_counter(), list(self._groups(members, threads))
         trained: dict[int, Trained] = {}
-        for group, results in zip(groups, pool.map(self._train_group, groups), strict=True):
+        for group, results in zip(groups, at_once(self._train_group, groups), strict=True):
             trained |= dict(zip(group, results, strict=True))
-        at_once = (time.perf_counter() - start) / (sum(one.seconds for one in trained.values()) or 1.0)
+        share = (time.perf_counter() - start) / (sum(one.seconds for one in trained.values()) or 1.0)
         for one in trained.values():  # groups that are trained at the same time share the seconds
-            one.seconds *= at_once
+            one.seconds *= share
         return trained
 
     @torch.no_grad()  # which holds for one thread
@@ -232,12 +237,11 @@ class Heads:
         seconds = (time.perf_counter() - start) / len(heads)
         return [Trained(mean, seconds, epoch.diverged.get(place)) for place, mean in enumerate(means)]
 
-    def _validate_all(self, members: Sequence[int], pool: ThreadPoolExecutor) -> dict[int, Metrics]:
+    def _validate_all(self, members: Sequence[int], at_once: Each) -> dict[int, Metrics]:
         """Each member's metrics on the validation split, if it has images."""
         if not len(self._validation):
             return {}
         groups = list(self._divided(members, 4 * self._layer.out_features * len(self._validation)))
-        at_once = map if self._parts.trial.chosen_metrics else pool.map  # torchmetrics isn't made for threads
         every = zip(groups, at_once(self._validate_group, groups), strict=True)
         return {member: one for group, metrics in every for member, one in zip(group, metrics, strict=True)}
 
