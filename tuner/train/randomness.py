@@ -9,9 +9,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-INITIAL_WEIGHTS, ORDER, STEPS, IMAGES, PARTS, HEAD = range(
-    6
-)  # streams of random numbers that a trial's seed is split into
+# streams of random numbers that a trial's seed is split into
+INITIAL_WEIGHTS, ORDER, STEPS, IMAGES, PARTS, HEAD = range(6)
 
 
 def derive_seed(*numbers: int) -> int:

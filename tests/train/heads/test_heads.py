@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.train.conftest import write_colours
+from tests.train.pretend import pretending
 from tests.train.test_features import CONFIG, SMALL, state_of_seven_classes
 from tuner.errors import TrialDiverged, TrialError
 from tuner.train import Trainer, trainer_of
@@ -20,6 +21,7 @@ from tuner.train.heads import HeadBatch, HeadTrial, NotTogether, batch_key
 from tuner.train.heads.epoch import Epoch
 from tuner.train.heads.features import SharedFeatures
 from tuner.train.heads.head import Head, flat
+from tuner.train.models import random_network
 from tuner.train.optimisation import AveragedWeights, Precision, Schedule, build_optimizer, parameter_groups
 from tuner.train.optimisation.optimizer import set_learning_rate
 from tuner.train.randomness import STEPS, derive_seeds, epoch_order, seeded
@@ -27,6 +29,7 @@ from tuner.train.step import in_batches
 from tuner.train.tasks.one_label import CrossEntropy, balanced_weights
 from tuner.trial import Folds, ImageClassifier
 
+BASE = CONFIG | {"lr": 1e-3}
 SGD = {"optimizer": "sgd"}
 EACH: list[dict[str, Any]] = [
     {},
@@ -75,12 +78,12 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> ImageClassifier:
 
 
 def batch(trial: ImageClassifier, *configs: dict[str, Any], epochs: int = 3) -> HeadBatch:
-    members = [HeadTrial(CONFIG | config, seed) for seed, config in enumerate(configs)]
+    members = [HeadTrial(BASE | config, seed) for seed, config in enumerate(configs)]
     return HeadBatch(trial, members, epochs=epochs, split_seed=0)
 
 
 def alone(trial: ImageClassifier, config: dict[str, Any], seed: int, epochs: int = 3) -> Trainer:
-    return Trainer(trial, CONFIG | config, epochs=epochs, seed=seed, split_seed=0)
+    return Trainer(trial, BASE | config, epochs=epochs, seed=seed, split_seed=0)
 
 
 def assert_close(found: Checkpoint, expected: Checkpoint, tolerance: float) -> None:
@@ -155,6 +158,64 @@ def test_it_does_not_matter_who_else_is_in_a_batch(pretrained: ImageClassifier) 
         many.run_epoch(range(51))
         few.run_epoch([1])
     assert_close(many.snapshot(1), few.snapshot(1), 1e-6)
+
+
+def test_heads_that_are_trained_by_two_threads_learn_the_same(pretrained: ImageClassifier) -> None:
+    options = {"dropout": 0.4, "batch_size": 7}
+    one, two = batch(pretrained, *[options] * 9), batch(pretrained, *[options] * 9)
+    expected = list(map(numbers, one.run_epoch(range(9))))
+    before = torch.get_rng_state()
+    torch.set_num_threads(2)
+    try:
+        found = list(map(numbers, two.run_epoch(range(9))))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert [each["threads"] for each in found] == [2] * 9
+    for member, (left, right) in enumerate(zip(found, expected, strict=True)):
+        assert left == pytest.approx(right | {"threads": 2}, rel=1e-6)
+        assert_close(one.snapshot(member), two.snapshot(member), 1e-5)
+
+
+def test_on_a_gpu_heads_learn_as_if_they_were_alone(pretrained: ImageClassifier) -> None:
+    configs: list[dict[str, Any]] = [{}, {"dropout": 0.4, "ema_decay": 0.9}, SGD | {"clip_norm": 0.5}]
+    members = [HeadTrial(BASE | config, seed) for seed, config in enumerate(configs)]
+    with pretending():
+        together = HeadBatch(pretrained, members, epochs=3, split_seed=0, device="cuda")
+        results = together.run_epoch([0, 1, 2])
+        for member, result in enumerate(results):
+            trainer = Trainer(
+                pretrained,
+                members[member].config,
+                epochs=3,
+                seed=member,
+                split_seed=0,
+                device="cuda",
+                step_path="eager",
+            )
+            assert numbers(result) == pytest.approx(numbers(trainer.run_epoch()), rel=1e-5)
+            assert_close(together.snapshot(member), trainer.snapshot(), 1e-4)
+
+
+def test_a_refit_has_no_validation(pretrained: ImageClassifier) -> None:
+    trial = pretrained.refitted()
+    (result,), expected = batch(trial, {}).run_epoch([0]), alone(trial, {}, 0).run_epoch()
+    assert isinstance(result, EpochResult)
+    assert result.validation is None
+    assert numbers(result) == pytest.approx(numbers(expected), rel=1e-5)
+
+
+def test_a_head_with_weights_for_the_classes_is_not_drawn(pretrained: ImageClassifier, tmp_path: Path) -> None:
+    state = state_of_seven_classes()
+    state |= {name: state[name][:3].clone() for name in ("fc.weight", "fc.bias")}
+    torch.save(state, tmp_path / "three.pt")
+    trial = replace(pretrained, weights=tmp_path / "three.pt")
+    together, trainer = batch(trial, {}, {}), alone(trial, {}, 1)
+    assert torch.equal(together.snapshot(0).model["fc.weight"], state["fc.weight"])
+    assert same(together.snapshot(1), trainer.snapshot())
+    result = together.run_epoch([1])[0]
+    assert numbers(result) == pytest.approx(numbers(trainer.run_epoch()), rel=1e-5)
 
 
 @pytest.mark.parametrize("check_every", [5, 64])  # steps, of 24
@@ -241,7 +302,7 @@ def test_the_networks_of_cross_validations_learn_as_those_of_a_trial_alone(folde
     configs: list[dict[str, Any]] = [{}, SGD | {"batch_size": 7, "ema_decay": 0.5}]
     together = batch(folded, *configs)
     trainers = [
-        trainer_of(folded, CONFIG | config, seed=seed, epochs=3, split_seed=0) for seed, config in enumerate(configs)
+        trainer_of(folded, BASE | config, seed=seed, epochs=3, split_seed=0) for seed, config in enumerate(configs)
     ]
     assert together.notes == trainers[0].notes
     for _ in range(2):
@@ -274,26 +335,32 @@ def test_a_damaged_checkpoint_leaves_all_networks_of_a_cross_validation(folded: 
 
 
 def test_only_heads_on_features_that_stay_have_a_key(pretrained: ImageClassifier) -> None:
-    assert batch_key(pretrained, CONFIG) is not None
+    assert batch_key(pretrained, BASE) is not None
     for change in (
         *({"finetune": "all"}, {"precision": "bf16"}, {"flip": 0.5}, {"mixup": 0.1}, {"auto_augment": "rand"}),
         *({"strategy": "ddp"}, {"lr": "wrong"}),
     ):
-        assert batch_key(pretrained, CONFIG | change) is None, change
+        assert batch_key(pretrained, BASE | change) is None, change
     for changed in ({"weights": None}, {"task": "several"}, {"model": lambda config: nn.Linear(1, 1)}):
-        assert batch_key(replace(pretrained, **changed), CONFIG) is None, changed
+        assert batch_key(replace(pretrained, **changed), BASE) is None, changed
 
 
 def test_a_key_is_of_what_heads_must_share(pretrained: ImageClassifier) -> None:
-    key = batch_key(pretrained, CONFIG)
-    assert {batch_key(pretrained, CONFIG | config) for config in EACH} == {key}
+    key = batch_key(pretrained, BASE)
+    assert {batch_key(pretrained, BASE | config) for config in EACH} == {key}
+    unasked, asked = {"finetune": "head"}, {"finetune": "head", "image_size": 64}  # which is the default
+    assert pretrained.hyperparameters(unasked) == pretrained.hyperparameters(asked)
+    assert batch_key(pretrained, unasked) != batch_key(pretrained, asked)
     others = [{"test_time_flip": True}, {"image_size": 16}, {"precision": "fp32"}, {"stem": "sum"}]
-    assert len({key, *(batch_key(pretrained, CONFIG | other) for other in others)}) == 5
+    assert len({key, *(batch_key(pretrained, BASE | other) for other in others)}) == 5
 
 
 def test_models_whose_head_is_not_last_or_not_alone_are_trained_alone(
     pretrained: ImageClassifier, tmp_path: Path
 ) -> None:
+    torch.save(random_network("squeezenet1_1", channels=3, classes=7, seed=0).module.state_dict(), tmp_path / "s.pt")
+    with pytest.raises(NotTogether, match="linear"):  # its head is a convolution
+        batch(replace(pretrained, model="squeezenet1_1", weights=tmp_path / "s.pt"), {"image_size": 32})
     digits = replace(pretrained, data="digits")
     with pytest.raises(NotTogether, match=r"conv1\.0\.weight"):
         batch(digits, {"image_size": 24})
@@ -342,7 +409,7 @@ def test_in_double_precision_heads_learn_as_by_autograd_and_torchs_optimizers(
     split = HeldSplit(torch.randn(80, 9, dtype=torch.float64), labels, torch.randperm(80)[:61], weights=weights)
     features, heads, layers = SharedFeatures(split, torch.device("cpu")), [], []
     for seed, config in enumerate(EACH):
-        chosen = pretrained.hyperparameters(CONFIG | {"lr": 0.1} | config)
+        chosen = pretrained.hyperparameters(BASE | {"lr": 0.1} | config)
         layer = nn.Linear(9, 4).double()
         groups = build_optimizer(
             parameter_groups([(layer.weight, 1.0), (layer.bias, 1.0)], chosen["weight_decay"]), chosen
@@ -364,12 +431,13 @@ def test_in_double_precision_heads_learn_as_by_autograd_and_torchs_optimizers(
                 ]
                 if not places:
                     continue
-                with torch.no_grad():
+                with torch.no_grad(), seeded(0):
                     losses = Epoch([heads[place] for place in places], features, layers[0], least=2).run(None)
                 for place, loss in zip(places, losses, strict=True):
                     heads[place].epoch += 1
                     assert loss == pytest.approx(expected[place][0][epoch], rel=1e-9), EACH[place]
     for head, config, (_, live, average) in zip(heads, EACH, expected, strict=True):
         torch.testing.assert_close(head.live, live, rtol=1e-9, atol=1e-9, msg=str(config))
-        if config.get("ema_decay"):
+        assert (head.average is None) == ("ema_decay" not in config)
+        if head.average is not None:
             torch.testing.assert_close(head.average, average, rtol=1e-9, atol=1e-9, msg=str(config))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from threading import Lock
 
 import numpy as np
 import torch
@@ -17,9 +18,10 @@ from tuner.train.heads.head import Head, parts_of
 from tuner.train.heads.losses import Losses
 from tuner.train.heads.updates import UPDATES, kind_of
 from tuner.train.optimisation.average import averaging_weight
-from tuner.train.randomness import STEPS, derive_seed, derive_seeds, epoch_order, reseed, seeded
+from tuner.train.randomness import STEPS, derive_seeds, epoch_order, reseed
 from tuner.train.step import in_batches
 
+DRAWING = Lock()  # held while the process's generator is used
 NORM_EPSILON = 1e-6  # of torch.nn.utils.clip_grads_with_norm_
 
 
@@ -50,15 +52,14 @@ class Epoch:
         self.diverged: dict[int, TrialDiverged] = {}
 
     def run(self, check_every: int | None) -> list[float]:
-        """Take all steps; returns the sums of the heads' losses, over images.
+        """Take all steps, within `seeded`; returns the sums of the heads' losses, over images.
 
         With `check_every`, loss of diverged heads is noted after so many steps, as by a trainer.
         """
-        with seeded(derive_seed(self._heads[0].seed, STEPS), self._features.device):
-            for step, chosen in enumerate(self._batches):
-                self._take(step, chosen)
-                if check_every is not None and (step + 1) % check_every == 0:
-                    self.check(self._sums.tolist(), step)
+        for step, chosen in enumerate(self._batches):
+            self._take(step, chosen)
+            if check_every is not None and (step + 1) % check_every == 0:
+                self.check(self._sums.tolist(), step)
         self._keep()
         return self._sums.tolist()
 
@@ -75,15 +76,16 @@ class Epoch:
     def _take(self, step: int, chosen: Tensor) -> None:
         values, labels, weights = self._features.batch(chosen, self._memory)
         for place, seeds in self._seeds.items():
-            reseed(seeds[step], self._features.device)
-            values[place] = F.dropout(values[place], self._heads[place].chosen["dropout"])
+            with DRAWING:
+                reseed(seeds[step], self._features.device)
+                values[place] = F.dropout(values[place], self._heads[place].chosen["dropout"])
         kernels, biases = self._parts_of(self._live)
-        logits = torch.baddbmm(biases[:, None], values, kernels.transpose(1, 2))
+        logits = torch.baddbmm(biases[..., None], kernels, values.transpose(1, 2))
         losses, errors = self._losses(logits, labels, weights)
         self._sums += losses.double() * chosen.shape[1]
         of_kernels, of_biases = self._parts_of(self._gradients)
-        torch.bmm(errors.transpose(1, 2), values, out=of_kernels)
-        torch.sum(errors, 1, out=of_biases)
+        of_kernels.copy_(torch.bmm(errors, values))  # straight into it, torch would multiply head by head
+        torch.sum(errors, 2, out=of_biases)
         self._clip()
         self._update(self._live, self._gradients, step)
         if self._averages is not None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +24,12 @@ from tuner.train.heads.features import SharedFeatures
 from tuner.train.heads.head import Head, flat, parts_of
 from tuner.train.heads.key import NotTogether
 from tuner.train.heads.updates import kind_of
+from tuner.train.memory.errors import memory_errors
 from tuner.train.memory.watch import Usage
 from tuner.train.models.network import draw_head
 from tuner.train.optimisation import AveragedWeights, Schedule, build_optimizer, parameter_groups
 from tuner.train.optimisation.optimizer import load_optimizer, optimizer_tensors
-from tuner.train.randomness import INITIAL_WEIGHTS, derive_seed
+from tuner.train.randomness import INITIAL_WEIGHTS, derive_seed, seeded
 from tuner.train.state import put_back, taken
 from tuner.train.step import WHOLE_BATCH
 from tuner.train.tasks import Metrics
@@ -35,7 +38,8 @@ from tuner.train.trainer import STEPS_BETWEEN_CHECKS
 from tuner.trial import ImageClassifier
 from tuner.trial.tasks import ONE_LABEL
 
-BYTES_AT_ONCE = {"cpu": 2**23, "cuda": 2**28}  # of gathered features: on the CPU those that its caches hold
+Each = Callable[..., Iterable[Any]]  # `map`, or what does the same by several threads
+BYTES_AT_ONCE = {"cpu": 2**22, "cuda": 2**28}  # of gathered features: on the CPU those that its caches hold
 
 
 @dataclass(frozen=True)
@@ -48,20 +52,11 @@ class HeadTrial:
 
 @dataclass
 class Trained:
-    """One head's part of an epoch: its loss, and its share of the time.
-
-    Attributes:
-        loss: mean over the images
-        seconds: its share of those that its group took
-        error: instead of results
-        validation: metrics; None without validation images
-    """
+    """One head's part of an epoch: its mean loss, its share of the seconds, and why it must not go on, if so."""
 
     loss: float
     seconds: float
-    error: TrialError | None = None
-    validation: Metrics | None = None
-    validating: float = 0.0
+    error: TrialError | None
 
 
 class Heads:
@@ -109,20 +104,29 @@ class Heads:
         """See `Trainer.notes`."""
         return tuple(self._parts.notes)
 
-    @torch.no_grad()
     def run_epoch(self, members: Sequence[int]) -> list[EpochResult | TrialError]:
         """The next epoch of each of these members, in their order; a TrialDiverged instead of what isn't finite."""
         self._parts.watch.start_epoch()
-        trained: dict[int, Trained] = {}
-        with self._parts.precision.kernels():
-            for group in self._groups(members):
-                trained |= dict(zip(group, self._train_group([self._heads[member] for member in group]), strict=True))
-            well = [member for member in members if trained[member].error is None]
-            for group in self._validated_at_once(well):
-                self._validate([self._heads[member] for member in group], [trained[member] for member in group])
+        with ExitStack() as stack:
+            stack.enter_context(memory_errors("an epoch of several heads", "train fewer at once"))
+            stack.enter_context(self._parts.precision.kernels())
+            stack.enter_context(seeded(0, self._parts.device))  # for dropout, which reseeds
+            threads, at_once = 1, cast(Each, map)
+            if self._parts.device.type == "cpu":
+                threads = stack.enter_context(one_thread_each())
+                at_once = stack.enter_context(ThreadPoolExecutor(threads)).map
+            trained = self._train_all(members, threads, at_once)
+            start, well = time.perf_counter(), [member for member in members if trained[member].error is None]
+            if self._parts.trial.chosen_metrics:  # torchmetrics is not made for threads
+                at_once = map
+            validated = self._validate_all(well, at_once)
+            validating = (time.perf_counter() - start) / max(1, len(well))
         usage = self._parts.watch.end_epoch()
         self._parts.notes.add(self._parts.watch.leak)
-        return [self._result(self._heads[member], trained[member], usage) for member in members]
+        return [
+            self._result(self._heads[member], trained[member], validated.get(member), validating, usage)
+            for member in members
+        ]
 
     def snapshot(self, member: int) -> Checkpoint:
         """What `Trainer.snapshot` returns after the member's epochs."""
@@ -195,28 +199,37 @@ class Heads:
         self._parts.loss.zero_()
         return replace(self._parts, chosen=head.chosen, optimizer=optimizer, average=average)
 
-    def _groups(self, members: Sequence[int]) -> Iterator[list[int]]:
-        """Members that can take steps together, as many as fit into the caches."""
+    def _groups(self, members: Sequence[int], threads: int) -> Iterator[list[int]]:
+        """Members that can take steps together, as many as fit into the caches, but a group for each thread."""
         alike: dict[tuple[int, str], list[int]] = {}
         for member in members:
             head = self._heads[member]
             alike.setdefault((head.chosen["batch_size"], kind_of(head)), []).append(member)
         for (size, _), group in alike.items():
             images = min(size, len(self._train))
-            yield from self._divided(group, 4 * self._train.width * (images + 4 * self._layer.out_features))
+            each_bytes = 4 * self._train.width * (images + 4 * self._layer.out_features)
+            yield from self._divided(group, each_bytes, least=threads)
 
-    def _validated_at_once(self, members: Sequence[int]) -> Iterator[list[int]]:
-        return self._divided(members, 4 * self._layer.out_features * max(1, len(self._validation)))
-
-    def _divided(self, members: Sequence[int], each_bytes: int) -> Iterator[list[int]]:
-        """Members in lists of nearly equal lengths, for each of which there is room."""
+    def _divided(self, members: Sequence[int], each_bytes: int, least: int = 1) -> Iterator[list[int]]:
+        """Members in lists of nearly equal lengths, for each of which there is room; at least so many if they can."""
         room = max(1, BYTES_AT_ONCE.get(self._parts.device.type, BYTES_AT_ONCE["cpu"]) // each_bytes)
-        count = -(-len(members) // room)
-        for part in range(count):
+        count = max(-(-len(members) // room), least)
+        for part in range(min(count, len(members))):
             yield list(members[part::count])
 
-    def _train_group(self, heads: Sequence[Head]) -> list[Trained]:
-        start = time.perf_counter()
+    def _train_all(self, members: Sequence[int], threads: int, at_once: Each) -> dict[int, Trained]:
+        start, groups = time.perf_counter(), list(self._groups(members, threads))
+        trained: dict[int, Trained] = {}
+        for group, results in zip(groups, at_once(self._train_group, groups), strict=True):
+            trained |= dict(zip(group, results, strict=True))
+        share = (time.perf_counter() - start) / (sum(one.seconds for one in trained.values()) or 1.0)
+        for one in trained.values():  # groups that are trained at the same time share the seconds
+            one.seconds *= share
+        return trained
+
+    @torch.no_grad()  # which holds for one thread
+    def _train_group(self, members: Sequence[int]) -> list[Trained]:
+        start, heads = time.perf_counter(), [self._heads[member] for member in members]
         epoch = Epoch(heads, self._train, self._layer, least=self._parts.strategy.least_batch)
         losses = epoch.run(STEPS_BETWEEN_CHECKS if self._parts.device.type == "cpu" else None)
         means = [loss / len(self._train) for loss in losses]
@@ -224,17 +237,19 @@ class Heads:
         seconds = (time.perf_counter() - start) / len(heads)
         return [Trained(mean, seconds, epoch.diverged.get(place)) for place, mean in enumerate(means)]
 
-    def _validate(self, heads: Sequence[Head], trained: Sequence[Trained]) -> None:
-        """Add the metrics of some heads' validation to their results."""
+    def _validate_all(self, members: Sequence[int], at_once: Each) -> dict[int, Metrics]:
+        """Each member's metrics on the validation split, if it has images."""
         if not len(self._validation):
-            return
-        start = time.perf_counter()
-        kernels, biases = parts_of(torch.stack([head.best for head in heads]), self._layer)
-        features = self._validation.all().expand(len(heads), -1, -1)
-        logits = torch.baddbmm(biases[:, None], features, kernels.transpose(1, 2))
-        every = self._metrics(logits)
-        for one, metrics in zip(trained, every, strict=True):
-            one.validation, one.validating = metrics, (time.perf_counter() - start) / len(heads)
+            return {}
+        groups = list(self._divided(members, 4 * self._layer.out_features * len(self._validation)))
+        every = zip(groups, at_once(self._validate_group, groups), strict=True)
+        return {member: one for group, metrics in every for member, one in zip(group, metrics, strict=True)}
+
+    @torch.no_grad()
+    def _validate_group(self, members: Sequence[int]) -> list[Metrics]:
+        kernels, biases = parts_of(torch.stack([self._heads[member].best for member in members]), self._layer)
+        features = self._validation.all().expand(len(members), -1, -1)
+        return self._metrics(torch.baddbmm(biases[:, None], features, kernels.transpose(1, 2)))
 
     def _metrics(self, logits: Tensor) -> list[Metrics]:
         """The metrics of logits [M, N, C] of M heads."""
@@ -245,21 +260,23 @@ class Heads:
         rows = torch.stack([values.double() for values in own.values()], 1).tolist()
         return [Metrics(dict(zip(own, row, strict=True))) for row in rows]
 
-    def _result(self, head: Head, trained: Trained, usage: Usage) -> EpochResult | TrialError:
+    def _result(
+        self, head: Head, trained: Trained, validated: Metrics | None, validating: float, usage: Usage
+    ) -> EpochResult | TrialError:
         if trained.error is not None:
             return trained.error
-        if trained.validation is not None:
+        if validated is not None:
             try:
-                check_loss(trained.validation.loss, "validation", epoch=head.epoch + 1, lr=head.learning_rate)
+                check_loss(validated.loss, "validation", epoch=head.epoch + 1, lr=head.learning_rate)
             except TrialDiverged as error:
                 return error
         head.epoch += 1
         return EpochResult(
             epoch=head.epoch,
             train_loss=trained.loss,
-            validation=trained.validation,
+            validation=validated,
             learning_rate=head.learning_rate,
-            seconds=trained.seconds + trained.validating,
+            seconds=trained.seconds + validating,
             images_per_second=len(self._train) / trained.seconds,
             micro_batch_size=head.chosen["batch_size"],
             oom_retries=0,
@@ -268,6 +285,17 @@ class Heads:
             batch_norm=WHOLE_BATCH,
             **asdict(usage),
         )
+
+
+@contextmanager
+def one_thread_each() -> Iterator[int]:
+    """Within it torch uses one thread for each operation, so that several can run at once; gives how many threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _check_head(parts: Parts) -> nn.Linear:

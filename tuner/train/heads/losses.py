@@ -25,31 +25,31 @@ class Losses:
         smoothing = like.new_tensor([one.label_smoothing for one in objectives])[:, None]
         self._of_class = torch.stack(weights)  # [M, C]
         self._kept = self._of_class * (1 - smoothing)
-        self._spread = (self._of_class * smoothing / classes)[:, None] if bool(smoothing.any()) else None
+        self._spread = (self._of_class * smoothing / classes)[..., None] if bool(smoothing.any()) else None
         self._by_weight = like.new_tensor([one.class_weights is not None and not one.weighted for one in objectives])
 
     def __call__(self, logits: Tensor, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The heads' mean losses [M], and the gradients of these by the logits [M, B, C].
+        """The heads' mean losses [M], and the gradients of these by the logits [M, C, B].
 
         Args:
-            logits: [M, B, C], overwritten
+            logits: [M, C, B]
             labels: [M, B] int64
             weights: [M, B], of the images; None if all are equal
         """
-        logs = logits.log_softmax(2)
+        logs = logits.log_softmax(1)
         kept = self._kept.gather(1, labels)
         if weights is not None:
             kept *= weights
-        losses = -(kept * logs.gather(2, labels[..., None])[..., 0]).sum(1)
+        losses = -(kept * logs.gather(1, labels[:, None])[:, 0]).sum(1)
         sums, spread = kept, self._spread
         if spread is not None:
-            spread = spread if weights is None else spread * weights[..., None]
+            spread = spread if weights is None else spread * weights[:, None]
             losses -= (spread * logs).sum((1, 2))
-            sums = kept + spread.sum(2)
-        gradients = logs.exp_().mul_(sums[..., None])
+            sums = kept + spread.sum(1)
+        gradients = logs.exp_().mul_(sums[:, None])
         if spread is not None:
             gradients -= spread
-        gradients.scatter_add_(2, labels[..., None], -kept[..., None])
+        gradients.scatter_add_(1, labels[:, None], -kept[:, None])
         divisors = self._divisors(labels)
         return losses / divisors, gradients.div_(divisors[:, None, None])
 
