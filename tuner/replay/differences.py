@@ -30,6 +30,7 @@ def differences(
         *_of_hardware(run, gpus),
         *(_of_threads(run, trial, cpus) if declared.study.declared_trial.reproduced is not None else ()),
         *_of_micro_batches(trial),
+        *_of_its_stays(trial),
     ]
 
 
@@ -89,6 +90,11 @@ def _of_micro_batches(trial: TrialRecord) -> Iterator[str]:
     retries = max((epoch.metrics.get("oom_retries") or 0 for epoch in trial.epochs.values()), default=0)
     if retries > trial.memory_losses:
         yield "memory ran out within an epoch; the replay takes smaller micro-batches from the beginning of that epoch"
+
+
+def _of_its_stays(trial: TrialRecord) -> Iterator[str]:
+    if any(stay.together > 1 for stay in trial.stays):
+        yield "the trial was trained as one with others, and is trained alone: its sums are added up in another order"
 
 
 def replayed_gpus(run: RecordedRun) -> float:

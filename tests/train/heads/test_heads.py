@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from tests.train.conftest import write_colours
 from tests.train.pretend import pretending
@@ -22,6 +21,7 @@ from tuner.train.heads.epoch import Epoch
 from tuner.train.heads.features import SharedFeatures
 from tuner.train.heads.head import Head, flat
 from tuner.train.models import random_network
+from tuner.train.models.network import dropped
 from tuner.train.optimisation import AveragedWeights, Precision, Schedule, build_optimizer, parameter_groups
 from tuner.train.optimisation.optimizer import set_learning_rate
 from tuner.train.randomness import STEPS, derive_seeds, epoch_order, seeded
@@ -386,7 +386,7 @@ def learnt(head: Head, split: HeldSplit, layer: nn.Linear, epochs: int) -> tuple
             set_learning_rate(optimizer, chosen["lr"] * head.schedule.of_step(epoch, step, len(batches)))
             optimizer.zero_grad()
             with seeded(seeds[step]):
-                logits = layer(F.dropout(values, chosen["dropout"]))
+                logits = layer(dropped(values, chosen["dropout"]) if chosen["dropout"] else values)
             targets = labels.double() if labels.ndim == 2 else labels
             mean = head.objective.total(logits, targets) / head.objective.weight(targets)
             mean.backward()

@@ -9,7 +9,6 @@ from threading import Lock
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from tuner.errors import TrialDiverged
 from tuner.train.assembly import check_loss
@@ -17,6 +16,7 @@ from tuner.train.heads.features import SharedFeatures
 from tuner.train.heads.head import Head, parts_of
 from tuner.train.heads.losses import Losses
 from tuner.train.heads.updates import UPDATES, kind_of
+from tuner.train.models.network import dropped
 from tuner.train.optimisation.average import averaging_weight
 from tuner.train.randomness import STEPS, derive_seeds, epoch_order, reseed
 from tuner.train.step import in_batches
@@ -78,7 +78,7 @@ class Epoch:
         for place, seeds in self._seeds.items():
             with DRAWING:
                 reseed(seeds[step], self._features.device)
-                values[place] = F.dropout(values[place], self._heads[place].chosen["dropout"])
+                values[place] = dropped(values[place], self._heads[place].chosen["dropout"])
         kernels, biases = self._parts_of(self._live)
         logits = torch.baddbmm(biases[..., None], kernels, values.transpose(1, 2))
         losses, errors = self._losses(logits, labels, weights)
