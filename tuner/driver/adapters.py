@@ -292,7 +292,7 @@ class Bridge:
     def next_stay(self) -> list[Start]:
         """What a free worker should do: one trial, or some that it trains together; nothing if none is free."""
         while len(self.together) < self.together.most and (start := self.loop.next_action()) is not None:
-            self.together.add(start)
+            self._wait(start)
         stays = {id(trial) for trial in self._current.values() if not trial.is_finished()}
         full = self.together.most > 1 and len(stays) >= self.loop.concurrency  # else the loop says when
         return [] if full else self.together.take()
@@ -306,8 +306,12 @@ class Bridge:
         if goes_on.reported == self._reported.get(tuner_id) and self.together.most > 1:
             self.loop.returned(tuner_id)
         else:
-            del self._current[tuner_id]
-            self.together.add(goes_on)
+            self._wait(goes_on)
+
+    def _wait(self, start: Start) -> None:
+        """A trial waits for its next stay; how its last one ends has nothing to do with it any more."""
+        self._current.pop(start.trial, None)
+        self.together.add(start)
 
     def look_around(self) -> None:
         """Leave if the search is to end, or its trials hang after a limit; note checkpoints that have been written.

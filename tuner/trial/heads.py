@@ -1,40 +1,49 @@
-"""Trials whose heads can be trained as one: on the same features, of a backbone that never learns."""
+"""Which trials' heads can be trained as one: those on the same features of a backbone that never learns."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
+from tuner.errors import StudyError
 from tuner.trial.classifier import ImageClassifier
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES, is_on
 from tuner.trial.tasks import ONE_LABEL
 
-OF_A_HEAD = frozenset(  # each trial has its own
-    (
-        *("epochs", "lr", "batch_size", "optimizer", "momentum", "nesterov", "weight_decay", "clip_norm", "schedule"),
-        *("warmup_epochs", "step_epochs", "step_factor", "ema_decay", "label_smoothing", "class_weights", "dropout"),
-    )
+OF_A_HEAD = (  # in which trials that are trained together may differ
+    *("lr", "batch_size", "optimizer", "momentum", "nesterov", "weight_decay", "clip_norm", "ema_decay"),
+    *("epochs", "schedule", "warmup_epochs", "step_epochs", "step_factor"),
+    *("label_smoothing", "class_weights", "dropout"),
 )
-OF_A_BACKBONE = frozenset(  # that learns, or for images that change: without effect here
-    (
-        *("unfreeze_every", "probe_epochs", "probe_lr", "backbone_lr_scale", "layer_decay", "freeze_batch_norm"),
-        *("loss", "rand_augment_operations", "rand_augment_magnitude", *CHANGES_IMAGES),
-    )
-)
-SINGLE = ("fp32", "tf32")  # precisions that are the same for a small matrix
+OF_OTHER_LAYERS = ("unfreeze_every", "probe_epochs", "probe_lr", "backbone_lr_scale", "layer_decay")  # that learn
+FLOAT32 = ("tf32", "fp32")
 
 
-def shared_key(trial: ImageClassifier, config: Mapping[str, Any]) -> str | None:
-    """What trials have in common that can be trained together; None for one that has to be trained alone.
+def batch_key(trial: ImageClassifier, config: dict[str, Any]) -> str | None:
+    """Trials of the same key can be trained together; None if this one has to be trained alone.
 
-    Nothing is read for this: data or model may still turn out not to allow it.
+    It is a canonical text of the hyperparameters in which they must not differ. Nothing is read or loaded, so it may
+    turn out later that they can't, see `tuner.train.heads.NotTogether`.
     """
-    of_one = trial.of(dict(config))
-    if not isinstance(of_one.model, str) or of_one.weights_file is None or trial.task not in (None, ONE_LABEL.name):
+    try:
+        chosen = trial.hyperparameters(config)
+        if not _learns_on_features(trial.of(config), chosen):
+            return None
+        size = trial.asked_size(config)  # weights may crop images otherwise than if the same size is asked for
+    except StudyError:  # training it says what is wrong
         return None
-    chosen = trial.hyperparameters(dict(config))
-    changes = any(is_on(chosen, name) for name in CHANGES_IMAGES)
-    if chosen["finetune"] != "head" or changes or chosen["precision"] not in SINGLE or chosen["strategy"] is not None:
-        return None
-    return json.dumps({name: chosen[name] for name in chosen.keys() - OF_A_HEAD - OF_A_BACKBONE}, sort_keys=True)
+    shared = {name: value for name, value in chosen.items() if name not in (*OF_A_HEAD, *OF_OTHER_LAYERS)}
+    return json.dumps(shared | {"image_size": size}, sort_keys=True)
+
+
+def _learns_on_features(trial: ImageClassifier, chosen: dict[str, Any]) -> bool:
+    """Whether only the head of a library's pretrained model learns, in float32, from images that don't change."""
+    return (
+        isinstance(trial.model, str)
+        and trial.weights_file is not None
+        and trial.task in (None, ONE_LABEL.name)
+        and chosen["finetune"] == "head"
+        and chosen["precision"] in FLOAT32
+        and chosen["strategy"] is None
+        and not any(is_on(chosen, name) for name in CHANGES_IMAGES)
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.trial import STRATEGIES, ImageClassifier, MemoryEstimate
-from tuner.trial.heads import shared_key
+from tuner.trial.heads import batch_key
 from tuner.trial.speed import Speed, kind_of
 from tuner.worker.implementation import WORKER, DataLook, Implementation
 from tuner.worker.ray_inside.last_trial import LAST
@@ -103,7 +103,7 @@ class Classification(Implementation[ImageClassifier]):
 
     def together(self, trial: ImageClassifier, config: Mapping[str, Any]) -> str | None:
         """See `Implementation.together`."""
-        return shared_key(trial, config)
+        return batch_key(trial, dict(config))
 
     def checkpoint_bytes(
         self, trial: ImageClassifier, configs: Sequence[dict[str, Any]], *, epochs: int

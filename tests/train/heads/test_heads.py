@@ -16,7 +16,7 @@ from tuner.train.checkpoint import Checkpoint
 from tuner.train.cross_validation import CrossValidated
 from tuner.train.data.splits import HeldSplit, Weights
 from tuner.train.epoch_result import EpochResult
-from tuner.train.heads import HeadBatch, HeadTrial, NotTogether, batch_key
+from tuner.train.heads import HeadBatch, HeadTrial, NotTogether
 from tuner.train.heads.epoch import Epoch
 from tuner.train.heads.features import SharedFeatures
 from tuner.train.heads.head import Head, flat
@@ -28,6 +28,7 @@ from tuner.train.randomness import STEPS, derive_seeds, epoch_order, seeded
 from tuner.train.step import in_batches
 from tuner.train.tasks.one_label import CrossEntropy, balanced_weights
 from tuner.trial import Folds, ImageClassifier
+from tuner.trial.heads import batch_key
 
 BASE = CONFIG | {"lr": 1e-3}
 SGD = {"optimizer": "sgd"}

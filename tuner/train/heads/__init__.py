@@ -1,7 +1,6 @@
 """The heads of many trials, trained at once on features of the backbone they share, each as if it were alone."""
 
 from tuner.train.heads.batch import HeadBatch
-from tuner.train.heads.heads import HeadTrial
-from tuner.train.heads.key import NotTogether, batch_key
+from tuner.train.heads.heads import HeadTrial, NotTogether
 
-__all__ = ["HeadBatch", "HeadTrial", "NotTogether", "batch_key"]
+__all__ = ["HeadBatch", "HeadTrial", "NotTogether"]

@@ -22,7 +22,6 @@ from tuner.train.epoch_result import EpochResult
 from tuner.train.heads.epoch import Epoch
 from tuner.train.heads.features import SharedFeatures
 from tuner.train.heads.head import Head, flat, parts_of
-from tuner.train.heads.key import NotTogether
 from tuner.train.heads.updates import kind_of
 from tuner.train.memory.errors import memory_errors
 from tuner.train.memory.watch import Usage
@@ -40,6 +39,10 @@ from tuner.trial.tasks import ONE_LABEL
 
 Each = Callable[..., Iterable[Any]]  # `map`, or what does the same by several threads
 BYTES_AT_ONCE = {"cpu": 2**22, "cuda": 2**28}  # of gathered features: on the CPU those that its caches hold
+
+
+class NotTogether(Exception):  # noqa: N818 -- no error: they can be trained
+    """These trials, which seemed to fit together, have to be trained one by one; says why."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,157 @@
+"""Searches whose trials share their stays on workers: heads on a frozen backbone; under Ray."""
+
+import os
+import signal
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.commands import start, tuner
+from tests.searches import wait_for
+from tests.train.conftest import write_colours
+from tuner import load_run
+from tuner.errors import TunerError
+from tuner.inspection import load_model
+from tuner.results.run import RecordedRun
+from tuner.train.models import random_network
+
+pytestmark = pytest.mark.ray
+SMALL = "shufflenet_v2_x0_5"
+STUDY = """
+from tuner import ASHA, Budget, Folds, ImageClassifier, NoEarlyStopping, Random, Study, choice, loguniform, uniform
+
+study = Study(
+    "heads",
+    trial=ImageClassifier("folder:photos", {model!r}, weights="saved.pt", validation={validation}),
+    space={{
+        "finetune": "head", "lr": loguniform(1e-3, 1e-1), "dropout": uniform(0, 0.4), "batch_size": choice([8, 16]),
+        "optimizer": choice(["adam", "sgd"]), "image_size": 24,
+    }},
+    search=Random(),
+    scheduler={scheduler},
+    budget=Budget(trials={trials}, max_epochs=9),
+)
+"""
+
+
+def study(folder: Path, *, trials: int, scheduler: str, validation: str = "None") -> None:
+    write_colours(folder / "photos")
+    torch.save(random_network(SMALL, channels=3, classes=7, seed=9).module.state_dict(), folder / "saved.pt")
+    text = STUDY.format(model=SMALL, trials=trials, scheduler=scheduler, validation=validation)
+    (folder / "space.py").write_text(text)
+
+
+def searched(folder: Path, *options: str) -> RecordedRun:
+    done = tuner("run", "space.py", "--storage", "out", "--no-history", *options, folder=folder)
+    assert done.code == 0, done.err
+    return load_run(folder / "out")
+
+
+def together(run: RecordedRun) -> Counter[int]:
+    """How many trials shared each stay, counted for each of them."""
+    return Counter(event.get("together", 1) for event in run.events if event["event"] == "trial_placed")
+
+
+def checked(run: RecordedRun, trials: int) -> None:
+    """Each trial has ended, and has each of its epochs once."""
+    found = list(run.record.trials.values())
+    assert len(found) == trials
+    assert {trial.status for trial in found} <= {"completed", "stopped", "failed"}
+    for trial in found:
+        assert sorted(trial.epochs) == list(range(1, trial.epoch + 1))
+
+
+def apart(folder: Path, trial: str) -> float:
+    """The largest difference of any metric when the trial is trained alone, relative to its size."""
+    done = tuner("replay", "out", trial, "--json", folder=folder)
+    assert done.code in (0, 1), done.err
+    pairs = [pair for epoch in done.json["epochs"] for pair in epoch["differing"].values()]
+    return max((abs(one - other) / max(abs(one), 1e-6) for one, other in pairs), default=0.0)
+
+
+def test_trials_that_share_a_stay_are_trials_like_any_other(tmp_path: Path) -> None:
+    study(tmp_path, trials=40, scheduler="ASHA(grace_epochs=1, reduction_factor=3)")
+    run = searched(tmp_path, "--concurrency", "1")
+    assert max(together(run)) == 4
+    checked(run, 40)
+    trials = list(run.record.trials.values())
+    assert {trial.status for trial in trials} == {"completed", "stopped"}
+    assert {len(trial.epochs) for trial in trials} >= {1, 9}
+    assert run.record.epochs_again() == 0
+    assert run.record.running_seconds() <= run.record.wall_seconds + 1  # shared, not counted for each
+    best = run.best
+    assert best is not None
+    assert load_model(Path(run.path) / "best") is not None
+    for trial in (best.trial, trials[3].trial, trials[-1].trial):
+        assert apart(tmp_path, trial) < 1e-4
+
+
+def test_cross_validated_trials_share_stays_too(tmp_path: Path) -> None:
+    study(tmp_path, trials=20, scheduler="NoEarlyStopping()", validation="Folds(3)")
+    run = searched(tmp_path, "--concurrency", "1")
+    assert max(together(run)) == 2
+    checked(run, 20)
+    assert all("val_accuracy_se" in trial.epochs[9].metrics for trial in run.record.trials.values())
+
+
+def test_trials_whose_head_is_no_matrix_turn_out_to_be_trained_one_by_one(tmp_path: Path) -> None:
+    study(tmp_path, trials=20, scheduler="NoEarlyStopping()")
+    state = random_network("squeezenet1_1", channels=3, classes=7, seed=9).module.state_dict()
+    torch.save(state, tmp_path / "saved.pt")
+    text = (tmp_path / "space.py").read_text().replace(SMALL, "squeezenet1_1").replace("trials=20", "trials=12")
+    (tmp_path / "space.py").write_text(text.replace('"image_size": 24', '"image_size": 32'))
+    run = searched(tmp_path, "--concurrency", "1")
+    checked(run, 12)
+    assert {trial.status for trial in run.record.trials.values()} == {"completed"}
+
+
+def test_a_killed_worker_loses_no_epoch_and_its_trials_go_on_apart(tmp_path: Path) -> None:
+    study(tmp_path, trials=40, scheduler="ASHA(grace_epochs=1, reduction_factor=3)")
+    driver = start("run", "space.py", "--storage", "out", "--no-history", "--concurrency", "1", folder=tmp_path)
+    os.kill(_process_of_a_stay(tmp_path), signal.SIGKILL)
+    out, err = driver.communicate(timeout=300)
+    assert driver.returncode == 0, out + err
+    run = load_run(tmp_path / "out")
+    checked(run, 40)
+    lost = {event["trial"] for event in run.events if event["event"] == "trial_lost"}
+    assert 1 <= len(lost) <= 4
+    assert {trial.status for trial in run.record.trials.values()} == {"completed", "stopped"}
+
+
+def test_a_killed_driver_loses_nothing(tmp_path: Path) -> None:
+    study(tmp_path, trials=40, scheduler="ASHA(grace_epochs=1, reduction_factor=3)")
+    for delay in (0.0, 0.3):
+        arguments = (
+            ("resume", "out")
+            if (tmp_path / "out").exists()
+            else ("run", "space.py", "--storage", "out", "--no-history")
+        )
+        driver = start(*arguments, "--concurrency", "1", folder=tmp_path)
+        _process_of_a_stay(tmp_path)
+        time.sleep(delay)
+        driver.kill()
+        driver.communicate()
+    done = tuner("resume", "out", "--take-over", folder=tmp_path)
+    assert done.code == 0, done.err
+    run = load_run(tmp_path / "out")
+    checked(run, 40)
+    assert {trial.status for trial in run.record.trials.values()} == {"completed", "stopped"}
+
+
+def _process_of_a_stay(folder: Path) -> int:
+    """The worker of a stay that several trials share and that has begun now."""
+    since, found = time.time(), list[int]()
+
+    def begun() -> bool:
+        with suppress(TunerError):
+            events = load_run(folder / "out").events
+            placed = [one for one in events if one["event"] == "trial_placed" and one.get("together", 1) > 1]
+            found[:] = [one["pid"] for one in placed if one["time"] >= since]
+        return bool(found)
+
+    wait_for(begun)
+    return found[-1]
