@@ -305,6 +305,7 @@ IMPLEMENTATIONS = (
     "worker/classification.py",
     "worker/function.py",
     "worker/several.py",
+    "worker/together.py",
     "worker/external.py",
     "doctor/trial_steps.py",
     "study/as_json.py",

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ from ray.tune.schedulers import TrialScheduler
 
 import tuner
 from tuner.driver.adapters import Bridge, RayCallback, RayScheduler
+from tuner.driver.grouping import Together, most_together
 from tuner.driver.ray_inside.controller import RayTrial
-from tuner.driver.together import Together, most_together
+from tuner.driver.search_cost import Speeds, kinds_of, speeds_kind
 from tuner.history.events import read_events
 from tuner.loop.search_loop import SearchLoop
 from tuner.storage.folder import LocalFolder
 from tuner.study.resources import Resources
+from tuner.trial.speed import Speed
 from tuner.worker.assignment import REPORT
 
 
@@ -278,9 +281,43 @@ def test_an_order_that_ends_one_of_a_stay_leaves_the_others_their_worker(tmp_pat
     search.loop.close()
 
 
-def test_how_many_share_a_stay_leaves_the_search_rounds_to_learn_in() -> None:
-    assert most_together(1000, 2) == 50
-    assert most_together(60, 2) == 3
-    assert most_together(10, 2) == 1
-    assert most_together(100_000, 2) == 100
-    assert most_together(None, 2) == 32
+def heads(budget: tuner.Budget, **more: Any) -> tuner.Study:
+    trial = tuner.ImageClassifier("digits", "resnet18", weights="pretrained")
+    space = {"finetune": "head", "lr": tuner.loguniform(1e-4, 1e-1)}
+    return tuner.Study("heads", trial=trial, space=space, metric="val_accuracy", budget=budget, **more)
+
+
+@pytest.mark.parametrize(
+    ("budget", "most"),
+    [
+        (tuner.Budget(trials=1000), 50),
+        (tuner.Budget(trials=60), 3),
+        (tuner.Budget(trials=10), 1),
+        (tuner.Budget(trials=100_000), 100),
+        (tuner.Budget(total_epochs=600, max_epochs=20), 3),  # about 60 trials, half of which are stopped early
+        (tuner.Budget(total_epochs=600, max_epochs=20, trials=20), 1),
+        (tuner.Budget(trials=None, hours=1), 8),
+    ],
+)
+def test_how_many_share_a_stay_leaves_the_search_rounds_to_learn_in(budget: tuner.Budget, most: int) -> None:
+    assert most_together(heads(budget), 2) == most
+
+
+def test_none_share_a_stay_where_memory_says_how_many_run_at_once() -> None:
+    assert most_together(heads(tuner.Budget(trials=1000), resources=Resources(cpus="auto")), 2) == 1
+
+
+def test_a_search_over_heads_is_foretold_to_be_as_quick_as_it_is() -> None:
+    alone = Speed(0.4, 9.0, "", (2.0, 1.0), 0.1, 0.0, 0, 10**9, (960, 120, 120), 50.0, 1.0)
+    assert alone.together(1) == alone
+    of_ten = alone.together(10)
+    assert (of_ten.start_seconds, *of_ten.epoch_seconds) == pytest.approx((0.076, 0.38, 0.19))
+    assert of_ten.once_seconds == 9.0
+    study = heads(tuner.Budget(trials=200))
+    (kind,) = kinds_of(study)[0]
+    speeds = Speeds({kind: alone}, speeds_kind(study), 5.0)
+    assert speeds.sharing_stays(study, 2).by_kind == {kind: of_ten}
+    learning = replace(study, space={"finetune": "all", "lr": tuner.loguniform(1e-4, 1e-1)})
+    (kind,) = kinds_of(learning)[0]
+    speeds = Speeds({kind: alone}, speeds_kind(learning), 5.0)
+    assert speeds.sharing_stays(learning, 2) == speeds

@@ -23,6 +23,7 @@ from ray.tune.registry import get_trainable_cls
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
 
+from tuner.driver.grouping import Together
 from tuner.driver.ray_inside.autoscaling import bundles_of
 from tuner.driver.ray_inside.controller import (
     IdleWorkers,
@@ -38,7 +39,6 @@ from tuner.driver.ray_inside.names import present
 from tuner.driver.ray_inside.ray_errors import message_of, text_of
 from tuner.driver.ray_inside.tune import KilledForMemoryError
 from tuner.driver.shared_devices import share_name
-from tuner.driver.together import Together
 from tuner.driver.unready import Unready
 from tuner.history.attempts import DRAINED
 from tuner.history.checkpoints import CheckpointStore

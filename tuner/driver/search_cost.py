@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from tuner.driver.grouping import most_together
 from tuner.driver.rehearsal import Rehearsal, rehearse
 from tuner.machine.hardware import this_machine
 from tuner.study.declaration import Study
@@ -35,6 +37,14 @@ class Speeds:
     by_kind: Mapping[str, Speed]
     kind: Kind
     ready_seconds: float
+
+    def sharing_stays(self, study: Study, workers: int) -> Speeds:
+        """The same for a search in which workers train trials together, as far as they can."""
+        trial, first = study.declared_trial, kinds_of(study)[0]
+        key, count = partial(implementation_of(trial).together, trial), most_together(study, workers)
+        shared = {kind for kind, config in first.items() if key(config) is not None}
+        by_kind = {kind: each.together(count) if kind in shared else each for kind, each in self.by_kind.items()}
+        return replace(self, by_kind=by_kind)
 
     def of(self, config: dict[str, Any]) -> Speed:
         """The speed of the configuration's kind, or of the kind that shares most words with it."""
@@ -168,6 +178,7 @@ def measured_cost(
 
 def search_cost(study: Study, workers: int, speeds: Speeds, notes: list[str] | None = None) -> SearchCost | None:
     """The cost of the study if trials are this fast; None if no limit determines its length."""
+    speeds = speeds.sharing_stays(study, workers)
     played = [rehearse(study, workers, speeds.of, seed) for seed in range(PLAYS)]
     if not all(play.whole for play in played):
         return None

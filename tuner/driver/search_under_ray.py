@@ -12,7 +12,7 @@ from typing import Any
 from tuner.driver import shared_devices
 from tuner.driver.cluster import Connected
 from tuner.driver.cluster import concurrency as cluster_concurrency
-from tuner.driver.together import Together, most_together
+from tuner.driver.grouping import Together, most_together
 from tuner.driver.winner import write_winner
 from tuner.history.events import CONCLUDING, Event, Listener, tell
 from tuner.history.records import Status
@@ -114,11 +114,9 @@ class Search:
             self.loop.notice(notice)
 
     def _together(self) -> Together:
-        """Which trials share a stay: none if how many run at once depends on the memory of each."""
         trial = self.study.declared_trial
         key = partial(implementation_of(trial).together, trial)
-        shared = self.study.resources.packed is None and self.resources.strategy is None
-        return Together(key, most_together(self.study.trials, self.workers) if shared else 1)
+        return Together(key, most_together(self.study, self.workers))
 
     def _counts(self) -> dict[Status, int]:
         return self.loop.record.counts()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES, is_on
 
+FURTHER = 0.1  # of the time of a trial alone: that of a further one, by benchmarks/heads.py
 MATTERS = ("model", "finetune", "image_size", "precision")  # for the time per image
 SWITCHES = (*CHANGES_IMAGES, "freeze_batch_norm", "test_time_flip", "ema_decay", "clip_norm")
 
@@ -41,6 +42,12 @@ class Speed:
     images: tuple[int, int, int]
     images_per_second: float
     busy: float
+
+    def together(self, trials: int) -> Speed:
+        """The cost of a trial that is trained as one with others: each further one takes a share of the first."""
+        share = (1 + FURTHER * (trials - 1)) / trials
+        lengths = tuple(share * each for each in self.epoch_seconds)
+        return replace(self, start_seconds=share * self.start_seconds, epoch_seconds=lengths)
 
     def epoch(self, number: int) -> float:
         """Seconds of an epoch, the first of which is 1."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.trial import STRATEGIES, ImageClassifier, MemoryEstimate
-from tuner.trial.heads import batch_key
+from tuner.trial.same_backbone import batch_key
 from tuner.trial.speed import Speed, kind_of
 from tuner.worker.implementation import WORKER, DataLook, Implementation
 from tuner.worker.ray_inside.last_trial import LAST

@@ -28,7 +28,7 @@ from tuner.train.randomness import STEPS, derive_seeds, epoch_order, seeded
 from tuner.train.step import in_batches
 from tuner.train.tasks.one_label import CrossEntropy, balanced_weights
 from tuner.trial import Folds, ImageClassifier
-from tuner.trial.heads import batch_key
+from tuner.trial.same_backbone import batch_key
 
 BASE = CONFIG | {"lr": 1e-3}
 SGD = {"optimizer": "sgd"}
@@ -365,6 +365,15 @@ def test_models_whose_head_is_not_last_or_not_alone_are_trained_alone(
     digits = replace(pretrained, data="digits")
     with pytest.raises(NotTogether, match=r"conv1\.0\.weight"):
         batch(digits, {"image_size": 24})
+
+
+def test_heads_that_would_fill_the_memory_are_trained_alone(
+    pretrained: ImageClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.train.heads.heads.MOST_BYTES", 5 * 4 * 3 * 1024 * 2)  # of two heads
+    batch(pretrained, {}, {}).close()
+    with pytest.raises(NotTogether, match=r"^all heads together must take at most 0\.0 GB"):
+        batch(pretrained, {}, {}, {})
 
 
 def objective_of(chosen: Mapping[str, Any], labels: Tensor, *, weighted: bool) -> CrossEntropy:

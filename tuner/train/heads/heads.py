@@ -38,6 +38,8 @@ from tuner.trial import ImageClassifier
 from tuner.trial.tasks import ONE_LABEL
 
 Each = Callable[..., Iterable[Any]]  # `map`, or what does the same by several threads
+MOST_BYTES = 2**31  # of all heads
+COPIES = 5  # of a head's weights: gradient, optimizer's state, average
 BYTES_AT_ONCE = {"cpu": 2**22, "cuda": 2**28}  # of gathered features: on the CPU those that its caches hold
 
 
@@ -87,7 +89,7 @@ class Heads:
             strategy=None,
             step_path="eager",
         )
-        self._layer = _check_head(self._parts)
+        self._layer = _check_head(self._parts, len(members))
         self._train, self._validation = _features(self._parts)
         begun = flat(*self._layer.parameters())
         self._blank = copy.deepcopy(self._layer).cpu()
@@ -301,14 +303,16 @@ def one_thread_each() -> Iterator[int]:
         torch.set_num_threads(threads)
 
 
-def _check_head(parts: Parts) -> nn.Linear:
-    """The layer that learns. Raises NotTogether if it isn't linear, or others learn."""
+def _check_head(parts: Parts, members: int) -> nn.Linear:
+    """The layer that learns. Raises NotTogether if it isn't linear, others learn, or so many take too much memory."""
     layer, name = parts.network.head_layer, parts.network.head
     learning = {name for name, parameter in parts.module.named_parameters() if parameter.requires_grad}
     if not isinstance(layer, nn.Linear) or learning != {f"{name}.weight", f"{name}.bias"}:
         raise NotTogether(f"only a linear head with biases can learn, got {', '.join(sorted(learning))}")
     if parts.splits.task is not ONE_LABEL:
         raise NotTogether(f"images must have one label each, got {parts.splits.task.described}")
+    if (size := COPIES * layer.weight.nbytes * members) > MOST_BYTES:
+        raise NotTogether(f"all heads together must take at most {MOST_BYTES / 1e9:.1f} GB, got {size / 1e9:.1f}")
     return layer
 
 

@@ -7,13 +7,23 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tuner.loop.queue import Start
+from tuner.study.declaration import Study
 
 ROUNDS = 10  # in which a search learns from what came before, as far as its trials go
-MOST, UNLIMITED = 100, 32  # trials of a stay, and if the search has no number of trials
+MOST, UNLIMITED = 100, 8  # trials of a stay, and if no limit says how many there are about
+STOPPED_EARLY = 2.0  # as many trials as those that the epochs would train to their end
 
 
-def most_together(trials: int | None, workers: int) -> int:
-    """How many trials may share a stay, so that the search still has some rounds."""
+def most_together(study: Study, workers: int) -> int:
+    """How many trials of a study may share a stay, so that the search still has some rounds; 1 if none do.
+
+    None do if how many run at once depends on the memory of each.
+    """
+    if study.resources.packed is not None or study.resources.strategy is not None:
+        return 1
+    trials, epochs = study.trials, study.budget.total_epochs
+    if epochs is not None:
+        trials = min(trials or MOST**2, round(STOPPED_EARLY * epochs / study.budget.max_epochs))
     return UNLIMITED if trials is None else max(1, min(MOST, math.ceil(trials / (ROUNDS * max(1, workers)))))
 
 
