@@ -276,6 +276,7 @@ def test_an_order_that_ends_one_of_a_stay_leaves_the_others_their_worker(tmp_pat
     assert search.loop.record.trials[first].epoch == 0
     assert {search.loop.record.trials[other].epoch for other in others} == {1}
     search.loop.end_by_order(*others)
+    assert search.tell(stay, said(2, 0.5, trial=others[0])) == TrialScheduler.STOP  # nobody is left
     search.bridge._leave(others[-1])
     assert list(search.bridge._leaving._leaving) == [others[-1]]
     search.loop.close()

@@ -138,6 +138,10 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
         arrived = time.monotonic()
         taken = (self._take(trial, json.loads(text), arrived - ago) for text, ago in result[REPORT])
         goes_on = all(decision is Decision.CONTINUE for decision in taken)
+        if (
+            len(trial.members) > 1
+        ):  # the stay ends by itself, for all of them after the same epoch, or with the last one
+            goes_on = not loop.running.isdisjoint(self._bridge.members(trial))
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 
     def _take(self, trial: RayTrial, message: dict[str, Any], given: float) -> Decision:
@@ -160,9 +164,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
         decision = loop.report(tuner_id, message["epoch"], message["metrics"], **told)
         if message["leaving"] and message["epoch"] in saved and decision is Decision.CONTINUE:
             self._bridge.leave_node(tuner_id)
-        if len(trial.members) > 1:  # the stay ends by itself, for all of them after the same epoch
-            return Decision.CONTINUE
-        return decision
+        return Decision.CONTINUE if len(trial.members) > 1 else decision
 
     def _fail(self, trial: RayTrial, tuner_id: str, cause: str, message: str, traceback: str | None) -> None:
         """A trial whose GPU failed goes on elsewhere; other failures count as the trial's own, or its used worker's."""

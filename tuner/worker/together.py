@@ -6,6 +6,7 @@ answers: at the end of the stay it pauses, ends or regroups them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +18,7 @@ from tuner.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from tuner.train.heads import HeadBatch, HeadTrial, NotTogether
 from tuner.worker.assignment import Assignment
 from tuner.worker.placing import placement_here
-from tuner.worker.saving import SavingPolicy
+from tuner.worker.saving import SAVE_AT_LEAST_EVERY_SECONDS, SavingPolicy
 
 if TYPE_CHECKING:
     from tuner.train.cross_validation import CrossValidated
@@ -54,23 +55,25 @@ class _Member:
     assignment: Assignment
     best: dict[int, Checkpoint] = field(default_factory=dict)
     policy: SavingPolicy = field(init=False)
+    saved_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.policy = SavingPolicy(self.assignment, self.session.is_leaving)
 
     def report(self, batch: HeadBatch, number: int, result: EpochResult | CrossValidated) -> None:
-        """Report an epoch, with its checkpoint and that of the best epoch if the stay ends here."""
+        """Report an epoch, with its checkpoint and that of the best epoch if the stay ends here, or has lasted long."""
         epoch, metrics = batch.epoch[number], result.metrics()
         choice = self.policy.choose(epoch, metrics)
         if choice == "best":
             self.best = {epoch: batch.snapshot(number)}
-        if epoch < self.assignment.until and choice != "now":
+        overdue = time.monotonic() - self.saved_at >= SAVE_AT_LEAST_EVERY_SECONDS
+        if epoch < self.assignment.until and choice != "now" and not overdue:
             self.session.report_epoch(epoch, metrics)
             return
-        fill = partial(_write, checkpoint=batch.snapshot(number)) if choice else None
+        fill = partial(_write, checkpoint=batch.snapshot(number)) if choice or overdue else None
         earlier = {one: partial(_write, checkpoint=kept) for one, kept in self.best.items() if one < epoch}
         self.session.report_epoch(epoch, metrics, fill=fill, earlier=earlier)
-        self.best = {}
+        self.best, self.saved_at = {}, time.monotonic()
 
 
 def _train(trial: ImageClassifier, members: Sequence[_Member], session: WorkerSession) -> None:
