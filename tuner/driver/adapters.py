@@ -138,9 +138,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
         arrived = time.monotonic()
         taken = (self._take(trial, json.loads(text), arrived - ago) for text, ago in result[REPORT])
         goes_on = all(decision is Decision.CONTINUE for decision in taken)
-        if (
-            len(trial.members) > 1
-        ):  # the stay ends by itself, for all of them after the same epoch, or with the last one
+        if len(trial.members) > 1:  # their stay ends by itself, unless all of them have ended before
             goes_on = not loop.running.isdisjoint(self._bridge.members(trial))
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 
