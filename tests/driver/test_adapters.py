@@ -255,12 +255,71 @@ def test_trials_that_cant_be_trained_together_after_all_run_one_after_another(tm
     search = Shared(tmp_path, trials=5, most=5, scheduler=tuner.NoEarlyStopping())
     first = search.stay()
     assert first is not None
-    search.tell(first, {"apart": True})
+    search.tell(first, {"apart": "all"})
     search.end(first)
     stays = [stay for _ in range(9) if (stay := search.stay()) is not None and _end(search, stay)]
     assert [len(stay.members) for stay in stays] == [1] * 5
     assert search.statuses() == ["completed"] * 5
     search.loop.close()
+
+
+def test_what_ends_a_stay_is_tried_again_by_each_alone_and_costs_none_a_try(tmp_path: Path) -> None:
+    search = Shared(tmp_path, trials=5, most=5, scheduler=tuner.NoEarlyStopping())
+    first = search.stay()
+    assert first is not None
+    assert len(first.members) > 1
+    search.tell(first, {"apart": "these"})
+    search.end(first)
+    stays = [stay for _ in range(9) if (stay := search.stay()) is not None and _end(search, stay)]
+    assert {stay.members for stay in stays} >= {(trial,) for trial in first.members}
+    assert search.statuses() == ["completed"] * 5
+    assert {trial.losses for trial in search.loop.record.trials.values()} == {0}
+    search.loop.close()
+
+
+def test_no_more_trials_start_than_the_next_stays_take(tmp_path: Path) -> None:
+    search = Shared(tmp_path, trials=40, most=4, workers=2, scheduler=tuner.NoEarlyStopping())
+    stays = [search.stay(), search.stay()]
+    assert None not in stays
+    begun = len(search.loop.record.trials)
+    assert [search.stay() for _ in range(5)] == [None] * 5
+    assert len(search.loop.record.trials) == begun <= 2 * 4 + 4
+    search.loop.close()
+
+
+def test_a_stay_of_a_trial_without_a_key_begins_at_once(tmp_path: Path) -> None:
+    search = Shared(tmp_path, trials=40, most=8, scheduler=tuner.NoEarlyStopping())
+    search.bridge.together = Together(lambda config: None, 8)
+    stay = search.stay()
+    assert stay is not None
+    assert stay.members == ("00000",)
+    assert len(search.loop.record.trials) == 1
+    search.loop.close()
+
+
+def test_after_a_limit_none_of_those_that_wait_begins(tmp_path: Path) -> None:
+    search = Shared(tmp_path, trials=8, most=8, scheduler=tuner.NoEarlyStopping())
+    search.loop.change(replace(search.loop.study, budget=tuner.Budget(trials=8, max_epochs=9, target=0.2)), None)
+    first = search.stay()
+    assert first is not None
+    assert len(first.members) < 8  # the others wait
+    for member in first.members:
+        search.tell(first, said(1, 0.1, trial=member))
+    search.end(first)
+    assert search.stay() is None
+    assert search.loop.finished
+    assert set(search.statuses()) == {"stopped"}
+    search.loop.close()
+
+
+def test_a_search_that_counts_on_trials_of_one_worker_each_shares_no_stays() -> None:
+    budget = tuner.Budget(trials=1000)
+    assert most_together(heads(budget, scheduler=tuner.MedianStopping()), 2) == 1
+    function = tuner.Study(
+        "function", trial=lambda config: None, space={"x": tuner.uniform(0, 1)}, metric="loss", mode="min"
+    )
+    assert most_together(replace(function, budget=budget), 2) == 1
+    assert most_together(replace(heads(budget), space={"finetune": "all", "lr": 1e-3}), 2) == 1
 
 
 def test_an_order_that_ends_one_of_a_stay_leaves_the_others_their_worker(tmp_path: Path) -> None:

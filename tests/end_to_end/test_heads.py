@@ -109,6 +109,18 @@ def test_trials_whose_head_is_no_matrix_turn_out_to_be_trained_one_by_one(tmp_pa
     assert {trial.status for trial in run.record.trials.values()} == {"completed"}
 
 
+def test_a_target_that_is_reached_within_a_stay_leaves_a_winner_with_its_network(tmp_path: Path) -> None:
+    study(tmp_path, trials=40, scheduler="NoEarlyStopping()")
+    text = (tmp_path / "space.py").read_text().replace("max_epochs=9", "max_epochs=500, target=0.3")
+    (tmp_path / "space.py").write_text(text)
+    run = searched(tmp_path, "--concurrency", "1")
+    assert run.record.ended == "target"
+    assert max(together(run)) == 4
+    assert run.best is not None
+    assert run.best_epoch in run.best.checkpoints
+    assert load_model(Path(run.path) / "best") is not None
+
+
 def test_a_killed_worker_loses_no_epoch_and_its_trials_go_on_apart(tmp_path: Path) -> None:
     study(tmp_path, trials=40, scheduler="ASHA(grace_epochs=1, reduction_factor=3)")
     driver = start("run", "space.py", "--storage", "out", "--no-history", "--concurrency", "1", folder=tmp_path)

@@ -138,8 +138,6 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
         arrived = time.monotonic()
         taken = (self._take(trial, json.loads(text), arrived - ago) for text, ago in result[REPORT])
         goes_on = all(decision is Decision.CONTINUE for decision in taken)
-        if len(trial.members) > 1:  # their stay ends by itself, unless all of them have ended before
-            goes_on = not loop.running.isdisjoint(self._bridge.members(trial))
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 
     def _take(self, trial: RayTrial, message: dict[str, Any], given: float) -> Decision:
@@ -150,8 +148,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
             loop.placed(tuner_id, **self._bridge.unready.placed(tuner_id, **message["placed"]))
             return Decision.CONTINUE
         if "apart" in message:
-            self._bridge.together.separate()
-            loop.separate()
+            self._bridge.part(trial, for_all=message["apart"] == "all")
             return Decision.CONTINUE
         if "failure" in message:
             self._fail(trial, tuner_id, **message["failure"])
@@ -162,12 +159,16 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
         decision = loop.report(tuner_id, message["epoch"], message["metrics"], **told)
         if message["leaving"] and message["epoch"] in saved and decision is Decision.CONTINUE:
             self._bridge.leave_node(tuner_id)
-        return Decision.CONTINUE if len(trial.members) > 1 else decision
+        if len(trial.members) == 1 or loop.running.isdisjoint(self._bridge.members(trial)):
+            return decision
+        return Decision.CONTINUE  # a stay ends by itself, unless all of its trials have ended before
 
     def _fail(self, trial: RayTrial, tuner_id: str, cause: str, message: str, traceback: str | None) -> None:
         """A trial whose GPU failed goes on elsewhere; other failures count as the trial's own, or its used worker's."""
         self._bridge.expect_no_more(tuner_id)
         if cause == "lost":
+            if len(trial.members) > 1:
+                self._bridge.together.suspect(tuner_id)
             self._bridge.loop.lost(tuner_id, cause, message)
         else:
             known = cause == "error" and failed_alike(self._bridge.loop.record, message, traceback)
@@ -222,7 +223,8 @@ class RayCallback(Callback):  # type: ignore[misc]
         if not members or self._bridge.unready.take(self._bridge.controller, trial):
             return
         stacks = take_stacks(self._bridge.folder, trial.tuner_id)
-        self._bridge.together.suspect(*members)
+        if len(members) > 1:
+            self._bridge.together.suspect(*members)
         for tuner_id in members:
             self._bridge.expect_no_more(tuner_id)
             self._end(trial, tuner_id, stacks)
@@ -265,7 +267,7 @@ class Bridge:
     session: int = 0
     joined: bool = False
     orders: Orders | None = None
-    together: Together = field(default_factory=lambda: Together(lambda config: None, 1))
+    together: Together = field(default_factory=lambda: Together(lambda config: None, most=1))
 
     def __post_init__(self) -> None:
         """Start with no trials."""
@@ -291,11 +293,20 @@ class Bridge:
 
     def next_stay(self) -> list[Start]:
         """What a free worker should do: one trial, or some that it trains together; nothing if none is free."""
-        while len(self.together) < self.together.most and (start := self.loop.next_action()) is not None:
-            self._wait(start)
         stays = {id(trial) for trial in self._current.values() if not trial.is_finished()}
-        full = self.together.most > 1 and len(stays) >= self.loop.concurrency  # else the loop says when
-        return [] if full else self.together.take()
+        if self.together.shares and len(stays) >= self.loop.concurrency:  # else the loop says when
+            return []
+        self.loop.end_waiting(self.together.waiting)
+        while self.together.takes_more and (start := self.loop.next_action()) is not None:
+            self._wait(start)
+        return self.together.take(self.loop.running)
+
+    def part(self, trial: RayTrial, *, for_all: bool) -> None:
+        """The trials of a stay can't be trained together; or none can, `for_all` of this study."""
+        self.together.suspect(*trial.members)
+        if for_all:
+            self.together.separate()
+            self.loop.separate()
 
     def returned(self, trial: RayTrial, tuner_id: str) -> None:
         """A trial's stay has ended by itself: so has the trial, unless it shared the stay and goes on in another."""
@@ -303,7 +314,7 @@ class Bridge:
             self.loop.returned(tuner_id)
             return
         goes_on = self.loop.going_on(tuner_id)
-        if goes_on.reported == self._reported.get(tuner_id) and self.together.most > 1:
+        if goes_on.reported == self._reported.get(tuner_id) and not self.together.is_suspect(tuner_id):
             self.loop.returned(tuner_id)
         else:
             self._wait(goes_on)
@@ -401,6 +412,11 @@ class Bridge:
         if message["saving"] is not None:
             self._coming[trial] = message["saving"]
         return list(message["saved"])
+
+    def expect_nothing_of_stays(self) -> None:
+        """The search is left while trials run: those that share a stay write nothing any more."""
+        for trial in [trial for trial in self._coming if len(self._current[trial].members) > 1]:
+            self.expect_no_more(trial)
 
     def await_saves(self, seconds: float = SECONDS_FOR_SAVES) -> None:
         """After the search: wait for what is still being written."""

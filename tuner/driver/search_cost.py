@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tuner.driver.grouping import most_together
+from tuner.driver.grouping import key_of, most_together
 from tuner.driver.rehearsal import Rehearsal, rehearse
 from tuner.machine.hardware import this_machine
 from tuner.study.declaration import Study
@@ -40,9 +39,8 @@ class Speeds:
 
     def sharing_stays(self, study: Study, workers: int) -> Speeds:
         """The same for a search in which workers train trials together, as far as they can."""
-        trial, first = study.declared_trial, kinds_of(study)[0]
-        key, count = partial(implementation_of(trial).together, trial), most_together(study, workers)
-        shared = {kind for kind, config in first.items() if key(config) is not None}
+        key, count = key_of(study), most_together(study, workers)
+        shared = {kind for kind, config in kinds_of(study)[0].items() if key(config) is not None}
         by_kind = {kind: each.together(count) if kind in shared else each for kind, each in self.by_kind.items()}
         return replace(self, by_kind=by_kind)
 

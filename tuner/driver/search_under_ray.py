@@ -12,7 +12,7 @@ from typing import Any
 from tuner.driver import shared_devices
 from tuner.driver.cluster import Connected
 from tuner.driver.cluster import concurrency as cluster_concurrency
-from tuner.driver.grouping import Together, most_together
+from tuner.driver.grouping import Together, key_of, most_together
 from tuner.driver.winner import write_winner
 from tuner.history.events import CONCLUDING, Event, Listener, tell
 from tuner.history.records import Status
@@ -114,9 +114,7 @@ class Search:
             self.loop.notice(notice)
 
     def _together(self) -> Together:
-        trial = self.study.declared_trial
-        key = partial(implementation_of(trial).together, trial)
-        return Together(key, most_together(self.study, self.workers))
+        return Together(key_of(self.study), most_together(self.study, self.workers))
 
     def _counts(self) -> dict[Status, int]:
         return self.loop.record.counts()
@@ -189,6 +187,8 @@ class Search:
                     raise_on_failed_trial=False,
                 )
         finally:
+            if self.loop.stopped or self.interrupted.reason is not None:
+                leaves_on_error(bridge.expect_nothing_of_stays)()
             seconds = SECONDS_FOR_SAVES_OF_STOPPED if self.loop.stopped else SECONDS_FOR_SAVES
             leaves_on_error(bridge.await_saves)(min(seconds, self.interrupted.seconds_left() / 2))
             if self.loop.stopped or self.interrupted.reason not in (None, RAY_IS_GONE):

@@ -276,7 +276,7 @@ class Queue:
         """How a trial goes on that has run before."""
         config, length = self._study.search_space.restored(record.config), self._length(record.config)
         known = (record.epoch, record.memory_losses, record.attempts.needs_fresh_worker)
-        return Start(record.trial, record.number, config, record.seed, length, *known)
+        return Start(record.trial, record.number, config, record.seed, length, *known, repeats=record.repeats)
 
     def _length(self, config: dict[str, Any]) -> int:
         return full_length(config, self._study.budget.max_epochs)

@@ -109,7 +109,7 @@ class SearchLoop:
         self._room = Room(
             *(self.record, folder, self._keeper, Actions(self._end, pause, self.notice)),
             limit_gb=lambda: self.study.budget.disk_gb,
-            workers=lambda: max(self.concurrency, len(self._running)),
+            workers=lambda: self.concurrency if self._together > 1 else max(self.concurrency, len(self._running)),
             announced=lambda: len(self.announced),
         )
         self.make_room()
@@ -133,6 +133,11 @@ class SearchLoop:
         if self._idle:
             self._end_eliminated()
         return self._refit()
+
+    def end_waiting(self, trials: Iterable[str]) -> None:
+        """If a limit has ended the search, these running trials, which no worker has yet, don't begin."""
+        for trial in self._running.intersection(trials) if self._over else ():
+            self._end(trial, status="stopped", by=self.end_reason)
 
     def separate(self) -> None:
         """Workers can't train trials together after all."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from json import dumps  # a trial may replace json.dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ray import tune
 
@@ -84,13 +84,14 @@ class WorkerSession:
         replaceable: bool = False,
         saves: bool = True,
         earlier: Mapping[int, Fill] | None = None,
+        later: bool = False,
     ) -> None:
         """Send one epoch with its number; returns when the driver wants the trial to go on.
 
         `fill` writes its checkpoint before that. Or a checkpoint is written from memory, `behind`, while training goes
         on, but not before the driver knows the epoch; a `replaceable` one is left out while another is waiting to be
         written. `saves` says whether the trial means to write checkpoints at all. Checkpoints of `earlier` epochs are
-        written now, too. A trial that shares its stay doesn't wait for the driver.
+        written now, too, and this one `later`. A trial that shares its stay doesn't wait for the driver.
         """
         trial = self._assignment.trial
         told = plain_metrics(metrics)
@@ -102,7 +103,9 @@ class WorkerSession:
         saved, failures = [*WRITER.finished(trial), *written], WRITER.failures(trial)
         notes = [*self.notes, *self.output.notes, *(why for _, why in [*refused, *failures])]
         self.notes, self.output.notes = [], []
-        coming = behind is not None and WRITER.announce(trial, replaceable=replaceable)
+        coming = (behind is not None or later) and WRITER.announce(trial, replaceable=replaceable)
+        if self._together and written:
+            WRITER.withdraw(trial)
         message = {
             "epoch": epoch,
             "metrics": told,
@@ -164,9 +167,9 @@ class WorkerSession:
         tell = self._sender.hold if self._beside else self._sender.send
         tell(_text({"placed": placement.fields | {"waited": waited}, "trial": self._assignment.trial}))
 
-    def apart(self) -> None:
-        """Tell the driver that the trials of this stay can't be trained together."""
-        self._sender.send(_text({"apart": True}))
+    def apart(self, which: Literal["all", "these"]) -> None:
+        """Tell the driver that `all` trials have to be trained alone, or `these` of this stay."""
+        self._sender.send(_text({"apart": which}))
 
     def fail(self, cause: str, message: str, trace: str | None = None) -> None:
         """Tell the driver that the trial has failed, after its output was written to the log."""
@@ -203,9 +206,12 @@ class WorkerSession:
         """The session of another trial of this stay."""
         return WorkerSession(assignment, beside=self)
 
-    def leave(self) -> None:
-        """Delete what a trial that shared the stay left on this machine."""
-        self._owned.delete()
+    def leave(self, unwritten: Mapping[int, Fill]) -> None:
+        """A trial that shared the stay leaves it: write checkpoints that were to be written later."""
+        self._write(unwritten)
+        WRITER.withdraw(self._assignment.trial)
+        if self._beside:
+            self._owned.delete()
 
     def _whole(self) -> Iterator[tuple[int, Path]]:
         """Epoch and folder of the checkpoints of epochs that the driver knows, the newest first."""

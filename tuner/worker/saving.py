@@ -116,6 +116,12 @@ class BackgroundWriter:
             self._announced.add(trial)
             return True
 
+    def withdraw(self, trial: str) -> None:
+        """What was announced for the trial was written elsewhere, or isn't needed."""
+        with self._changed:
+            self._announced.discard(trial)
+            self._changed.notify_all()
+
     def submit(self, trial: str, epoch: int, checkpoint: Checkpoint, run_uri: str, reports: Reports) -> None:
         """Write the checkpoint soon, with the trial's last reports."""
         with self._changed:

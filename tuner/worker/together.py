@@ -6,7 +6,9 @@ answers: at the end of the stay it pauses, ends or regroups them.
 
 from __future__ import annotations
 
+import math
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.errors import TrialError, describe_failure
+from tuner.errors.gpu_errors import context_is_dead
+from tuner.history.checkpoints import Fill
 from tuner.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from tuner.train.heads import HeadBatch, HeadTrial, NotTogether
 from tuner.worker.assignment import Assignment
@@ -26,57 +30,81 @@ if TYPE_CHECKING:
     from tuner.trial import ImageClassifier
     from tuner.worker.reporting import WorkerSession
 
+KEPT_SECONDS = 5.0  # for which the checkpoint of a best epoch is only kept in memory
+MOST_KEPT = 4  # of a trial
+
 
 def train_together(trial: ImageClassifier, assignment: Assignment, session: WorkerSession) -> None:
-    """Train the trials of a stay; whatever ends all of them is raised after the others have failed, too."""
+    """Train the trials of a stay. What ends all of them is left to each alone, unless this process is unusable."""
     members = [_Member(session, assignment)]
     members += [_Member(session.beside(one), one) for one in assignment.each[1:]]
     try:
         placement = placement_here(assignment)
         for member in members[1:]:
             member.session.placed(placement, 0.0)
-        _train(trial, members, session)
+        _train(trial, members)
     except NotTogether:
-        session.apart()
+        session.apart("all")
     except Exception as error:
-        for member in members[1:]:
-            member.session.fail(*describe_failure(error))
-        raise
+        if context_is_dead(error):
+            for member in members[1:]:
+                member.session.fail(*describe_failure(error))
+            raise
+        traceback.print_exception(error)
+        session.apart("these")
     finally:
-        for member in members[1:]:
-            member.session.leave()
+        for member in members:
+            member.leave()
 
 
 @dataclass
 class _Member:
-    """One of the trials; `best` is the snapshot of its best epoch, which is written at the end of the stay."""
+    """One of the trials; `best` are snapshots of its best epochs, the last of which is still to be written."""
 
     session: WorkerSession
     assignment: Assignment
     best: dict[int, Checkpoint] = field(default_factory=dict)
     policy: SavingPolicy = field(init=False)
     saved_at: float = field(default_factory=time.monotonic)
+    kept_since: float = math.inf
 
     def __post_init__(self) -> None:
         self.policy = SavingPolicy(self.assignment, self.session.is_leaving)
 
     def report(self, batch: HeadBatch, number: int, result: EpochResult | CrossValidated) -> None:
-        """Report an epoch, with its checkpoint and that of the best epoch if the stay ends here, or has lasted long."""
-        epoch, metrics = batch.epoch[number], result.metrics()
-        choice = self.policy.choose(epoch, metrics)
-        if choice == "best":
-            self.best = {epoch: batch.snapshot(number)}
-        overdue = time.monotonic() - self.saved_at >= SAVE_AT_LEAST_EVERY_SECONDS
-        if epoch < self.assignment.until and choice != "now" and not overdue:
-            self.session.report_epoch(epoch, metrics)
-            return
-        fill = partial(_write, checkpoint=batch.snapshot(number)) if choice or overdue else None
-        earlier = {one: partial(_write, checkpoint=kept) for one, kept in self.best.items() if one < epoch}
-        self.session.report_epoch(epoch, metrics, fill=fill, earlier=earlier)
-        self.best, self.saved_at = {}, time.monotonic()
+        """Report an epoch; with its checkpoint if the stay ends here or has lasted long, and that of the best epoch."""
+        epoch, metrics, now = batch.epoch[number], result.metrics(), time.monotonic()
+        choice, ends = self.policy.choose(epoch, metrics), epoch >= self.assignment.until
+        whole = choice == "now" or now - self.saved_at >= SAVE_AT_LEAST_EVERY_SECONDS
+        if choice == "best" and not whole:
+            self._keep(epoch, batch.snapshot(number), now)
+        writes = ends or whole or now - self.kept_since >= KEPT_SECONDS
+        self.session.report_epoch(
+            epoch,
+            metrics,
+            fill=partial(_write, checkpoint=batch.snapshot(number)) if whole else None,
+            earlier=self._unwritten(1) if writes else None,
+            later=choice == "best" and not writes,
+        )
+        if writes:
+            self.best, self.kept_since = {}, math.inf
+        if whole:
+            self.saved_at = now
+
+    def leave(self) -> None:
+        """The stay is over; maybe the search has ended the trial at an epoch before those that are trained."""
+        self.session.leave(self._unwritten(MOST_KEPT))
+
+    def _keep(self, epoch: int, checkpoint: Checkpoint, now: float) -> None:
+        """Some before it stay: the driver may not know of this epoch yet, and end the trial before it."""
+        self.best = {one: self.best[one] for one in list(self.best)[1 - MOST_KEPT :]} | {epoch: checkpoint}
+        self.kept_since = min(self.kept_since, now)
+
+    def _unwritten(self, count: int) -> dict[int, Fill]:
+        return {epoch: partial(_write, checkpoint=self.best[epoch]) for epoch in list(self.best)[-count:]}
 
 
-def _train(trial: ImageClassifier, members: Sequence[_Member], session: WorkerSession) -> None:
+def _train(trial: ImageClassifier, members: Sequence[_Member]) -> None:
     first = members[0].assignment
     batch = HeadBatch(
         trial,
@@ -87,17 +115,19 @@ def _train(trial: ImageClassifier, members: Sequence[_Member], session: WorkerSe
     )
     try:
         _go_on(batch, members)
-        session.notes += batch.notes
-        active = list(range(len(members)))
+        active, said = list(range(len(members))), 0
         while active := [one for one in active if batch.epoch[one] < members[one].assignment.until]:
-            results = batch.run_epoch(active)
-            for one, result in zip(active, results, strict=True):
-                if not isinstance(result, TrialError):
-                    members[one].report(batch, one, result)
-            for one, result in zip(list(active), results, strict=True):
+            results = dict(zip(active, batch.run_epoch(active), strict=True))
+            active = [one for one, result in results.items() if not isinstance(result, TrialError)]
+            if active:
+                members[active[0]].session.notes += batch.notes[said:]
+                said = len(batch.notes)
+            for one, result in results.items():
                 if isinstance(result, TrialError):
                     members[one].session.fail(*describe_failure(result))
-                    active.remove(one)
+                    members[one].best = {}
+                else:
+                    members[one].report(batch, one, result)
     finally:
         batch.close()
 

@@ -39,7 +39,8 @@ def make_trainable(trial: Trial) -> type[tune.Trainable]:
 
     def run_trial(assignment: dict[str, Any]) -> None:
         extend_import_path(import_path)
-        told = Assignment(**assignment | {"config": received(assignment["config"])})
+        others = [other | {"config": received(other["config"])} for other in assignment["others"]]
+        told = Assignment(**assignment | {"config": received(assignment["config"]), "others": others})
         os.environ.update(visible_gpus(told))  # before CUDA is initialised; a worker stays with its GPU, or none
         perform(pickled, told)
 
