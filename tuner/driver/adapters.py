@@ -415,7 +415,8 @@ class Bridge:
 
     def expect_nothing_of_stays(self) -> None:
         """The search is left while trials run: those that share a stay write nothing any more."""
-        for trial in [trial for trial in self._coming if len(self._current[trial].members) > 1]:
+        sharing = {trial for stay in self._current.values() if len(stay.members) > 1 for trial in stay.members}
+        for trial in sharing.intersection(self._coming):
             self.expect_no_more(trial)
 
     def await_saves(self, seconds: float = SECONDS_FOR_SAVES) -> None:
