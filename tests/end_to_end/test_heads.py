@@ -118,6 +118,7 @@ def test_a_target_that_is_reached_within_a_stay_leaves_a_winner_with_its_network
     assert max(together(run)) == 4
     assert run.best is not None
     assert run.best_epoch in run.best.checkpoints
+    assert not [notice for notice in run.record.notices if "memory grows" in notice]
     assert load_model(Path(run.path) / "best") is not None
 
 

