@@ -180,11 +180,11 @@ def test_heads_that_are_trained_by_two_threads_learn_the_same(pretrained: ImageC
 
 
 def test_on_a_gpu_heads_learn_as_if_they_were_alone(pretrained: ImageClassifier) -> None:
-    configs: list[dict[str, Any]] = [{}, {"dropout": 0.4, "ema_decay": 0.9}, SGD | {"clip_norm": 0.5}]
+    configs: list[dict[str, Any]] = [{"dropout": 0.4, "ema_decay": 0.9}, SGD | {"clip_norm": 0.5}]
     members = [HeadTrial(BASE | config, seed) for seed, config in enumerate(configs)]
     with pretending():
         together = HeadBatch(pretrained, members, epochs=3, split_seed=0, device="cuda")
-        results = together.run_epoch([0, 1, 2])
+        results = together.run_epoch([0, 1])
         for member, result in enumerate(results):
             trainer = Trainer(
                 pretrained,
