@@ -312,6 +312,32 @@ def test_after_a_limit_none_of_those_that_wait_begins(tmp_path: Path) -> None:
     search.loop.close()
 
 
+def test_one_that_an_order_ended_while_it_waited_does_not_begin(tmp_path: Path) -> None:
+    search = Shared(tmp_path, trials=8, most=8, scheduler=tuner.NoEarlyStopping())
+    first = search.stay()
+    assert first is not None
+    ended, *others = search.bridge.together.waiting
+    assert others
+    search.loop.end_by_order(ended)
+    search.epochs(first, 1, 9)
+    search.end(first)
+    second = search.stay()
+    assert second is not None
+    assert set(second.members) == set(others)
+    search.loop.close()
+
+
+def test_a_stay_falls_apart_also_when_its_first_trial_goes_on_elsewhere(tmp_path: Path) -> None:
+    search = Shared(tmp_path, trials=6, most=6, scheduler=tuner.NoEarlyStopping())
+    stay = search.stay()
+    assert stay is not None
+    assert len(stay.members) > 1
+    search.bridge._current.pop(stay.members[0])
+    search.tell(stay, {"apart": "these"})
+    assert all(map(search.bridge.together.is_suspect, stay.members))
+    search.loop.close()
+
+
 def test_a_search_that_counts_on_trials_of_one_worker_each_shares_no_stays() -> None:
     budget = tuner.Budget(trials=1000)
     assert most_together(heads(budget, scheduler=tuner.MedianStopping()), 2) == 1
@@ -320,6 +346,11 @@ def test_a_search_that_counts_on_trials_of_one_worker_each_shares_no_stays() -> 
     )
     assert most_together(replace(function, budget=budget), 2) == 1
     assert most_together(replace(heads(budget), space={"finetune": "all", "lr": 1e-3}), 2) == 1
+    left = [True]
+    tight = heads(budget, constraint=lambda config: left[0])
+    assert most_together(tight, 2) == 50
+    left[0] = False  # as if none was drawn with this seed: the search itself says so
+    assert most_together(tight, 2) == 1
 
 
 def test_an_order_that_ends_one_of_a_stay_leaves_the_others_their_worker(tmp_path: Path) -> None:

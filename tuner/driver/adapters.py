@@ -142,13 +142,13 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
 
     def _take(self, trial: RayTrial, message: dict[str, Any], given: float) -> Decision:
         loop, tuner_id = self._bridge.loop, message.get("trial", trial.tuner_id)
+        if "apart" in message:
+            self._bridge.part(trial, for_all=message["apart"] == "all")
+            return Decision.CONTINUE
         if tuner_id not in self._bridge.members(trial):  # it goes on in another stay
             return Decision.CONTINUE
         if "placed" in message:
             loop.placed(tuner_id, **self._bridge.unready.placed(tuner_id, **message["placed"]))
-            return Decision.CONTINUE
-        if "apart" in message:
-            self._bridge.part(trial, for_all=message["apart"] == "all")
             return Decision.CONTINUE
         if "failure" in message:
             self._fail(trial, tuner_id, **message["failure"])

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from tuner.loop.queue import Start
+from tuner.space.space import NothingDrawn
 from tuner.study.declaration import Study
-from tuner.worker.implementation import implementation_of
+from tuner.worker.implementation import Implementation, implementation_of
 
 Key = Callable[[dict[str, Any]], str | None]
 
@@ -31,12 +32,23 @@ def most_together(study: Study, workers: int) -> int:
     judged = len(study.scheduler.rungs(budget.max_epochs))
     if study.resources.packed or study.resources.strategy or judged > budget.max_epochs / 2:
         return 1
-    key, generator = key_of(study), np.random.default_rng(study.seed)
-    if all(key(config) is None for config in study.search_space.several(SAMPLES, generator)):
+    if not _some_have_keys(study):
         return 1
     if budget.total_epochs is not None:
         trials = min(trials or MOST**2, round(STOPPED_EARLY * budget.total_epochs / budget.max_epochs))
     return UNLIMITED if trials is None else max(1, min(MOST, math.ceil(trials / (ROUNDS * max(1, workers)))))
+
+
+def _some_have_keys(study: Study) -> bool:
+    implementation = type(implementation_of(study.declared_trial))
+    if implementation.together is Implementation.together:  # nothing is drawn, which a constraint may make slow
+        return False
+    key = key_of(study)
+    try:
+        configs = study.search_space.several(SAMPLES, np.random.default_rng(study.seed))
+    except NothingDrawn:  # the search says so
+        return False
+    return any(key(config) is not None for config in configs)
 
 
 def key_of(study: Study) -> Key:

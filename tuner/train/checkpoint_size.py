@@ -75,8 +75,7 @@ def _bytes(trial: ImageClassifier, chosen: dict[str, Any], *, epochs: int, chann
 def _leaves_out(trial: ImageClassifier, chosen: dict[str, Any], network: Network) -> bool:
     """Whether checkpoints only have the head, see `tuner.train.state`."""
     fresh_stem = network.stem in network.new and chosen["stem"] == "new"
-    given = isinstance(trial.model, str) and trial.weights_file is not None
-    return chosen["finetune"] == "head" and given and not fresh_stem
+    return chosen["finetune"] == "head" and trial.starts_from_weights and not fresh_stem
 
 
 class _Undrawn(TorchFunctionMode):

@@ -47,9 +47,9 @@ def taken(parts: Parts, *, seed: int, epoch: int, step: int) -> Checkpoint:
 
 def _left_out(parts: Parts) -> str | None:
     """The hash of the layers that a checkpoint can leave out; None if it needs all of them."""
-    network, never = parts.network, parts.chosen["finetune"] == "head" and parts.fine_tuning.only_the_head_learns
-    again = network.pretrained and isinstance(parts.trial.model, str) and parts.strategy.keeps_features
-    return network.backbone_key if never and again else None
+    never = parts.chosen["finetune"] == "head" and parts.fine_tuning.only_the_head_learns
+    again = parts.trial.starts_from_weights and parts.strategy.keeps_features
+    return parts.network.backbone_key if never and again else None
 
 
 def completed(tensors: Mapping[str, Tensor], scalars: Mapping[str, Any], network: Network) -> dict[str, Tensor]:

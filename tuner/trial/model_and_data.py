@@ -163,6 +163,11 @@ class ModelAndData:
         return None if weights in (None, "none", *DEFAULTS) else Path(str(weights)).expanduser()
 
     @property
+    def starts_from_weights(self) -> bool:
+        """Whether it is a library's model with weights: its layers before the head are the same in every process."""
+        return isinstance(self.model, str) and self.weights_file is not None
+
+    @property
     def default_image_size(self) -> int | None:
         """Edge in pixels of the model's images if the space has no image size; None for the images' own size."""
         framing = self.framing(None)

@@ -37,10 +37,9 @@ def batch_key(trial: ImageClassifier, config: dict[str, Any]) -> str | None:
 
 
 def _learns_on_features(trial: ImageClassifier, chosen: dict[str, Any]) -> bool:
-    """Whether only the head of a library's pretrained model learns, in float32, from images that don't change."""
+    """Whether only the head of a library's model with weights learns, in float32, from images that don't change."""
     return (
-        isinstance(trial.model, str)
-        and trial.weights_file is not None
+        trial.starts_from_weights
         and trial.task in (None, ONE_LABEL.name)
         and chosen["finetune"] == "head"
         and chosen["precision"] in FLOAT32
