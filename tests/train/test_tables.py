@@ -10,8 +10,7 @@ from torch.nn import functional as F
 from tests.train.conftest import small_model, write_colours
 from tuner import Folds, ImageClassifier, Table
 from tuner.errors import DataError
-from tuner.train import Trainer
-from tuner.train.cross_validation import trainer_of
+from tuner.train import Trainer, trainer_of
 from tuner.train.data import Splits, load_splits
 from tuner.train.tasks.one_label import CrossEntropy
 

@@ -66,6 +66,7 @@ def check_every_hyperparameter(task: Task, known: dict[str, Hyperparameter]) -> 
         "stochastic_depth": uniform(0, 0.9).when(model="efficientnet_b0"),
         "pooling": choice(["token", "mean", "token+mean"]).when(model="vit_b_32"),
         "blocks": choice([1, 4]).when(model="vit_b_32"),
+        "optimizer": choice(["adam", "adamw", "sgd", *["lbfgs"] * (task is ONE_LABEL)]),
     }
     ImageClassifier(my_data, task=task.name).check(Space({**space, "model": choice(["efficientnet_b0", "vit_b_32"])}))
     for name, row in known.items():
@@ -91,8 +92,14 @@ def check_every_hyperparameter(task: Task, known: dict[str, Hyperparameter]) -> 
             {"batch_size": loguniform(16, 128)},
             "batch_size must be an int from 2 to 65536, got loguniform(16, 128); use lo",
         ),
-        ({"optimizer": choice(["adam", "lion"])}, "optimizer must be adam, adamw or sgd, got 'lion'; choose among"),
-        ({"optimizer": randint(0, 2)}, "optimizer must be adam, adamw or sgd, got randint(0, 2); use choice([...])"),
+        (
+            {"optimizer": choice(["adam", "lion"])},
+            "optimizer must be adam, adamw, sgd or lbfgs, got 'lion'; choose among",
+        ),
+        (
+            {"optimizer": randint(0, 2)},
+            "optimizer must be adam, adamw, sgd or lbfgs, got randint(0, 2); use choice([...])",
+        ),
         ({"finetune": grid_search(["none"])}, "finetune must be all, head, gradual or lp-ft, got 'none'; choose among"),
         ({"nesterov": choice([0, 1])}, "nesterov must be True or False, got 0; write True or False"),
         ({"nesterov": randint(0, 2)}, "nesterov must be True or False, got randint(0, 2); use choice([...])"),

@@ -119,7 +119,11 @@ def test_values_become_the_kinds_own_type(name: str, value: object, coerced: obj
         ("lr", 0.0, "lr must be a float from 1e-08 to 10, got 0.0; move it into that range"),
         ("lr", float("nan"), "lr must be a float from 1e-08 to 10, got nan; write a number in that range"),
         ("lr", "0.1", "lr must be a float from 1e-08 to 10, got '0.1'; write a number in that range"),
-        ("optimizer", "lion", "optimizer must be adam, adamw or sgd, got 'lion'; choose among 'adam', 'adamw', 'sgd'"),
+        (
+            "optimizer",
+            "lion",
+            "optimizer must be adam, adamw, sgd or lbfgs, got 'lion'; choose among 'adam', 'adamw', 'sgd', 'lbfgs'",
+        ),
         (
             "finetune",
             ["all"],

@@ -9,7 +9,7 @@ while not trainer.finished:
 """
 
 import tuner.train.without_compiler  # noqa: F401  # the first import of torchvision: see there
-from tuner.train.cross_validation import CrossValidation, trainer_of
+from tuner.train.cross_validation import CrossValidation
 from tuner.train.data import HeldSplit, Normalisation, Split, Splits, StreamedSplit, load_splits
 from tuner.train.download import download_missing
 from tuner.train.epoch_result import EpochResult
@@ -17,6 +17,7 @@ from tuner.train.evaluation import Evaluator
 from tuner.train.models import Network, build_network
 from tuner.train.tasks import Metrics
 from tuner.train.trainer import Trainer
+from tuner.train.trainers import SolvedHead, trainer_of
 
 __all__ = [
     "CrossValidation",
@@ -26,6 +27,7 @@ __all__ = [
     "Metrics",
     "Network",
     "Normalisation",
+    "SolvedHead",
     "Split",
     "Splits",
     "StreamedSplit",

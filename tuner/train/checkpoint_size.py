@@ -14,8 +14,9 @@ from tuner.train.fine_tuning import FineTuning
 from tuner.train.models import Network, empty_network
 from tuner.train.optimisation import parameter_groups
 from tuner.trial import ImageClassifier
+from tuner.trial.only_the_head import LBFGS
 
-COPIES = {"adam": 2, "adamw": 2}  # copies of each learning weight in the optimizer's state
+COPIES = {"adam": 2, "adamw": 2, LBFGS: 0}  # copies of each learning weight in the optimizer's state
 MATTERS = (
     *("model", "pooling", "blocks", "optimizer", "ema_decay", "finetune", "stem", "freeze_batch_norm", "probe_epochs"),
 )

@@ -21,7 +21,6 @@ from tuner.train.checkpoint import INDEX, Checkpoint, read_checkpoint, read_mode
 from tuner.train.epoch_result import EpochResult, Notes
 from tuner.train.models import build_network
 from tuner.train.parallel.group import Group
-from tuner.train.randomness import PARTS, derive_seed
 from tuner.train.state import BACKBONE, completed
 from tuner.train.trainer import Trainer
 from tuner.trial import ImageClassifier
@@ -90,7 +89,7 @@ class Resumable(Protocol):
 
 
 class CrossValidation:
-    """Trains the networks of one trial, like a `Trainer` for one network; `trainer_of` creates it."""
+    """Trains the networks of one trial, like a `Trainer` for one network; `tuner.train.trainer_of` creates it."""
 
     def __init__(self, trainers: Sequence[Trainer]) -> None:
         """Take the trainers of all parts, in their order."""
@@ -196,20 +195,6 @@ def restore_jointly(networks: Sequence[Resumable], checkpoint: Checkpoint, sourc
         for network, earlier in zip(networks, before, strict=True):
             network.restore(earlier)
         raise
-
-
-def trainer_of(
-    trial: ImageClassifier, config: dict[str, Any], *, seed: int = 0, **how: Any
-) -> Trainer | CrossValidation:
-    """A trial's trainer: for one network, or one per part of its cross-validation; arguments are those of `Trainer`.
-
-    The networks start from the same weights if these are given. Each has its own seed, from the trial's and its part.
-    """
-    if not trial.folds:
-        return Trainer(trial, config, seed=seed, **how)
-    return CrossValidation(
-        [Trainer(trial.fold(part), config, seed=derive_seed(seed, PARTS, part), **how) for part in range(trial.folds)]
-    )
 
 
 def whole_model(

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tuner.errors import TrialError
 from tuner.train.assembly import assemble, check_loss
 from tuner.train.capture import GRAPH
 from tuner.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -29,6 +30,7 @@ from tuner.train.state import put_back, taken
 from tuner.train.step import in_batches
 from tuner.train.tasks import Metrics
 from tuner.trial import ImageClassifier
+from tuner.trial.only_the_head import LBFGS
 
 Views = list[Callable[[Tensor], Tensor]]
 
@@ -76,6 +78,8 @@ class Trainer:
             TrialOutOfMemory: model and data don't fit on the device.
         """
         trial, chosen = trial.of(config), trial.hyperparameters(config)
+        if chosen["optimizer"] == LBFGS:
+            raise TrialError("a Trainer takes steps on batches, got optimizer='lbfgs'; use tuner.train.trainer_of")
         self.config, self.seed = config, seed
         self.total_epochs = min(epochs, chosen["epochs"] or epochs)
         self.epoch = self.step = 0

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from tuner.errors import WeightsError
-from tuner.space import Space
+import numpy as np
+
+from tuner.errors import SpaceError, WeightsError
+from tuner.space import Choice, GridSearch, Space
 from tuner.space.mode import Mode
 from tuner.trial import splitting
 from tuner.trial.base import Trial
@@ -20,12 +23,15 @@ from tuner.trial.hyperparameters import HYPERPARAMETERS, OF_A_LIBRARYS_MODEL
 from tuner.trial.metrics import EVERY_EPOCH, REPRODUCED, ChosenMetric, check_classes
 from tuner.trial.model_and_data import DEFAULT_MODEL, DataFunction, ModelFunction, Weights, of_each
 from tuner.trial.models import DEFAULTS, IMAGENET, looks_published
+from tuner.trial.only_the_head import LBFGS, hindrance, unsolvable
 from tuner.trial.sources import function_name
 from tuner.trial.splitting import Folds, Joined, Validation
 from tuner.trial.stored import Copies
 from tuner.trial.strategies import STRATEGIES
 from tuner.trial.table import Table
 from tuner.trial.tasks import ONE_LABEL, TASKS
+
+DRAWS = 50  # configurations of which one must allow what only some can
 
 
 @dataclass(frozen=True)
@@ -226,6 +232,22 @@ class ImageClassifier(ReadsFiles, Trial):
         check_functions(self)
         check_settings(self)
         check_space(self, space)
+        self._check_solvable(space)
+
+    def _check_solvable(self, space: Space) -> None:
+        """Raise StudyError if no last layer can be solved, for one reason in all drawn configurations with lbfgs."""
+        domain = space.dimensions.get("optimizer")
+        known = domain.values() if isinstance(domain, Choice | GridSearch) else [space.constants.get("optimizer")]
+        reasons: dict[str, str] = {}
+        for seed in range(DRAWS if LBFGS in known else 0):
+            with suppress(SpaceError):  # the constraint may not allow it
+                config = space.complete({"optimizer": LBFGS}, np.random.default_rng(seed))
+                found = hindrance(self.of(config), self.hyperparameters(config))
+                if found is None:
+                    return
+                reasons[found.partition("=")[0]] = found
+        if len(reasons) == 1:
+            raise unsolvable(*reasons.values())
 
     def notices(self, space: Space, max_epochs: int) -> list[str]:
         """See `Trial.notices`."""

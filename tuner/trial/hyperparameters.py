@@ -153,8 +153,10 @@ TABLE: tuple[Hyperparameter, ...] = (
         "optimizer",
         "categorical",
         "adam",
-        "Adam, AdamW (weight decay apart from the gradient), or stochastic gradient descent with momentum.",
-        choices=("adam", "adamw", "sgd"),
+        "Adam, AdamW (weight decay apart from the gradient), or stochastic gradient descent with momentum. With "
+        "`finetune='head'` also `lbfgs`, which solves the last layer, mostly in the first epoch: it takes "
+        "`weight_decay`, `label_smoothing` and `class_weights`, and ignores what else is said of learning.",
+        choices=("adam", "adamw", "sgd", "lbfgs"),
         aliases=("opt", "optim", "optimiser"),
     ),
     Hyperparameter(

@@ -7,8 +7,7 @@ from typing import Any
 
 from tuner.errors import StudyError
 from tuner.trial.classifier import ImageClassifier
-from tuner.trial.image_hyperparameters import CHANGES_IMAGES, is_on
-from tuner.trial.tasks import ONE_LABEL
+from tuner.trial.only_the_head import hindrance
 
 OF_A_HEAD = (  # in which trials that are trained together may differ
     *("lr", "batch_size", "optimizer", "momentum", "nesterov", "weight_decay", "clip_norm", "ema_decay"),
@@ -16,7 +15,6 @@ OF_A_HEAD = (  # in which trials that are trained together may differ
     *("label_smoothing", "class_weights", "dropout"),
 )
 OF_OTHER_LAYERS = ("unfreeze_every", "probe_epochs", "probe_lr", "backbone_lr_scale", "layer_decay")  # that learn
-FLOAT32 = ("tf32", "fp32")
 
 
 def batch_key(trial: ImageClassifier, config: dict[str, Any]) -> str | None:
@@ -27,22 +25,10 @@ def batch_key(trial: ImageClassifier, config: dict[str, Any]) -> str | None:
     """
     try:
         chosen = trial.hyperparameters(config)
-        if not _learns_on_features(trial.of(config), chosen):
+        if hindrance(trial.of(config), chosen) is not None:
             return None
         size = trial.asked_size(config)  # weights may crop images otherwise than if the same size is asked for
     except StudyError:  # training it says what is wrong
         return None
     shared = {name: value for name, value in chosen.items() if name not in (*OF_A_HEAD, *OF_OTHER_LAYERS)}
     return json.dumps(shared | {"image_size": size}, sort_keys=True)
-
-
-def _learns_on_features(trial: ImageClassifier, chosen: dict[str, Any]) -> bool:
-    """Whether only the head of a library's model with weights learns, in float32, from images that don't change."""
-    return (
-        trial.starts_from_weights
-        and trial.task in (None, ONE_LABEL.name)
-        and chosen["finetune"] == "head"
-        and chosen["precision"] in FLOAT32
-        and chosen["strategy"] is None
-        and not any(is_on(chosen, name) for name in CHANGES_IMAGES)
-    )

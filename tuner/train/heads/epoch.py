@@ -25,6 +25,15 @@ DRAWING = Lock()  # held while the process's generator is used
 NORM_EPSILON = 1e-6  # of torch.nn.utils.clip_grads_with_norm_
 
 
+def diverged(head: Head, loss: float, lr: float) -> TrialDiverged | None:
+    """The error of a head whose loss in its next epoch isn't finite."""
+    try:
+        check_loss(loss, "training", epoch=head.epoch + 1, lr=lr)
+    except TrialDiverged as error:
+        return error
+    return None
+
+
 class Epoch:
     """The next epoch of M heads, whose optimizers are of one kind; `layer` has their shape."""
 
@@ -66,11 +75,7 @@ class Epoch:
     def check(self, losses: Sequence[float], step: int) -> None:
         """Note the heads whose loss isn't finite."""
         for place, (head, loss) in enumerate(zip(self._heads, losses, strict=True)):
-            if place in self.diverged:
-                continue
-            try:
-                check_loss(loss, "training", epoch=head.epoch + 1, lr=float(self._rates[step, place]))
-            except TrialDiverged as error:
+            if place not in self.diverged and (error := diverged(head, loss, float(self._rates[step, place]))):
                 self.diverged[place] = error
 
     def _take(self, step: int, chosen: Tensor) -> None:

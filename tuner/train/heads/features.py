@@ -15,13 +15,14 @@ class SharedFeatures:
         device: where batches are brought to
         labels: [N] int64, on the device
         width: features of an image
+        weights: [N], of the images, on the device; None if all are equal
     """
 
     def __init__(self, split: HeldSplit, device: torch.device) -> None:
         self._pool, self._rows = split.pool, None if split.rows is None else split.rows.to(split.pool.device)
         self.device, self.labels = device, split.labels.to(device)
         self.width = self._pool.shape[1]
-        self._weights = None if split.weights is None else split.weights.values.to(device)
+        self.weights = None if split.weights is None else split.weights.values.to(device)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -40,7 +41,7 @@ class SharedFeatures:
         rows = rows if self._rows is None else self._rows.index_select(0, rows)
         values = torch.index_select(self._pool, 0, rows, out=memory[: len(rows)]).to(self.device)
         on_device = chosen.to(self.device)
-        weights = None if self._weights is None else self._weights[on_device]
+        weights = None if self.weights is None else self.weights[on_device]
         return values.view(*chosen.shape, self.width), self.labels[on_device], weights
 
     def memory(self, images: int) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tuner.errors import TrialError
 from tuner.train.optimisation import Schedule
 from tuner.train.tasks.one_label import CrossEntropy
+from tuner.trial.only_the_head import LBFGS
 
 STEP = "step"  # Adam's count, in the optimizer's state
 
@@ -82,7 +83,7 @@ class Head:
         Raises:
             TrialError: they are of another optimizer; nothing is changed.
         """
-        names = ("momentum_buffer",) if self.chosen["optimizer"] == "sgd" else ("exp_avg", "exp_avg_sq")
+        names = {"sgd": ("momentum_buffer",), LBFGS: ()}.get(self.chosen["optimizer"], ("exp_avg", "exp_avg_sq"))
         known = {f"{index}.{name}" for index in range(2) for name in names}
         if tensors and tensors.keys() - {f"0.{STEP}", f"1.{STEP}"} != known:
             raise TrialError(f"a checkpoint must fit the trial, got {source} of another optimizer; use another")

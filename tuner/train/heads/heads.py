@@ -19,9 +19,10 @@ from tuner.train.checkpoint import Checkpoint
 from tuner.train.data.device_images import forget_images
 from tuner.train.data.splits import HeldSplit
 from tuner.train.epoch_result import EpochResult
-from tuner.train.heads.epoch import Epoch
+from tuner.train.heads.epoch import Epoch, diverged
 from tuner.train.heads.features import SharedFeatures
 from tuner.train.heads.head import Head, flat, parts_of
+from tuner.train.heads.solver import MEMORY, Solver
 from tuner.train.heads.updates import kind_of
 from tuner.train.memory.errors import memory_errors
 from tuner.train.memory.watch import Usage
@@ -35,6 +36,7 @@ from tuner.train.tasks import Metrics
 from tuner.train.tasks.one_label import CrossEntropy
 from tuner.train.trainer import STEPS_BETWEEN_CHECKS
 from tuner.trial import ImageClassifier
+from tuner.trial.only_the_head import LBFGS
 from tuner.trial.tasks import ONE_LABEL
 
 Each = Callable[..., Iterable[Any]]  # `map`, or what does the same by several threads
@@ -207,11 +209,13 @@ class Heads:
         """Members that can take steps together, as many as fit into the caches, but a group for each thread."""
         alike: dict[tuple[int, str], list[int]] = {}
         for member in members:
-            head = self._heads[member]
-            alike.setdefault((head.chosen["batch_size"], kind_of(head)), []).append(member)
+            chosen = self._heads[member].chosen
+            size = 0 if chosen["optimizer"] == LBFGS else chosen["batch_size"]
+            alike.setdefault((size, kind_of(self._heads[member])), []).append(member)
         for (size, _), group in alike.items():
             images = min(size, len(self._train))
-            each_bytes = 4 * self._train.width * (images + 4 * self._layer.out_features)
+            copies = 2 * MEMORY if size == 0 else 4
+            each_bytes = 4 * self._train.width * (images + copies * self._layer.out_features)
             yield from self._divided(group, each_bytes, least=threads)
 
     def _divided(self, members: Sequence[int], each_bytes: int, least: int = 1) -> Iterator[list[int]]:
@@ -234,12 +238,17 @@ class Heads:
     @torch.no_grad()  # which holds for one thread
     def _train_group(self, members: Sequence[int]) -> list[Trained]:
         start, heads = time.perf_counter(), [self._heads[member] for member in members]
-        epoch = Epoch(heads, self._train, self._layer, least=self._parts.strategy.least_batch)
-        losses = epoch.run(STEPS_BETWEEN_CHECKS if self._parts.device.type == "cpu" else None)
-        means = [loss / len(self._train) for loss in losses]
-        epoch.check(means, -1)
+        if kind_of(heads[0]) == LBFGS:
+            means = Solver(heads, self._train, self._layer).run()
+            errors = [diverged(head, mean, head.learning_rate) for head, mean in zip(heads, means, strict=True)]
+        else:
+            epoch = Epoch(heads, self._train, self._layer, least=self._parts.strategy.least_batch)
+            losses = epoch.run(STEPS_BETWEEN_CHECKS if self._parts.device.type == "cpu" else None)
+            means = [loss / len(self._train) for loss in losses]
+            epoch.check(means, -1)
+            errors = [epoch.diverged.get(place) for place in range(len(heads))]
         seconds = (time.perf_counter() - start) / len(heads)
-        return [Trained(mean, seconds, epoch.diverged.get(place)) for place, mean in enumerate(means)]
+        return [Trained(mean, seconds, error) for mean, error in zip(means, errors, strict=True)]
 
     def _validate_all(self, members: Sequence[int], at_once: Each) -> dict[int, Metrics]:
         """Each member's metrics on the validation split, if it has images."""

@@ -36,6 +36,12 @@ class Losses:
             labels: [M, B] int64
             weights: [M, B], of the images; None if all are equal
         """
+        losses, gradients = self.totals(logits, labels, weights)
+        divisors = self.divisors(labels)
+        return losses / divisors, gradients.div_(divisors[:, None, None])
+
+    def totals(self, logits: Tensor, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The heads' sums of losses [M], and the gradients of these by the logits [M, C, B]; arguments as above."""
         logs = logits.log_softmax(1)
         kept = self._kept.gather(1, labels)
         if weights is not None:
@@ -49,12 +55,10 @@ class Losses:
         gradients = logs.exp_().mul_(sums[:, None])
         if spread is not None:
             gradients -= spread
-        gradients.scatter_add_(1, labels[:, None], -kept[:, None])
-        divisors = self._divisors(labels)
-        return losses / divisors, gradients.div_(divisors[:, None, None])
+        return losses, gradients.scatter_add_(1, labels[:, None], -kept[:, None])
 
-    def _divisors(self, labels: Tensor) -> Tensor:
-        """See `CrossEntropy.weight`: [M]."""
+    def divisors(self, labels: Tensor) -> Tensor:
+        """See `CrossEntropy.weight`: [M], for labels [M, B]."""
         images = torch.full_like(self._by_weight, labels.shape[1])
         if not bool(self._by_weight.any()):
             return images

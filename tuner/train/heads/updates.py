@@ -13,8 +13,9 @@ ADAM, SGD = "adam", "sgd"  # kinds of optimizers whose heads can take steps toge
 
 
 def kind_of(head: Head) -> str:
-    """The kind of a head's optimizer."""
-    return SGD if head.chosen["optimizer"] == "sgd" else ADAM
+    """The kind of a head's optimizer: ADAM, SGD or LBFGS."""
+    optimizer: str = head.chosen["optimizer"]
+    return ADAM if optimizer == "adamw" else optimizer
 
 
 class Update:

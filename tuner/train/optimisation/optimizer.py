@@ -10,6 +10,7 @@ from torch import Tensor, nn, optim
 from torch.optim import Optimizer
 
 from tuner.train.without_compiler import uncompiled
+from tuner.trial.only_the_head import LBFGS
 
 Group = dict[str, Any]  # "params", "lr_scale", "weight_decay"
 
@@ -32,8 +33,13 @@ def parameter_groups(parameters: Iterable[tuple[nn.Parameter, float]], weight_de
 
 
 def build_optimizer(groups: list[Group], hyperparameters: dict[str, Any]) -> Optimizer:
-    """The configuration's optimizer; fused, because that takes a third less time for a small step."""
+    """The configuration's optimizer; fused, because that takes a third less time for a small step.
+
+    For lbfgs it only holds the groups: `tuner.train.heads.solver` takes no steps of it, and keeps no state.
+    """
     lr = hyperparameters["lr"]
+    if hyperparameters["optimizer"] == LBFGS:
+        return SGD(groups, lr=1.0)
     if hyperparameters["optimizer"] == "adam":
         return Adam(groups, lr=lr, fused=True)
     if hyperparameters["optimizer"] == "adamw":
