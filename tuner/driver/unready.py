@@ -36,6 +36,10 @@ class Unready:
         """Keep how the loop has started the trials of a stay."""
         self._starts[starts[0].trial] = starts, time.monotonic()
 
+    def forget(self, trial: str) -> None:
+        """A trial has ended, or starts again as another stay."""
+        self._starts.pop(trial, None)
+
     def placed(self, trial: str, *, waited: float, **where: Any) -> dict[str, Any]:
         """Where a trial has begun, and how many seconds it waited for the end of other trials, if that was long."""
         waited += self._waited.pop(trial, 0.0)
