@@ -37,7 +37,7 @@ class Unready:
         self._starts[starts[0].trial] = starts, time.monotonic()
 
     def forget(self, trial: str) -> None:
-        """A trial has ended, or starts again as another stay."""
+        """A trial has ended."""
         self._starts.pop(trial, None)
 
     def placed(self, trial: str, *, waited: float, **where: Any) -> dict[str, Any]:
@@ -67,4 +67,5 @@ class Unready:
         return waiting[0] if waiting else []
 
     def _going_on(self, trial: RayTrial) -> list[Start]:
-        return [start for start in self._starts[trial.tuner_id][0] if start.trial in self._loop.running]
+        starts, _ = self._starts.get(trial.tuner_id, ((), 0.0))
+        return [start for start in starts if start.trial in self._loop.running]

@@ -108,10 +108,11 @@ def forget_ended(controller: TuneController) -> None:
     if not present("forgotten_trials"):
         return
     for trial in [*controller._stopped_trials, *controller._failed_trials]:
-        busy = trial in controller._trial_to_actor or trial in controller._live_trials
-        if busy or trial in controller._resetting_trials or len(controller._trials) == 1:
+        busy = trial in controller._trial_to_actor or trial in controller._resetting_trials
+        if busy or len(controller._trials) == 1:
             continue
         controller._trials.remove(trial)
+        controller._live_trials.discard(trial)  # where Ray leaves those that failed
         controller._stopped_trials.discard(trial)
         controller._failed_trials.discard(trial)
         controller._trials_to_cache.discard(trial)
