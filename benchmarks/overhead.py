@@ -4,7 +4,8 @@
 
 Trivial trials that report five epochs, on two CPUs; the start-up of Ray counts on neither side. `first epoch` is the
 time from `python -m tuner run search_spaces/digits.py` to its first reported epoch. The last line is one JSON object:
-ratio_40, seconds_per_trial_1000, ratio_torch, first_epoch_seconds, and for Random, MultiFidelityGP and a race (Random
+ratio_40, seconds_per_trial_1000, ratio_torch, first_epoch_seconds, memory_kb_per_trial, what the driver's resident
+memory grows by from its 400th to its 4,000th trial of two epochs, and for Random, MultiFidelityGP and a race (Random
 with repeats=3) growth_…, what a trial costs the search itself in the last tenth of 3,000 relative to the first.
 """
 
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -84,13 +86,21 @@ def plain_ray(trials: int, *, torch: bool, reuse: bool) -> dict[str, float]:
     return {"seconds": seconds, "trials": trials}
 
 
-def ours(trials: int, *, torch: bool) -> dict[str, float]:
-    """Seconds of a search by tuner, from the search's first event to its last, and where they went."""
+def twice(config):
+    """Two epochs of nothing."""
     import tuner
 
-    study = tuner.Study(
+    for epoch in range(2):
+        tuner.report(loss=config["x"] / (epoch + 1))
+
+
+def random_search(trials: int, trial: Callable[[dict[str, float]], None]):
+    """The study that tuner runs here."""
+    import tuner
+
+    return tuner.Study(
         "overhead",
-        trial=with_torch if torch else trivial,
+        trial=trial,
         space={"x": tuner.uniform(0, 1)},
         metric="loss",
         mode="min",
@@ -98,6 +108,45 @@ def ours(trials: int, *, torch: bool) -> dict[str, float]:
         scheduler=tuner.NoEarlyStopping(),
         budget=tuner.Budget(trials=trials, max_epochs=REPORTS),
     )
+
+
+def resident_kb(field: str) -> int:
+    """Memory of this process in kB: VmRSS now, VmHWM at most so far."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition(f"{field}:")[2].split()[0])
+
+
+class Resident:
+    """A listener that notes the driver's memory when a tenth of the trials has ended, and when all have."""
+
+    def __init__(self, trials: int) -> None:
+        self._ended, self._moments, self.kb = 0, (trials // 10, trials), list[int]()
+
+    def on_event(self, event) -> None:
+        """Take one event."""
+        self._ended += event["event"] == "trial_ended"
+        if event["event"] == "trial_ended" and self._ended in self._moments:
+            self.kb.append(resident_kb("VmRSS"))
+
+
+def memory(trials: int) -> dict[str, float]:
+    """The driver's resident memory in kB after a tenth of the trials, after all, and at most, up to the report."""
+    import tuner
+
+    resident = Resident(trials)
+    with tempfile.TemporaryDirectory() as folder:
+        run = tuner.run(random_search(trials, twice), storage=folder, concurrency=CPUS, listeners=[resident])
+        assert run.record.counts()["completed"] == trials, run.record.failures()
+    early, late = resident.kb
+    grown = (late - early) / (trials - trials // 10)
+    return {"early": early, "late": late, "a_trial": grown, "most": resident_kb("VmHWM")}
+
+
+def ours(trials: int, *, torch: bool) -> dict[str, float]:
+    """Seconds of a search by tuner, from the search's first event to its last, and where they went."""
+    import tuner
+
+    study = random_search(trials, with_torch if torch else trivial)
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
         run = tuner.run(study, storage=folder, concurrency=CPUS)
@@ -204,6 +253,7 @@ PARTS = {
     "plain_torch": lambda trials: plain_ray(trials, torch=True, reuse=False),
     "ours": lambda trials: ours(trials, torch=False),
     "ours_torch": lambda trials: ours(trials, torch=True),
+    "memory": memory,
     "first_epoch": lambda _: first_epoch(),
 }
 
@@ -259,7 +309,13 @@ def main() -> None:
             f"{search}, {many} trials without Ray: {cost['first']:.2f} ms a trial in the first tenth, "
             f"{cost['last']:.2f} ms in the last"
         )
+    kept = measure("memory", 60 if options.quick else 4000)
+    print(
+        f"memory of the driver: {kept['early'] / 1e3:.0f} MB after a tenth of the trials, {kept['late'] / 1e3:.0f} MB "
+        f"after all: {kept['a_trial']:.1f} KB a trial; {kept['most'] / 1e3:.0f} MB at most, with tables and report"
+    )
     figures = {
+        "memory_kb_per_trial": kept["a_trial"],
         "ratio_40": rows["plain Ray Tune"]["seconds"] / rows["tuner"]["seconds"],
         "seconds_per_trial_1000": rows["tuner, many"]["seconds"] / rows["tuner, many"]["trials"],
         "ratio_torch": rows["plain Ray Tune, torch"]["seconds"] / rows["tuner, torch"]["seconds"],

@@ -357,6 +357,23 @@ for row in names.TABLE.values():
 """
 
 
+def search_told(folder: Path, program: str) -> list[str]:
+    """The lines that a program prints, which searches in its own process."""
+    (folder / "program.py").write_text(program)
+    settings = environment(PYTHONPATH=str(ROOT), RAY_gcs_server_port_wait_time_s="15")
+    finished = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=folder,
+        env=settings,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout.splitlines()
+
+
 @pytest.mark.ray
 @pytest.mark.parametrize(
     ("change", "told"),
@@ -383,21 +400,41 @@ for row in names.TABLE.values():
 def test_a_search_on_a_ray_whose_inside_is_another_completes_with_one_notice(
     tmp_path: Path, change: str, told: list[str]
 ) -> None:
-    (tmp_path / "program.py").write_text(BEGIN + change + SEARCH)
-    settings = environment(PYTHONPATH=str(ROOT), RAY_gcs_server_port_wait_time_s="15")
-    finished = subprocess.run(
-        [sys.executable, "program.py"],
-        cwd=tmp_path,
-        env=settings,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    (found,) = [line for line in finished.stdout.splitlines() if line.startswith("FOUND")]
+    (found,) = [line for line in search_told(tmp_path, BEGIN + change + SEARCH) if line.startswith("FOUND")]
     assert found.startswith("FOUND finished [3, 3, 3] 1 Ray "), found
     assert [part for part in told if part not in found] == []
+
+
+KEPT = """
+import gc
+
+class Count:
+    def on_event(self, event):
+        if event["event"] == "trial_ended" and event["trial"] == "00023":
+            from tuner.driver.ray_inside.controller import RayTrial
+            print("KEPT", sum(type(each) is RayTrial for each in gc.get_objects()))
+
+def once(config):
+    if config["x"] < 0.2:
+        raise ValueError("a trial that fails")
+    tuner.report(loss=config["x"])
+
+if __name__ == "__main__":
+    study = tuner.Study("many", trial=once, space={"x": tuner.uniform(0, 1)}, metric="loss", mode="min",
+        search=tuner.Random(), scheduler=tuner.NoEarlyStopping(), budget=tuner.Budget(trials=24, max_epochs=1), warm_start=None)
+    run = tuner.run(study, storage="out", wandb="off", concurrency=2, listeners=[Count()])
+    print("FOUND", run.status, run.record.counts()["completed"], run.record.counts()["failed"])
+"""
+
+
+@pytest.mark.ray
+def test_ended_trials_leave_the_memory_of_the_driver(tmp_path: Path) -> None:
+    told = search_told(tmp_path, BEGIN + KEPT)
+    assert told[-1].startswith("FOUND finished 19 5"), told
+    (kept,) = [int(line.split()[1]) for line in told if line.startswith("KEPT")]
+    assert 1 <= kept <= 8  # those that run, wait or have just ended
+    (state,) = tmp_path.glob("out/many/*/tune/experiment_state-*.json")
+    assert state.stat().st_size < 40_000  # bytes: Ray's record of a trial has 13,000
 
 
 @pytest.mark.ray

@@ -82,4 +82,5 @@ def test_it_does_not_begin_again_if_it_had_begun_or_was_ended_meanwhile(way: Way
     assert unready.take(controller, trial)
     assert not unready.take(controller, trial)  # Ray forgot it: a failure from now on is its own
     loop.end_by_order(start.trial)
+    unready.forget(start.trial)
     assert unready.next() == []

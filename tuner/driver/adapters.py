@@ -19,6 +19,7 @@ import ray
 from ray.exceptions import RayActorError
 from ray.tune import Callback, ProgressReporter
 from ray.tune.experiment import Experiment
+from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.registry import get_trainable_cls
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
@@ -31,6 +32,7 @@ from tuner.driver.ray_inside.controller import (
     RayTrial,
     end_all_workers,
     end_worker,
+    forget_ended,
     own_controller,
     spare_worker,
     worker_of,
@@ -252,6 +254,16 @@ class SilentReporter(ProgressReporter):  # type: ignore[misc]
         """Does nothing."""
 
 
+class SilentProgress(TrialProgressCallback):  # type: ignore[misc]
+    """Shows nothing, in place of Ray Tune's own, which keeps every trial."""
+
+    def log_result(self, trial: Any, result: dict[str, Any], error: bool = False) -> None:
+        """Does nothing."""
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Does nothing."""
+
+
 @dataclass
 class Bridge:
     """What the three adapters share: the loop, and the Ray trial of each tuner trial. `leave`, called several times a
@@ -346,6 +358,8 @@ class Bridge:
         Raises SearchLeft if an order ends the search.
         """
         self.controller = controller
+        forget_ended(controller)
+        self._forget_stays()
         if self.joined:
             self._idle.end(controller)
         if self.orders is None:
@@ -358,6 +372,13 @@ class Bridge:
             self._leave(tuner_id)
         for tuner_id in self._leaving.end(controller, self._coming.__contains__):
             self.expect_no_more(tuner_id)
+
+    def _forget_stays(self) -> None:
+        """Drop the stays of trials that have ended, whose memory nobody reads again."""
+        for tuner_id, trial in list(self._current.items()):
+            if trial.is_finished() and tuner_id not in self.loop.running and tuner_id not in self._coming:
+                del self._current[tuner_id], self._reported[tuner_id]
+                self.unready.forget(tuner_id)
 
     def leave_node(self, tuner_id: str) -> None:
         """A saved trial leaves a node that is being drained, and its worker ends; the trial goes on elsewhere."""

@@ -153,6 +153,7 @@ class Search:
             RayCallback,
             RayScheduler,
             RaySearch,
+            SilentProgress,
             SilentReporter,
             leaves_on_error,
         )
@@ -180,7 +181,7 @@ class Search:
                     **ray_storage(self.folder),
                     search_alg=RaySearch(bridge),
                     scheduler=RayScheduler(bridge),
-                    callbacks=[RayCallback(bridge)],
+                    callbacks=[RayCallback(bridge), SilentProgress()],
                     reuse_actors=present("reused_workers"),
                     progress_reporter=SilentReporter(),
                     verbose=0,

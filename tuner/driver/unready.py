@@ -36,6 +36,10 @@ class Unready:
         """Keep how the loop has started the trials of a stay."""
         self._starts[starts[0].trial] = starts, time.monotonic()
 
+    def forget(self, trial: str) -> None:
+        """A trial has ended."""
+        self._starts.pop(trial, None)
+
     def placed(self, trial: str, *, waited: float, **where: Any) -> dict[str, Any]:
         """Where a trial has begun, and how many seconds it waited for the end of other trials, if that was long."""
         waited += self._waited.pop(trial, 0.0)
@@ -63,4 +67,5 @@ class Unready:
         return waiting[0] if waiting else []
 
     def _going_on(self, trial: RayTrial) -> list[Start]:
-        return [start for start in self._starts[trial.tuner_id][0] if start.trial in self._loop.running]
+        starts, _ = self._starts.get(trial.tuner_id, ((), 0.0))
+        return [start for start in starts if start.trial in self._loop.running]

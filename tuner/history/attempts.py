@@ -10,7 +10,7 @@ DRAINED = "drained"  # the cause of a trial that left a node before the node was
 USED = "used"  # the kind of a failure on a worker that had run other trials: maybe not the trial's own
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One try of a trial that failed: when (seconds since 1970), after which epoch, and why.
 
@@ -25,7 +25,7 @@ class Attempt:
     traceback: str | None
 
 
-@dataclass
+@dataclass(slots=True)
 class Attempts:
     """All failed tries of a trial, in their order.
 

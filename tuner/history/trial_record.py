@@ -14,7 +14,7 @@ from tuner.space.values import recorded
 Status = Literal["running", "paused", "completed", "stopped", "interrupted", "failed"]
 
 
-@dataclass
+@dataclass(slots=True)
 class EpochRecord:
     """One reported epoch."""
 
@@ -25,7 +25,7 @@ class EpochRecord:
     ending: dict[str, Any] | None = None  # how the trial ends if the decision is to stop
 
 
-@dataclass
+@dataclass(slots=True)
 class TrialRecord:
     """One trial, folded from its events; times are seconds since 1970."""
 
@@ -101,7 +101,8 @@ class TrialRecord:
 
     def begin_anew(self) -> None:
         """The user runs the failed trial again: it waits for a worker, and its failure becomes one of the attempts."""
-        self.attempts.add(vars(self), time=self.ended or self.started, epoch=self.epoch, kind="")
+        failure = {"cause": self.cause, "message": self.message, "traceback": self.traceback}
+        self.attempts.add(failure, time=self.ended or self.started, epoch=self.epoch, kind="")
         self.attempts.forgive()
         self.status, self.ended = "running", None
         self.cause = self.message = self.traceback = None

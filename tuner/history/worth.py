@@ -30,7 +30,7 @@ ROUNDING = 1e-12  # of values that are shares or logarithms: a smaller bend is o
 MEDIAN_BEND = 0.6745 * math.sqrt(6)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Worth:
     """The worth of one trial.
 

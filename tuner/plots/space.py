@@ -327,6 +327,9 @@ def _grid(places: Floats) -> tuple[Floats, Floats]:
 def _interpolated(x: Floats, y: Floats, z: Floats) -> Floats:
     """Values at a grid [PLACES, PLACES]: means of the points, near ones with more weight (Nadaraya-Watson)."""
     marks = np.linspace(0, 1, PLACES)
-    distances = (marks[None, :, None] - x) ** 2 + (marks[:, None, None] - y) ** 2
-    weights = np.exp(-0.5 * distances / SMOOTHING**2) + 1e-12 / (distances + 1e-6)
-    return np.asarray((weights * z).sum(axis=2) / weights.sum(axis=2))
+    across, rows = (marks[:, None] - x) ** 2, []
+    for mark in marks:  # a row at a time: the distances of all would take a hundred times as much memory
+        distances = across + (mark - y) ** 2
+        weights = np.exp(-0.5 * distances / SMOOTHING**2) + 1e-12 / (distances + 1e-6)
+        rows.append((weights * z).sum(axis=1) / weights.sum(axis=1))
+    return np.array(rows)

@@ -66,12 +66,13 @@ class CurveKernel:
         epochs, first = np.unique(one.epochs, return_inverse=True)
         other_epochs, second = np.unique(other.epochs, return_inverse=True)
         between = np.exp(-0.5 * ((epochs[:, None] - other_epochs) / self.length_epochs) ** 2)  # distinct epochs are few
-        found *= (self.shared + self.shared_late * between)[first][:, second]
-        found += (self.epochs * between)[first][:, second]
+        rows = first if len(epochs) > 1 else slice(None)  # a single epoch's row counts for all
+        found *= (self.shared + self.shared_late * between)[:, second][rows]
+        found += (self.epochs * between)[:, second][rows]
         if (one.trials < 0).all():
             return found
-        rows, columns = np.nonzero(one.trials[:, None] == other.trials)
-        found[rows, columns] += (self.own + self.own_late * between)[first[rows], second[columns]]
+        same, others = np.nonzero(one.trials[:, None] == other.trials)
+        found[same, others] += (self.own + self.own_late * between)[first[same], second[others]]
         return found
 
 

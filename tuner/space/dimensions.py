@@ -47,7 +47,7 @@ class Dimensions:
     def snap(self, units: Units) -> Units:
         """Points [n, dimensions], each as `encode(decode(unit))` would have it, many at once."""
         snapped: Units = np.clip(np.array(units, dtype=float), 0.0, 1.0)
-        values: dict[str, list[Any]] = {}
+        values: dict[str, tuple[list[Any], npt.NDArray[np.int64]]] = {}  # distinct ones, and which each point has
         active: dict[str, npt.NDArray[np.bool_]] = {}
         asked = {other for conditions in self._conditions.of.values() for other, _ in conditions}
         for column, (name, domain) in enumerate(self._dimensions.items()):
@@ -56,11 +56,14 @@ class Dimensions:
                 if other in self._constants:
                     active[name] &= is_among(self._constants[other], allowed)
                 else:
-                    active[name] &= active[other] & np.array([is_among(v, allowed) for v in values[other]], dtype=bool)
+                    distinct, which = values[other]
+                    among = np.array([is_among(value, allowed) for value in distinct], dtype=bool)
+                    active[name] &= active[other] & among[which]
             if domain.encodable:
                 snapped[:, column] = domain.snap(snapped[:, column])
             if name in asked:
-                values[name] = [domain.decode(unit) for unit in snapped[:, column].tolist()]
+                places, which = np.unique(snapped[:, column], return_inverse=True)
+                values[name] = [domain.decode(place) for place in places.tolist()], which
             snapped[~active[name], column] = math.nan
         return snapped
 

@@ -100,6 +100,25 @@ class IdleWorkers:
             controller._cleanup_cached_actors(force_all=True)
 
 
+def forget_ended(controller: TuneController) -> None:
+    """Drop what Ray keeps of each ended trial, which nobody reads again: its state is in the events.
+
+    One trial stays, as Ray looks at the first when none can run.
+    """
+    if not present("forgotten_trials"):
+        return
+    for trial in [*controller._stopped_trials, *controller._failed_trials]:
+        busy = trial in controller._trial_to_actor or trial in controller._resetting_trials
+        if busy or len(controller._trials) == 1:
+            continue
+        controller._trials.remove(trial)
+        controller._live_trials.discard(trial)  # where Ray leaves those that failed
+        controller._stopped_trials.discard(trial)
+        controller._failed_trials.discard(trial)
+        controller._trials_to_cache.discard(trial)
+        controller._trial_metadata.pop(trial.trial_id, None)
+
+
 def end_worker(controller: TuneController, trial: RayTrial) -> None:
     """End a running trial and its worker now: Ray itself would wait for a report, then use the worker again."""
     if not present("ended_workers"):
