@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import IO
 
 from tuner.console.standing import ORDERS, Progress, answered
@@ -36,6 +37,7 @@ class Lines:
         self._doing = opening  # before the first trial, or after the search
         self._begun = False  # whether the followed driver's search has begun, and not only an earlier one's
         self._said = clock()
+        self._features_said: dict[str, float] = {}  # when it was last told how far those are that a trial computes
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._remind, name="tuner-progress", daemon=True)
@@ -89,6 +91,8 @@ class Lines:
             if "repeats" in event:
                 return f"trial {event['trial']} started: the configuration of trial {event['repeats']}, another seed"
             return f"trial {event['trial']} started{again}: {settings(event['config'])}"
+        if kind == "features_computed":
+            return self._features(event["trial"])
         if kind == "epoch_reported" and event["decision"] == "continue" and self._is_quiet():
             return self._epoch(record.trials[event["trial"]])
         if kind == "trial_ended":
@@ -106,6 +110,14 @@ class Lines:
         if kind in ORDERS:
             return answered(event)
         return f"note: {event['message']}" if kind == "notice" else None
+
+    def _features(self, trial: str) -> str | None:
+        """A line when a trial begins to compute features, then one every QUIET_SECONDS."""
+        said = self._progress.computing().get(trial)
+        if said is None or self._clock() - self._features_said.get(trial, -math.inf) < QUIET_SECONDS:
+            return None
+        self._features_said[trial] = self._clock()
+        return f"trial {trial} is {said}"
 
     def _epoch(self, trial: TrialRecord) -> str:
         value = trial.metrics().get(self._plan.metric)
@@ -133,7 +145,10 @@ class Lines:
         running = self._progress.running()
         if not running:
             return f"no trial runs now; {self._outlook()}"
-        named = [f"{trial.trial} in epoch {trial.epoch + 1}" for trial in running[:NAMED_TRIALS]]
+        computing = self._progress.computing()
+        self._features_said |= dict.fromkeys(computing, self._clock())
+        running.sort(key=lambda trial: trial.trial not in computing)
+        named = [f"{trial.trial} {_activity(trial, computing)}" for trial in running[:NAMED_TRIALS]]
         more = [f"{len(running) - NAMED_TRIALS} more"] if len(running) > NAMED_TRIALS else []
         return f"{plural(len(running), 'trial')} running: {', '.join(named + more)}; {self._outlook()}"
 
@@ -153,3 +168,10 @@ class Lines:
                 self.break_silence()
             except (OSError, ValueError):  # the reader is gone
                 return
+
+
+def _activity(trial: TrialRecord, computing: Mapping[str, str]) -> str:
+    """What a running trial does now; `computing` is what trials say of features, for which others may be waiting."""
+    if trial.trial in computing:
+        return computing[trial.trial]
+    return "before its first epoch" if computing and not trial.epoch else f"in epoch {trial.epoch + 1}"

@@ -127,8 +127,8 @@ def still_trials(record: RunRecord, now: float) -> dict[str, float]:
 
 
 def silence(trial: TrialRecord, now: float) -> float:
-    """Seconds since the last report of a running trial, or since it came to its worker."""
-    began = now if trial.running_since is None else trial.running_since
+    """Seconds since the last report of a running trial, or since it came to its worker, without those of features."""
+    began = now if trial.running_since is None else trial.entered[-1]
     return now - (max(began, trial.epochs[trial.epoch].time) if trial.epochs else began)
 
 
