@@ -48,6 +48,15 @@ def test_features_that_trials_wait_for_are_no_part_of_their_starts_and_no_silenc
     assert record.running_seconds(258.0) == 516.0  # but their time on the devices
 
 
+@pytest.mark.parametrize(("told", "epoch"), [({}, 6.0), ({"seconds": 0.5}, 0.5), ({"seconds": 36.0}, 6.0)])
+def test_of_the_first_report_an_epoch_takes_what_the_trial_says(told: dict[str, float], epoch: float) -> None:
+    """Of 10 s the start of the worker is the rest; 36 s were those of features, which aren't part of the 10 s."""
+    pace = pace_of(fold(event("study_started", 0.0), started(0, 0.0), reported(0, 1, 10.0, **told)))
+    assert pace is not None
+    assert pace.epoch_seconds == (epoch,)
+    assert pace.opening == 10.0 - epoch
+
+
 def test_the_pace_leaves_out_the_first_start_of_each_worker() -> None:
     events = [event("study_started", 0.0), started(0, 0.0), *(reported(0, k, 20.0 + k) for k in (1, 2, 3))]
     events += [ended(0, "completed", 23.0), started(1, 23.0), *(reported(1, k, 24.0 + k) for k in (1, 2, 3))]
