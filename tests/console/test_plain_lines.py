@@ -98,6 +98,18 @@ def test_a_trial_that_may_wait_for_the_features_of_another_is_in_no_epoch(search
     assert line.endswith(" left, 00000 before its first epoch; best so far none")
 
 
+def test_trials_that_a_limit_ends_together_are_one_line(search: Search) -> None:
+    search.after(0, *(started(number) for number in range(6)), reported(0, 1, accuracy=0.5))
+    deleted = event("checkpoint_deleted", trial="00000", epoch=1)
+    ends = [ended(number, "stopped", by="total_epochs") for number in range(5)]
+    assert search.after(1, ends[0], deleted, *ends[1:]) == [
+        "5 trials stopped: 00000, 00001, 00002, 00003, 1 more; best so far 0.5 by 00000"
+    ]
+    assert search.after(1, ended(5, "stopped", by="total_epochs")) == [
+        "trial 00005 stopped after 0 epochs; best so far 0.5 by 00000"
+    ]
+
+
 def test_before_the_first_trial_and_after_the_last_it_says_what_is_done(search: Search) -> None:
     assert search.after(30) == ["still starting Ray"]
     search.after(0, started(0), ended(0, "completed"), event("study_ended", reason="trials"))
