@@ -216,6 +216,10 @@ def test_a_folder_that_cant_work_is_refused(tmp_path: Path, files: list[str], me
     assert str(caught.value).startswith(message.format(root=root))
 
 
+def test_a_line_end_in_a_files_name_is_written_out() -> None:
+    assert str(LeftOut("cat/a\nb\r.jpg", "is cut off")) == r"cat/a\nb\r.jpg (it is cut off)"
+
+
 def test_a_folder_that_isnt_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         find_source(f"folder:{tmp_path / 'nowhere'}").check(tmp_path)

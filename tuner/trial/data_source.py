@@ -104,8 +104,9 @@ class LeftOut:
     reason: str
 
     def __str__(self) -> str:
-        """For example `cat/1.jpg (it is cut off)`."""
-        return f"{self.path} (it {self.reason})"
+        r"""For example `cat/1.jpg (it is cut off)`; a line end in the path is written as `\n`."""
+        path = self.path.replace("\n", r"\n").replace("\r", r"\r")
+        return f"{path} (it {self.reason})"
 
 
 class Item(NamedTuple):
