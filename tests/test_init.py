@@ -255,7 +255,7 @@ def test_a_folder_whose_table_has_other_columns_is_refused_with_its_name(
     assert code == 2
     assert err.splitlines()[-1] == (
         "tuner: a folder of images needs at least 2 classes, a subfolder each, got [] in my photos, and scans/ without "
-        "images (.bmp, .gif, .jpeg, .jpg, .pgm, .png, .ppm, .tif, .tiff, .webp); name the folder that holds the classes, "
+        "images (.bmp, .gif, .jfif, .jpeg, .jpg, .pgm, .png, .ppm, .tif, .tiff, .webp); name the folder that holds the classes, "
         "or, if it has a row for each image, write data='table:my photos/labels.csv'"
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.history.events_of_a_run import ended, event, reported, started
+from tests.history.events_of_a_run import computed, ended, event, reported, started
 from tests.loop.simulation import build, drive, events_of, study
 from tests.results.simulated import simulated
 from tuner import ASHA, Budget, ImageClassifier, NoEarlyStopping, Random, load_run, randint, uniform
@@ -43,6 +43,22 @@ def test_lines_name_every_start_and_end_and_the_best_so_far(tmp_path: Path) -> N
     assert len(printed) == 1 + 2 * 6 + 1
     assert printed[-1].startswith("6 of 6 trials: ")
     assert "; the trials took " in printed[-1]
+
+
+def test_the_live_table_tells_of_features_while_a_trial_computes_them() -> None:
+    console, now = Console(file=io.StringIO(), width=100, height=30), time.time()
+    table = LiveTable(Progress(PLAN), console)
+
+    def shown() -> list[str]:
+        console.print(table._render())
+        return [line.strip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+
+    for one in (event("study_started", now), started(0, now), computed(0, 240, now, 10.0, 40.2)):
+        table.on_event(one)
+    said = "computing features of mobilenet_v2: 240 of 1,200 images, 40 s left (trial 00000)"
+    assert shown().count(said) == 1
+    table.on_event(reported(0, 1, now + 1, loss=0.5))
+    assert shown().count(said) == 1  # that of before
 
 
 def test_the_live_table_shows_trials_bar_totals_and_best_on_lines_of_their_own(tmp_path: Path) -> None:

@@ -2,11 +2,12 @@
 
 import io
 import re
+import time
 from contextlib import suppress
 
 import pytest
 
-from tests.history.events_of_a_run import ended, event, reported, started
+from tests.history.events_of_a_run import computed, ended, event, reported, started
 from tuner.console.plain_lines import Lines
 from tuner.console.standing import Plan, Progress
 from tuner.errors import TunerError
@@ -69,6 +70,44 @@ def test_silence_is_broken_by_what_goes_on(search: Search) -> None:
     assert search.after(29) == []
     assert search.after(1, *(ended(number, "completed") for number in range(5)))[-1].startswith("trial 00004 completed")
     assert search.after(30) == ["1 trial running: 00005 in epoch 1; best so far 0.5 by 00001"]
+
+
+def test_features_have_a_line_when_they_begin_and_each_half_minute(search: Search) -> None:
+    now = time.time()
+    search.after(0, started(0, now), started(1, now))
+    assert search.after(2, computed(0, 240, now, 10.0, 40.2)) == [
+        "trial 00000 is computing features of mobilenet_v2: 240 of 1,200 images, 40 s left"
+    ]
+    assert search.after(5, computed(0, 360, now, 15.0, 35.2)) == []
+    assert search.after(24, computed(1, 12, now, 2.0, 400.0))[0].startswith("trial 00001 is computing features of mob")
+    assert search.after(1, computed(0, 900, now, 40.0, 13.2)) == [
+        "trial 00000 is computing features of mobilenet_v2: 900 of 1,200 images, 13 s left"
+    ]
+    assert search.after(1, reported(1, 1, now, accuracy=0.5)) == []
+    assert search.after(30) == [
+        "2 trials running: 00000 computing features of mobilenet_v2: 900 of 1,200 images, 13 s left, "
+        "00001 in epoch 2; best so far 0.5 by 00001"
+    ]
+
+
+def test_a_trial_that_may_wait_for_the_features_of_another_is_in_no_epoch(search: Search) -> None:
+    now = time.time()
+    search.after(0, started(0, now), started(1, now), computed(1, 240, now, 10.0, 40.2))
+    (line,) = search.after(30)
+    assert line.startswith("2 trials running: 00001 computing features of mobilenet_v2")
+    assert line.endswith(" left, 00000 before its first epoch; best so far none")
+
+
+def test_trials_that_a_limit_ends_together_are_one_line(search: Search) -> None:
+    search.after(0, *(started(number) for number in range(6)), reported(0, 1, accuracy=0.5))
+    deleted = event("checkpoint_deleted", trial="00000", epoch=1)
+    ends = [ended(number, "stopped", by="total_epochs") for number in range(5)]
+    assert search.after(1, ends[0], deleted, *ends[1:]) == [
+        "5 trials stopped: 00000, 00001, 00002, 00003, 1 more; best so far 0.5 by 00000"
+    ]
+    assert search.after(1, ended(5, "stopped", by="total_epochs")) == [
+        "trial 00005 stopped after 0 epochs; best so far 0.5 by 00000"
+    ]
 
 
 def test_before_the_first_trial_and_after_the_last_it_says_what_is_done(search: Search) -> None:

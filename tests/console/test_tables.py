@@ -1,12 +1,13 @@
 import io
 import json
 import platform
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.history.events_of_a_run import ended, event, reported, started
+from tests.history.events_of_a_run import computed, ended, event, reported, started
 from tuner import (
     ASHA,
     Budget,
@@ -28,6 +29,9 @@ from tuner.errors import RunFolderError
 from tuner.history.events import Event
 from tuner.history.run_info import FORMAT
 from tuner.inspection.tasks.one_label import ClassPrediction
+from tuner.results.trial_texts import trial_texts
+from tuner.storage.folder import LocalFolder
+from tuner.storage.lease import held
 
 TRACEBACK = "Traceback (most recent call last):\n  line 3\nValueError: x[:x:] of [red]shape[/red] " + "9" * 500
 
@@ -247,6 +251,20 @@ def test_a_run_that_has_just_begun_is_shown_too(tmp_path: Path, capsys: pytest.C
             "trial  status  epochs  accuracy  at  time  settings",
         ]
     )
+
+
+def test_a_trial_that_computes_features_says_how_far_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now, said = time.time(), "computing features of mobilenet_v2: 240 of 1,200 images, 40 s left"
+    with held(LocalFolder(tmp_path)):
+        events = event("study_started", now), started(0, now), computed(0, 240, now, 10.0, 40.2)
+        run = make(tmp_path, *events, status="running")
+        print_run(run)
+        assert f"trial 00000 is {said}" in printed(capsys).splitlines()
+        print_run(run, traceback_of="0")
+        assert printed(capsys).splitlines()[0].endswith(f"; {said}")
+        assert trial_texts(run, run.trial("0"), {}, {}).said.endswith(f"; {said}")
 
 
 def test_the_winner_stands_with_its_test_figures_and_what_it_started_from(

@@ -168,3 +168,47 @@ def _process_of_a_stay(folder: Path) -> int:
 
     wait_for(begun)
     return found[-1]
+
+
+SLOW = """
+import time
+
+import torch
+from tuner import Budget, Grid, ImageClassifier, NoEarlyStopping, Study, grid_search
+
+
+class Slow(torch.nn.Module):
+    \"\"\"A network that takes a second for each batch.\"\"\"
+
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(2), torch.nn.Flatten())
+        self.head = torch.nn.Linear(12, 3)
+
+    def forward(self, images):
+        time.sleep(1.0)
+        return self.head(self.body(images))
+
+
+study = Study(
+    "slow",
+    trial=ImageClassifier("folder:photos", lambda config: Slow()),
+    space={"finetune": "head", "lr": grid_search([0.1, 0.01]), "image_size": 224},
+    search=Grid(),
+    scheduler=NoEarlyStopping(),
+    budget=Budget(max_epochs=2),
+)
+"""
+
+
+def test_features_that_take_long_are_told_while_they_are_computed(tmp_path: Path) -> None:
+    write_colours(tmp_path / "photos")
+    (tmp_path / "space.py").write_text(SLOW)
+    done = tuner("run", "space.py", "--storage", "out", "--no-history", "--wandb", "off", folder=tmp_path)
+    assert done.code == 0, done.err
+    run = load_run(tmp_path / "out")
+    told = [event for event in run.events if event["event"] == "features_computed"]
+    assert {event["trial"] for event in told} == {"00000", "00001"}
+    assert all(0 < event["images"] < event["total"] == 54 and event["seconds_left"] > 0 for event in told)
+    assert "trial 00000 is computing features of " in done.err
+    assert all(trial.epoch == 2 for trial in run.record.trials.values())

@@ -22,6 +22,12 @@ def reported(number: int, epoch: int, time: float = 0.0, decision: str = "contin
     return event("epoch_reported", time, trial=f"{number:05d}", epoch=epoch, metrics=metrics, decision=decision)
 
 
+def computed(number: int, images: int, time: float, seconds: float, left: float) -> Event:
+    """Features of so many of 1,200 images."""
+    told = {"model": "mobilenet_v2", "images": images, "total": 1200, "seconds": seconds, "seconds_left": left}
+    return event("features_computed", time, trial=f"{number:05d}", **told)
+
+
 def ended(number: int, status: str, time: float = 0.0, **why: str | None) -> Event:
     return event("trial_ended", time, trial=f"{number:05d}", status=status, **why)
 

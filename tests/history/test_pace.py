@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.history.events_of_a_run import ended, event, fold, reported, started
+from tests.history.events_of_a_run import computed, ended, event, fold, reported, started
 from tuner.history.pace import Pace, pace_of, start_seconds, stay_times, still_trials, typical_epoch
 
 
@@ -34,6 +34,27 @@ def test_a_trial_that_goes_on_has_a_start_again_and_its_pause_is_no_epoch() -> N
     trial = record.trials["00000"]
     assert stay_times(trial) == ([2.0, 3.0], [1.0, 1.0])
     assert start_seconds(trial) == pytest.approx(3.0)
+
+
+def test_features_that_trials_wait_for_are_no_part_of_their_starts_and_no_silence() -> None:
+    """The second trial waits for those that the first one computes; 2 s and 5 s are their own."""
+    waiting = [event("study_started", 0.0), started(0, 0.0), started(1, 0.0)]
+    waiting += [computed(0, images, 2.0 + 2.5 * images, 2.5 * images, 250 - 2.5 * images) for images in (20, 60, 100)]
+    record = fold(*waiting)
+    assert still_trials(record, 250.0) == {}
+    record = fold(*waiting, reported(0, 1, 255.0), reported(1, 1, 258.0))
+    assert [stay_times(trial)[0] for trial in record.trials.values()] == [[5.0], [8.0]]
+    assert record.trials["00000"].features is None
+    assert record.running_seconds(258.0) == 516.0  # but their time on the devices
+
+
+@pytest.mark.parametrize(("told", "epoch"), [({}, 6.0), ({"seconds": 0.5}, 0.5), ({"seconds": 36.0}, 6.0)])
+def test_of_the_first_report_an_epoch_takes_what_the_trial_says(told: dict[str, float], epoch: float) -> None:
+    """Of 10 s the start of the worker is the rest; 36 s were those of features, which aren't part of the 10 s."""
+    pace = pace_of(fold(event("study_started", 0.0), started(0, 0.0), reported(0, 1, 10.0, **told)))
+    assert pace is not None
+    assert pace.epoch_seconds == (epoch,)
+    assert pace.opening == 10.0 - epoch
 
 
 def test_the_pace_leaves_out_the_first_start_of_each_worker() -> None:

@@ -403,6 +403,8 @@ def test_best_has_the_refit_and_the_configurations_metrics(fast: Path) -> None:
     ("own", "said"),
     [
         ({"gain": 0.0112, "error": 0.02}, "test_accuracy 0.8045; the refitted one is 1.1 ± 2.0 points ahead"),
+        ({"gain": 0.0, "error": 0.0}, "test_accuracy 0.8045, as the refitted one has"),
+        ({"gain": 0.0, "error": 0.02}, "test_accuracy 0.8045; the refitted one is 0.0 ± 2.0 points ahead"),
         ({"gain": -0.039, "error": 0.02}, "test_accuracy 0.8045; the refitted one is 3.9 ± 2.0 points behind"),
         (
             {"gain": -0.2346, "error": 0.035},
@@ -426,6 +428,8 @@ def test_best_has_the_refit_and_the_configurations_metrics(fast: Path) -> None:
     ],
     ids=[
         "ahead",
+        "the same",
+        "the same within its error",
         "within its error",
         "far behind",
         "labels",

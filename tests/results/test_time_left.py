@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.time_left import KINDS, Score, in_space, simulated
-from tests.history.events_of_a_run import ended, event, reported, started
+from tests.history.events_of_a_run import computed, ended, event, reported, started
 from tests.loop.simulation import study
 from tests.results.simulated import simulated as simulated_run
 from tuner import ASHA, Grid, HyperBand, MedianStopping, MultiFidelityGP, NoEarlyStopping, Random, choice
@@ -16,7 +16,7 @@ from tuner.history.events import Event
 from tuner.history.pace import pace_of
 from tuner.history.records import RunRecord
 from tuner.results.rest_simulation import Ahead, Rest
-from tuner.results.time_left import TimeLeft, ahead_of, rounded, silence_sentence, time_left
+from tuner.results.time_left import TimeLeft, ahead_of, features_told, rounded, silence_sentence, time_left
 from tuner.schedule.base import Scheduler
 from tuner.search.base import SearchAlgorithm
 
@@ -55,6 +55,19 @@ def test_the_interval_holds_the_truth_of_even_epochs() -> None:
     found = told(time_left(record(event("study_started", 0.0), *trained(0, 0.0, 5)), AHEAD, 50.0))
     assert found.low < 355 < found.high  # 35 epochs of 10 s, and the conclusion
     assert 250 < found.middle < 480
+
+
+def test_the_rest_of_features_counts_and_their_time_so_far_is_no_pace() -> None:
+    """The third trial computes those of its model for another 200 s."""
+    opening = [event("study_started", 0.0), *trained(0, 0.0, 10), *trained(1, 100.0, 10)]
+    two = [*opening, ended(0, "completed", 100.0), ended(1, "completed", 200.0), started(2, 200.0)]
+    plain = told(time_left(record(*two), replace(AHEAD, trials=3), 200.0))
+    computing = record(*two, computed(2, 600, 400.0, 200.0, 200.0))
+    found = told(time_left(computing, replace(AHEAD, trials=3), 400.0))
+    assert found.middle == pytest.approx(plain.middle + 200.0, rel=0.1)
+    assert features_told(computing, 440.0) == {
+        "00002": "computing features of mobilenet_v2: 600 of 1,200 images, 3 min left"
+    }
 
 
 def test_a_start_is_no_pace() -> None:

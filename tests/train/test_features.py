@@ -10,7 +10,7 @@ import torch
 from tests.train.conftest import small_model
 from tests.train.pretend import pretending
 from tuner.errors import TrialError
-from tuner.train import CrossValidation, Trainer, trainer_of
+from tuner.train import CrossValidation, Trainer, features, trainer_of
 from tuner.train.checkpoint import Checkpoint, read_model, write_checkpoint
 from tuner.train.checkpoint_size import checkpoint_bytes
 from tuner.train.cross_validation import whole_model
@@ -98,6 +98,47 @@ def test_the_backbone_sees_every_image_once_in_all_trials_together(pretrained: I
         while not second.finished:
             second.run_epoch()
     assert sum(sizes) == 2
+
+
+def told(trial: ImageClassifier, monkeypatch: pytest.MonkeyPatch, **config: Any) -> list[tuple[str, int, int]]:
+    """What a trial that evaluates 16 images at once tells of its features before the end of its first epoch."""
+    monkeypatch.setattr(features, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(features, "BETWEEN_SECONDS", 0.0)
+    found: list[dict[str, Any]] = []
+    running = trainer(trial, **config)
+    monkeypatch.setattr(running.parts.evaluator, "batch_size", lambda split: 16)
+    with features.progress_told_to(found.append):
+        running.run_epoch()
+    assert all(one["seconds"] > 0 and one["seconds_left"] > 0 for one in found)
+    return [(one["model"], one["images"], one["total"]) for one in found]
+
+
+def test_only_the_trial_that_computes_features_tells_how_far_they_are(
+    pretrained: ImageClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told(pretrained, monkeypatch) == [(SMALL, 16, 54), (SMALL, 32, 54), (SMALL, 48, 54)]
+    assert told(pretrained, monkeypatch, lr=1e-3) == []
+
+
+def test_images_that_are_seen_from_both_sides_count_as_half_done_in_between(
+    pretrained: ImageClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """54 images are 48 for training and 6 that go twice through the backbone: 60 in all."""
+    shares = [image for _, image, _ in told(pretrained, monkeypatch, test_time_flip=True)]
+    assert shares == [54 * done // 60 for done in (16, 32, 48, 54)]
+
+
+def test_what_follows_the_progress_of_features_can_end_them(
+    pretrained: ImageClassifier, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def end(progress: dict[str, Any]) -> None:
+        raise SystemExit(0)
+
+    monkeypatch.setattr(features, "FIRST_SECONDS", 0.0)
+    with pytest.raises(SystemExit), features.progress_told_to(end):
+        trainer(pretrained).run_epoch()
+    assert not keys(tmp_path)
+    assert len(told(pretrained, monkeypatch)) == 3
 
 
 def test_features_that_were_changed_on_disk_are_computed_again_with_a_sentence(

@@ -137,7 +137,7 @@ def test_what_lies_among_the_images_and_is_none_is_told_with_its_reason(tmp_path
     assert found.left_out == (
         LeftOut("bird/", "is a class without images"),
         LeftOut("bird/song.mp3", "ends in '.mp3', not as images that are read"),
-        LeftOut("cat/IMG 1.HEIC", "ends in '.heic', not as images that are read"),
+        LeftOut("cat/IMG 1.HEIC", "is HEIC, which isn't read: convert it to JPEG"),
         LeftOut("cat/README", "has no ending of an image"),
         LeftOut("cat/labels.csv", "ends in '.csv', not as images that are read"),
         LeftOut("cat/more.jpg", "is a folder inside a class, whose images must lie directly in it"),
@@ -169,6 +169,14 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     assert Folder(root).look().classes == ("plane", "train")
 
 
+@pytest.mark.parametrize("names", [("Train", "Val", "TEST"), ("training", "validation", "Testing")])
+def test_folders_of_splits_are_taken_by_their_meaning(tmp_path: Path, names: tuple[str, str, str]) -> None:
+    root = write_images(tmp_path, *(f"{split}/{kind}/1.jfif" for split in names for kind in ("cat", "dog")))
+    found = Folder(root).look()
+    assert found.classes == ("cat", "dog")
+    assert found.images == {"train": 2, "validation": 2, "test": 2}
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
@@ -184,7 +192,20 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
         ),
         (
             ["train/a/1.png", "train/b/1.png", "tset/a/1.png"],
-            "next to train/ there may only be val, valid, validation, test, got {root}/tset; move or rename it",
+            "next to train/ there may only be val, valid, validation, test, testing, got {root}/tset; move or rename it",
+        ),
+        (
+            ["train/a/1.png", "train/b/1.png", "val/a/1.png", "Valid/a/1.png"],
+            "a split needs one folder, got Valid/ and val/ for validation in {root}; put their images into one of them",
+        ),
+        (
+            ["train/Cat/1.png", "train/dog/1.png", "val/cat/1.png"],
+            "every class needs training images, got 'cat' in validation only; rename it to 'Cat', which differs only in",
+        ),
+        (
+            ["cat/1.heic", "cat/2.HEIC", "dog/1.heif"],
+            "a folder of images needs at least 2 classes, a subfolder each, got [] in {root}, where 3 files are HEIC, "
+            "which isn't read; convert them to JPEG, for example by `magick mogrify -format jpg *.heic` in each of",
         ),
     ],
 )
@@ -193,6 +214,10 @@ def test_a_folder_that_cant_work_is_refused(tmp_path: Path, files: list[str], me
     with pytest.raises(DataError) as caught:
         find_source(f"folder:{root}").check(tmp_path)
     assert str(caught.value).startswith(message.format(root=root))
+
+
+def test_a_line_end_in_a_files_name_is_written_out() -> None:
+    assert str(LeftOut("cat/a\nb\r.jpg", "is cut off")) == r"cat/a\nb\r.jpg (it is cut off)"
 
 
 def test_a_folder_that_isnt_there_is_refused(tmp_path: Path) -> None:

@@ -326,7 +326,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     ),
     "no such split": (
         SPLIT + "c.png,bee,dev\n",
-        "split needs to be train, val, valid, validation, test, got 'dev' for 'c.png' in",
+        "split needs to be train, training, val, valid, validation, test, testing, got 'dev' for 'c.png' in",
     ),
     "only for a test": (
         SPLIT.replace("b1.png,bee,train", "b1.png,cat,test"),

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.train.capture.repeating import Repeating
 from tests.train.parallel.test_group import TRIAL
 from tests.worker.test_saving import ASSIGNMENT
 from tuner.history.checkpoints import CheckpointStore
 from tuner.storage.folder import LocalFolder
+from tuner.train import features
 from tuner.train.capture import GRAPH
+from tuner.train.models import random_network
 from tuner.train.stepping import Stepping
 from tuner.trial import Folds, ImageClassifier
 from tuner.worker import classification
@@ -23,6 +26,8 @@ from tuner.worker.classification import Classification
 from tuner.worker.messages import Message
 from tuner.worker.ray_inside.last_trial import LastTrial
 from tuner.worker.reporting import WRITER, WorkerSession
+
+SMALL = "shufflenet_v2_x0_5"
 
 
 class KeptSession(WorkerSession):
@@ -90,4 +95,26 @@ def test_a_worker_whose_recording_failed_runs_no_other_trial(
         "capturing), so its worker was replaced; TUNER_SWITCHED_OFF=graph,compile trains without this"
         if fails
         else None
+    )
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_trial_alone_or_with_others_tells_how_far_its_features_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: bool
+) -> None:
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(features, "FIRST_SECONDS", 0.0)
+    torch.save(random_network(SMALL, channels=3, classes=7, seed=9).module.state_dict(), tmp_path / "saved.pt")
+    head = {"batch_size": 64, "finetune": "head", "image_size": 32, "lr": 0.01, "stem": "sum"}
+    other = {"trial": "00008", "config": head, "seed": 4, "epochs": 2, "reported": 0, "to_beat": None}
+    assignment = replace(ASSIGNMENT, epochs=2, run_uri=str(tmp_path), config=head, others=[other] if together else [])
+    sent = trained(assignment, ImageClassifier("digits", SMALL, weights=tmp_path / "saved.pt"))
+    told = [
+        message["features"]["model"]
+        for message in sent
+        if message.get("trial") == assignment.trial and "features" in message
+    ]
+    assert told == [SMALL] * len(told) != []
+    assert {message["trial"] for message in sent if "epoch" in message} == {assignment.trial} | (
+        {"00008"} if together else set()
     )

@@ -97,6 +97,8 @@ class LiveTable:
         parts = [self._table(), *self._curve(), progress.bar(), Text(progress.totals())]
         use = progress.device_use()
         parts += [Text(use, style="dim")] if use else []
+        computing = progress.computing().items()
+        parts += [Text(printable(f"{said} (trial {trial})"), style="dim") for trial, said in computing]
         parts += [Text(printable(f"best {best_so_far(progress.record)}"))]
         return Group(*parts, *([Text(printable(self._concluding), style="dim")] if self._concluding else []))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import IO
 
 from tuner.console.standing import ORDERS, Progress, answered
@@ -36,6 +37,8 @@ class Lines:
         self._doing = opening  # before the first trial, or after the search
         self._begun = False  # whether the followed driver's search has begun, and not only an earlier one's
         self._said = clock()
+        self._features_said: dict[str, float] = {}  # when it was last told how far those are that a trial computes
+        self._cut_off: list[TrialRecord] = []  # trials that a limit has just ended, not told yet
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._remind, name="tuner-progress", daemon=True)
@@ -48,6 +51,7 @@ class Lines:
     def __exit__(self, error: object = None, *_: object) -> None:
         self._over.set()
         self._thread.join()
+        self._tell_cut_off()
         refused = error is not None and not self._begun
         if self._progress.record.trials and not refused:
             self._say(self._progress.totals())
@@ -71,6 +75,7 @@ class Lines:
     def break_silence(self) -> None:
         """Print the state of the search if nothing was printed for QUIET_SECONDS."""
         with self._lock:
+            self._tell_cut_off()
             if self._is_quiet():
                 self._say(self._standing())
 
@@ -89,10 +94,15 @@ class Lines:
             if "repeats" in event:
                 return f"trial {event['trial']} started: the configuration of trial {event['repeats']}, another seed"
             return f"trial {event['trial']} started{again}: {settings(event['config'])}"
+        if kind == "features_computed":
+            return self._features(event["trial"])
         if kind == "epoch_reported" and event["decision"] == "continue" and self._is_quiet():
             return self._epoch(record.trials[event["trial"]])
         if kind == "trial_ended":
-            return self._ended(record.trials[event["trial"]])
+            trial = record.trials[event["trial"]]
+            if trial.status != "stopped" or trial.ended_by in (None, "early_stopping"):
+                return self._ended(trial)
+            self._cut_off.append(trial)  # maybe others with it
         if kind == "trial_lost":
             if event.get("cause") == DRAINED:
                 return f"trial {event['trial']} was saved and leaves its node, which is drained; it goes on elsewhere"
@@ -106,6 +116,14 @@ class Lines:
         if kind in ORDERS:
             return answered(event)
         return f"note: {event['message']}" if kind == "notice" else None
+
+    def _features(self, trial: str) -> str | None:
+        """A line when a trial begins to compute features, then one every QUIET_SECONDS."""
+        said = self._progress.computing().get(trial)
+        if said is None or self._clock() - self._features_said.get(trial, -math.inf) < QUIET_SECONDS:
+            return None
+        self._features_said[trial] = self._clock()
+        return f"trial {trial} is {said}"
 
     def _epoch(self, trial: TrialRecord) -> str:
         value = trial.metrics().get(self._plan.metric)
@@ -126,6 +144,15 @@ class Lines:
             f"trial {trial.trial} {outcome(trial)} after {plural(trial.epoch, 'epoch')}{value}{why}; {self._outlook()}"
         )
 
+    def _tell_cut_off(self) -> None:
+        """A line for the trials that a limit has ended together."""
+        found, self._cut_off = self._cut_off, []
+        if len(found) == 1:
+            self._say(self._ended(found[0]))
+        elif found:
+            named = _first_ones([one.trial for one in found])
+            self._say(f"{len(found)} trials stopped: {named}; {self._outlook()}")
+
     def _standing(self) -> str:
         """The present activity, if no event shows it."""
         if self._doing:
@@ -133,9 +160,11 @@ class Lines:
         running = self._progress.running()
         if not running:
             return f"no trial runs now; {self._outlook()}"
-        named = [f"{trial.trial} in epoch {trial.epoch + 1}" for trial in running[:NAMED_TRIALS]]
-        more = [f"{len(running) - NAMED_TRIALS} more"] if len(running) > NAMED_TRIALS else []
-        return f"{plural(len(running), 'trial')} running: {', '.join(named + more)}; {self._outlook()}"
+        computing = self._progress.computing()
+        self._features_said |= dict.fromkeys(computing, self._clock())
+        running.sort(key=lambda trial: trial.trial not in computing)
+        named = [f"{trial.trial} {_activity(trial, computing)}" for trial in running]
+        return f"{plural(len(running), 'trial')} running: {_first_ones(named)}; {self._outlook()}"
 
     def _outlook(self) -> str:
         return f"best so far {self._progress.incumbent()}; {self._progress.eta()}"
@@ -144,6 +173,7 @@ class Lines:
         return self._clock() - self._said >= QUIET_SECONDS
 
     def _say(self, line: str) -> None:
+        self._tell_cut_off()
         self._said = self._clock()
         print(printable(line), file=self._stream, flush=True)
 
@@ -153,3 +183,16 @@ class Lines:
                 self.break_silence()
             except (OSError, ValueError):  # the reader is gone
                 return
+
+
+def _first_ones(named: list[str]) -> str:
+    """The first few, and how many more there are."""
+    more = [f"{len(named) - NAMED_TRIALS} more"] if len(named) > NAMED_TRIALS else []
+    return ", ".join(named[:NAMED_TRIALS] + more)
+
+
+def _activity(trial: TrialRecord, computing: Mapping[str, str]) -> str:
+    """What a running trial does now; `computing` is what trials say of features, for which others may be waiting."""
+    if trial.trial in computing:
+        return computing[trial.trial]
+    return "before its first epoch" if computing and not trial.epoch else f"in epoch {trial.epoch + 1}"

@@ -16,7 +16,7 @@ from tuner.history.events import Event, finite
 from tuner.history.records import RunRecord, TrialRecord, full_length, saved_share
 from tuner.results.rest_simulation import Ahead
 from tuner.results.run import RecordedRun
-from tuner.results.time_left import Reckoning, TimeLeft, ahead_of, silence_sentence
+from tuner.results.time_left import Reckoning, TimeLeft, ahead_of, features_told, silence_sentence
 from tuner.results.wording import duration, plural, short, trials_and_repeats, with_error
 from tuner.study.declaration import Study
 
@@ -105,6 +105,10 @@ class Progress:
     def running(self) -> list[TrialRecord]:
         """The trials that are on a worker now."""
         return [trial for trial in self.record.trials.values() if trial.status == "running"]
+
+    def computing(self) -> dict[str, str]:
+        """What the trials that compute features of a frozen backbone say of that, by their ids."""
+        return features_told(self.record, time.time())
 
     def shown(self, rows: int) -> list[TrialRecord]:
         """The trials that get a row: those that run or wait, the best, then the latest, ordered by number."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -20,6 +21,7 @@ from tuner.results.cleaning import PARTS, Holding, size_of
 from tuner.results.comparison import ComparedRuns
 from tuner.results.run import RecordedRun
 from tuner.results.seeds import repeated, verdict
+from tuner.results.time_left import features_told
 from tuner.results.trial_rows import Cells
 from tuner.results.trial_texts import ended_how, epochs_told, why_stopped
 from tuner.results.wording import (
@@ -106,8 +108,9 @@ def print_run(run: RecordedRun, traceback_of: str | None = None, *, every: bool 
 
 
 def _told(run: RecordedRun) -> list[str]:
-    """Failures, notices and notes, a line each."""
-    lines = [
+    """Features that are computed now, failures, notices and notes, a line each."""
+    lines = [f"trial {trial} is {said}" for trial, said in features_told(run.record, time.time()).items()]
+    lines += [
         f"{plural(len(group.trials), 'trial')} failed, as trial {group.first.trial}: {group.described}"
         for group in failure_groups(run.record)
     ]
@@ -269,7 +272,7 @@ def _print_trial(run: RecordedRun, trial_id: str) -> None:
     trial = run.trial(trial_id)
     console = new_console()
     first = f"trial {trial.trial}: {ended_how(trial)}, seed {trial.seed}, {duration(trial.running_seconds)}"
-    why = why_stopped(run.record).get(trial.trial)
+    why = why_stopped(run.record).get(trial.trial) or features_told(run.record, time.time()).get(trial.trial)
     console.print(f"{first}; {why}" if why else first)
     for stay in trial.stays:
         console.print(f"on {stay.described}")

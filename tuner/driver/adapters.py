@@ -152,6 +152,9 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
         if "placed" in message:
             loop.placed(tuner_id, **self._bridge.unready.placed(tuner_id, **message["placed"]))
             return Decision.CONTINUE
+        if "features" in message:
+            loop.computing(tuner_id, **message["features"])
+            return Decision.CONTINUE
         if "failure" in message:
             self._fail(trial, tuner_id, **message["failure"])
             return Decision.CONTINUE  # the worker has something left to do: to return, or to end itself

@@ -199,6 +199,10 @@ _NEEDED: Mapping[str, Mapping[str, Check]] = {
     "trial_started": {"trial": _is_trial, "number": is_count, "config": is_mapping, "seed": is_count},
     "trial_placed": {"trial": _is_trial, "host": _is_text, "pid": is_count, "devices": _are_texts},
     "trial_handed": {"trial": _is_trial, "worker": _is_text},
+    "features_computed": {
+        **{"trial": _is_trial, "model": _is_text, "images": is_count, "total": is_count},
+        **{"seconds": _is_time, "seconds_left": _is_time},
+    },
     "epoch_reported": {**_EPOCH, "metrics": is_mapping, "decision": _is_text},
     "checkpoint_saved": _EPOCH,
     "checkpoint_deleted": _EPOCH,

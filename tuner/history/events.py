@@ -15,6 +15,8 @@ Every event has `event` (its kind) and `time` (seconds since 1970, UTC). Kinds a
                         (seconds, for another trial's end), together (trials that are trained as one there): where the
                         trial that was started or resumed runs
     trial_handed        trial, worker (that asked a search service for it)
+    features_computed   trial, model, images, total, seconds, seconds_left: so many of the images have gone through the
+                        frozen backbone of the model, for which the trial's first epoch is waiting
     configuration_refused   config, least_bytes (it needs more memory than any device has, and becomes no trial), order
     epoch_reported      trial, epoch, metrics, decision ("continue" | "stop" | "pause"), ending (where it is to stop:
                         the fields of the trial_ended that follows), ago (seconds since it ended, where epochs are so

@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
+from typing import Any
 
+from tuner.history.event_lines import finite
 from tuner.history.records import RunRecord, TrialRecord
 
 TYPICAL_EPOCHS = 2.0  # weight of the other trials in the expected time of a trial's epochs
@@ -56,7 +58,9 @@ def pace_of(record: RunRecord, workers: int = 1) -> Pace | None:
     own = {trial.trial: _mean_gap(gaps) for trial, (_, gaps) in zip(recent, seen, strict=True) if gaps}
     firsts = [first for stays, _ in seen for first in stays]
     if not own:
-        return _first_pace(firsts) if firsts else None
+        return (
+            _first_pace(firsts, [seconds for trial in recent if (seconds := _told_seconds(trial))]) if firsts else None
+        )
     typical = median(own.values())
     starts = [
         max(0.0, first - own.get(trial.trial, typical))
@@ -82,10 +86,20 @@ def _shrunk(own: float, epochs: int, typical: float) -> float:
     return math.exp((epochs * math.log(own) + TYPICAL_EPOCHS * math.log(typical)) / (epochs + TYPICAL_EPOCHS))
 
 
-def _first_pace(firsts: Sequence[float]) -> Pace:
-    """What the first reports say, which come a start and an epoch after the trials."""
-    epoch, start = FIRST_EPOCH * median(firsts), (1 - FIRST_EPOCH) * median(firsts)
-    return Pace((epoch,), (FURTHER_START * start,), {}, start)
+def _first_pace(firsts: Sequence[float], told: Sequence[float]) -> Pace:
+    """What the first reports say, which come a start and an epoch after the trials.
+
+    `told` are the seconds of epochs that trials say; with the features of a frozen backbone they may be too many.
+    """
+    first = median(firsts)
+    epoch = min(FIRST_EPOCH * first, median(told) if told else math.inf)
+    return Pace((epoch,), (FURTHER_START * (first - epoch),), {}, first - epoch)
+
+
+def _told_seconds(trial: TrialRecord) -> float | None:
+    """How long the trial's last epoch took, by its own metric `seconds`; None if it has none."""
+    seconds: Any = trial.metrics().get("seconds")
+    return float(seconds) if finite(seconds) and seconds > 0 else None
 
 
 def _mean_gap(gaps: Sequence[float]) -> float:
@@ -127,8 +141,8 @@ def still_trials(record: RunRecord, now: float) -> dict[str, float]:
 
 
 def silence(trial: TrialRecord, now: float) -> float:
-    """Seconds since the last report of a running trial, or since it came to its worker."""
-    began = now if trial.running_since is None else trial.running_since
+    """Seconds since the last report of a running trial, or since it came to its worker, without those of features."""
+    began = now if trial.running_since is None else trial.entered[-1]
     return now - (max(began, trial.epochs[trial.epoch].time) if trial.epochs else began)
 
 

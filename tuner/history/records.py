@@ -13,7 +13,9 @@ from tuner.history.spent import Spent
 from tuner.history.standings import Standing, Standings
 from tuner.history.steered import Steered
 from tuner.history.trial_record import (
+    FEATURES,
     EpochRecord,
+    FeatureRecord,
     Status,
     TrialRecord,
     flat_config,
@@ -94,6 +96,11 @@ class RunRecord(Spent, Standings):
         """Trials by status, each status present."""
         counted = Counter(trial.status for trial in self.trials.values())
         return {status: counted[status] for status in STATUSES}
+
+    def computing(self) -> dict[str, FeatureRecord]:
+        """How far the features of a frozen backbone are, by the trial that computes them; from any thread."""
+        every = ((trial.trial, trial.features) for trial in tuple(self.on_workers.values()))
+        return {trial: features for trial, features in every if features is not None}
 
     def failures(self) -> dict[str, int]:
         """Failed trials by cause, the most frequent first."""
@@ -195,8 +202,17 @@ class RunRecord(Spent, Standings):
     def _on_trial_handed(self, event: Event) -> None:
         self.trials[event["trial"]].worker = event["worker"]
 
+    def _on_features_computed(self, event: Event) -> None:
+        """Features are computed once for all trials: those that wait for them meanwhile don't start more slowly."""
+        trial = self.trials[event["trial"]]
+        before = 0.0 if trial.features is None else trial.features.seconds
+        trial.features = FeatureRecord(**{name: event[name] for name in (*FEATURES, "time")})
+        for one in self.on_workers.values():
+            one.wait_in_start(event["seconds"] - before, event["time"])
+
     def _on_epoch_reported(self, event: Event) -> None:
         trial = self.trials[event["trial"]]
+        trial.features = None
         ended = trial.end_of_epoch(event["time"], event.get("ago", 0.0))
         epoch = EpochRecord(event["epoch"], event["metrics"], event["decision"], ended, event.get("ending"))
         self.readings.take(event)
@@ -286,6 +302,6 @@ class RunRecord(Spent, Standings):
         if trial.running_since is not None:
             stay = max(0.0, now - trial.running_since) / trial.together
             trial.running_seconds += stay
-            trial.running_since = None
+            trial.running_since = trial.features = None
             self._left_seconds += stay
             self.on_workers.pop(trial.trial, None)

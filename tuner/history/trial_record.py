@@ -25,6 +25,25 @@ class EpochRecord:
     ending: dict[str, Any] | None = None  # how the trial ends if the decision is to stop
 
 
+FEATURES = ("model", "images", "total", "seconds", "seconds_left")  # fields of the event
+
+
+@dataclass(frozen=True)
+class FeatureRecord:
+    """How far the features of a frozen backbone were at a `time`: those of so many of the images."""
+
+    model: str
+    images: int
+    total: int
+    seconds: float
+    seconds_left: float
+    time: float
+
+    def left(self, now: float) -> float:
+        """Seconds that it still takes."""
+        return max(0.0, self.seconds_left - max(0.0, now - self.time))
+
+
 @dataclass(slots=True)
 class TrialRecord:
     """One trial, folded from its events; times are seconds since 1970."""
@@ -61,6 +80,7 @@ class TrialRecord:
     worker: str | None = None  # of a search service: the worker that asked for it last
     running_since: float | None = None
     paused: bool = False  # still true of an interrupted trial that was paused when its driver ended
+    features: FeatureRecord | None = None  # where its first epoch is waiting for features, which it computes
     due: EpochRecord | None = None  # a report whose decision, to pause or stop, was not carried out yet
 
     @property
@@ -98,6 +118,11 @@ class TrialRecord:
         self.running_since += waited
         self.entered[-1] += waited
         return waited
+
+    def wait_in_start(self, seconds: float, now: float) -> None:
+        """Before the first report of its present stay it waited for features; that isn't part of its start."""
+        if not self.epochs or self.epochs[self.epoch].time < self.entered[-1]:
+            self.entered[-1] = min(now, self.entered[-1] + seconds)
 
     def begin_anew(self) -> None:
         """The user runs the failed trial again: it waits for a worker, and its failure becomes one of the attempts."""

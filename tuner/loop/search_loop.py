@@ -224,6 +224,11 @@ class SearchLoop:
         if trial in self._running:
             self._emit(kind, trial=trial, **where)
 
+    def computing(self, trial: str, **progress: Any) -> None:
+        """How far the features of a frozen backbone are, which the trial computes before its epoch."""
+        if trial in self._running:
+            self._emit("features_computed", trial=trial, **progress)
+
     def report(
         self,
         trial: str,

@@ -52,6 +52,9 @@ class ReplaySession(WorkerSession):
     def ignored(self) -> None:
         """The trial's code goes on after the end of the stay: it leaves it again at each report."""
 
+    def tell_features(self, progress: dict[str, Any]) -> None:
+        """Nobody looks on."""
+
     def _deliver(self, messages: Sequence[Message]) -> None:
         """Convert metrics to what a run's events have: plain JSON, without NaN."""
         for message in messages:

@@ -91,6 +91,8 @@ class Rest:
         first = [scores[0] for scores in self._scores.values() if scores]
         self._known = len(first)
         self._recent = _last(first)
+        computing = (features.left(now) for features in record.computing().values())
+        self.features_seconds = max(computing, default=0.0)  # for which trials wait that have no epoch yet
         self._failed = sum(trial.status == "failed" for trial in self._trials.values())
         self._lengths, self._weights = self._known_lengths()
         self._luck, self._chances = 0.0, self._weights  # of a game: luck of all its new trials; weights of the lengths
@@ -255,7 +257,8 @@ class _Game:
         """Continue a running trial whose last report was this long ago."""
         self._meet(trial.trial)
         epoch = self._reached[trial.trial]
-        start = self.start if not trial.epochs or trial.epochs[epoch].time < (trial.running_since or 0.0) else 0.0
+        starts = not trial.epochs or trial.epochs[epoch].time < (trial.running_since or 0.0)
+        start = self.start + self.rest.features_seconds if starts else 0.0
         to = self.rest.levels(epoch, self._length[trial.trial])
         self._leave(trial.trial, to, start - elapsed)
 

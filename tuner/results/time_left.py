@@ -161,6 +161,17 @@ def silence_sentence(still: Mapping[str, float]) -> str:
     return f"{first} has reported nothing for {rounded(still[first])}{more} (see hung_minutes)"
 
 
+def features_told(record: RunRecord, now: float) -> dict[str, str]:
+    """For each trial that computes features of a frozen backbone, by its id, such as "computing features of
+    mobilenet_v2: 240 of 1,200 images, 40 s left".
+    """
+    found = {}
+    for trial, one in record.computing().items():
+        done = f"{one.images:,} of {one.total:,} images, {rounded(one.left(now))} left"
+        found[trial] = f"computing features of {one.model}: {done}"
+    return found
+
+
 def rounded(seconds: float) -> str:
     """A time with only significant digits: 12 s, 4 min, 1 h 20 min."""
     if seconds < 90:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from tuner.history.event_lines import finite
 from tuner.history.records import RunRecord, TrialRecord, flat_config, full_length
 from tuner.results.run import RecordedRun
+from tuner.results.time_left import features_told
 from tuner.results.trial_rows import Cells
 from tuner.results.wording import averaged, outcome, short, with_error
 from tuner.text import printable
@@ -104,7 +106,8 @@ def _said(run: RecordedRun, trial: TrialRecord, ranks: Mapping[str, int], reason
     value = f"; {run.metric} {with_error(worth)}{reached}" if worth else ""
     why = f"; {reasons[trial.trial]}" if trial.trial in reasons else ""
     rank = f", rank {ranks[trial.trial]} of {len(ranks)}" if trial.trial in ranks and not why else ""
-    return f"{ended_how(trial)}, {epochs}{value}{rank}{why}"
+    doing = features_told(run.record, time.time()).get(trial.trial)
+    return f"{ended_how(trial)}, {epochs}{value}{rank}{why}" + (f"; {doing}" if doing else "")
 
 
 def _of_run(run: RecordedRun, trial: TrialRecord) -> Pairs:

@@ -102,7 +102,10 @@ def own_network(run: RecordedRun) -> str | None:
     in_points = f"test_{metric}" in SHARES
     by = f"{100 * abs(gain):.1f} ± {100 * error:.1f} points" if in_points else f"{abs(gain):.3g} ± {error:.2g}"
     reached = f"test_{metric} {short(own[f'test_{metric}'])}"
-    told = f"on the same test images the winner's own network has {reached}; the refitted one is {by}"
+    start = f"on the same test images the winner's own network has {reached}"
+    if in_points and by.startswith("0.0 ± 0.0 "):
+        return f"{start}, as the refitted one has"
+    told = f"{start}; the refitted one is {by}"
     if gain >= -CLEARLY * error:
         return f"{told} {'behind' if gain < 0 else 'ahead'}"
     undo = command("refit", run.path, "--undo")

@@ -6,9 +6,12 @@ trial: training on them gives the same result as training on the images, without
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +28,7 @@ PARTS = ("train", "validation")
 WHOLE = "whole"  # of a cross-validation
 WHOLE_MIRRORED = "whole-mirrored"  # the same for validation, if predictions are those of two views
 MIRRORED = ("validation", WHOLE_MIRRORED)
+FIRST_SECONDS, BETWEEN_SECONDS = 2.0, 5.0  # until their progress is told, and told again
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,34 @@ class Features:
     train: Split
     validation: Split
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FeatureProgress:
+    """How far the features of `model` are: those of so many `images`, of `total`, after so many seconds."""
+
+    model: str
+    images: int
+    total: int
+    seconds: float
+    seconds_left: float
+
+
+Tell = Callable[[dict[str, Any]], None]
+_tell: ContextVar[Tell | None] = ContextVar("tuner_feature_progress", default=None)
+
+
+@contextmanager
+def progress_told_to(tell: Tell) -> Iterator[None]:
+    """Within the block `tell` is given the fields of a `FeatureProgress` every few seconds while features are computed.
+
+    It isn't called where they are there already, or another process computes them; what it raises ends the work.
+    """
+    token = _tell.set(tell)
+    try:
+        yield
+    finally:
+        _tell.reset(token)
 
 
 def head_is_last(network: Network, images: Tensor) -> bool:
@@ -76,7 +108,7 @@ def extract_features(
         return _joined(
             extract_features(network, before, evaluator, model=model, keep=keep, mirrored=mirrored), splits
         )  # but those of a cut whose validation features are of both views: these can't be used for training
-    builder = _Extraction(network, splits, evaluator, mirrored=mirrored)
+    builder = _Extraction(network, splits, evaluator, model=model, mirrored=mirrored)
     images_key = splits.key if splits.whole is None else splits.whole.key
     notes: tuple[str, ...] = ()
     if keep and images_key is not None:
@@ -94,8 +126,13 @@ def extract_features(
 
 
 class _Extraction:
-    def __init__(self, network: Network, splits: Splits, evaluator: Evaluator, *, mirrored: bool) -> None:
+    def __init__(self, network: Network, splits: Splits, evaluator: Evaluator, *, model: str, mirrored: bool) -> None:
         self._network, self._splits, self._evaluator, self._mirrored = network, splits, evaluator, mirrored
+        self._progress = _Counted(
+            model,
+            images=sum(map(len, self.parts.values())),
+            passes=sum(self._views(part) * len(split) for part, split in self.parts.items()),
+        )
 
     def build(self, builder: Builder) -> None:
         """Fill a cache entry."""
@@ -114,10 +151,42 @@ class _Extraction:
         """The head's input for each image of a part: [N, features] float32."""
         split, normalise = self.parts[part], self._splits.normalisation
         with _headless(self._network) as backbone:
-            features = self._evaluator.logits(backbone, split, normalise)
-            if self._mirrored and part in MIRRORED:
-                features = mean_of_views(features, self._evaluator.logits(backbone, split, mirror(normalise)))
+            views = [self._progress.counting(view) for view in (normalise, mirror(normalise))[: self._views(part)]]
+            outputs = [self._evaluator.logits(backbone, split, view) for view in views]
+            features = outputs[0] if len(outputs) == 1 else mean_of_views(*outputs)
         return features.cpu().numpy()
+
+    def _views(self, part: str) -> int:
+        return 2 if self._mirrored and part in MIRRORED else 1
+
+
+class _Counted:
+    """Counts images on their way through the backbone, `passes` in all, and tells the progress now and then."""
+
+    def __init__(self, model: str, *, images: int, passes: int) -> None:
+        self._model, self._images, self._passes, self._done = model, images, passes, 0
+        self._begun = self._next = 0.0
+
+    def counting(self, normalise: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        """The function, whose next call says that the images of the one before are done."""
+
+        def counted(images: Tensor) -> Tensor:
+            self._tell(time.perf_counter())
+            self._done += len(images)
+            return normalise(images)
+
+        return counted
+
+    def _tell(self, now: float) -> None:
+        if not self._done:
+            self._begun, self._next = now, now + FIRST_SECONDS
+        tell = _tell.get()
+        if tell is None or not self._done or now < self._next:
+            return
+        share, seconds = min(1.0, self._done / self._passes), now - self._begun
+        left = seconds * (1 - share) / share
+        tell(asdict(FeatureProgress(self._model, int(share * self._images), self._images, seconds, left)))
+        self._next = now + BETWEEN_SECONDS
 
 
 @contextmanager

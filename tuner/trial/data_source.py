@@ -18,18 +18,22 @@ from tuner.errors import DataError
 from tuner.storage.regular_files import sha256
 from tuner.trial.tasks import ONE_LABEL, Label, Strata, Task
 
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 _ENDINGS = tuple(IMAGE_SUFFIXES)
+HEIC_SUFFIXES = (".heic", ".heif")  # of phones; Pillow doesn't read them
+TO_JPEG = "convert them to JPEG, for example by `magick mogrify -format jpg *.heic` in each of their folders"
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".pq")
 NAMED = 3  # examples in a sentence
 OF_FILE_MANAGERS = frozenset({"thumbs.db", "desktop.ini", "icon\r"})  # silently skipped, like hidden files
 SPLITS = {
     "train": "train",
+    "training": "train",
     "val": "validation",
     "valid": "validation",
     "validation": "validation",
     "test": "test",
-}  # what users call them
+    "testing": "test",
+}  # what users call them, in any case
 
 
 class Source(ABC):
@@ -100,8 +104,9 @@ class LeftOut:
     reason: str
 
     def __str__(self) -> str:
-        """For example `cat/1.jpg (it is cut off)`."""
-        return f"{self.path} (it {self.reason})"
+        r"""For example `cat/1.jpg (it is cut off)`; a line end in the path is written as `\n`."""
+        path = self.path.replace("\n", r"\n").replace("\r", r"\r")
+        return f"{path} (it {self.reason})"
 
 
 class Item(NamedTuple):
@@ -295,8 +300,7 @@ class Folder(ImageFiles):
     @property
     def has_splits(self) -> bool:
         """Whether the folder is split on disk: `train` holds classes (and isn't a class itself)."""
-        train = self.path / "train"
-        return train.is_dir() and bool(_subfolders(train))
+        return any(_subfolders(folder) for folder in _subfolders(self.path) if split_of(folder.name) == "train")
 
     def split_folders(self) -> dict[str, Path]:
         """The folder of each split.
@@ -308,14 +312,20 @@ class Folder(ImageFiles):
             raise DataError(f"folder:PATH needs a folder of images, got {self.path}, which isn't one; correct the path")
         if not self.has_splits:
             return {"train": self.path}
+        found: dict[str, Path] = {}
         for folder in _subfolders(self.path):
-            if folder.name not in SPLITS:
+            if (split := split_of(folder.name)) is None:
+                others = ", ".join(name for name, meaning in SPLITS.items() if meaning != "train")
                 raise DataError(
-                    f"next to train/ there may only be {', '.join(list(SPLITS)[1:])}, got "
-                    f"{self.place}/{folder.name}; "
-                    "move or rename it"
+                    f"next to train/ there may only be {others}, got {self.place}/{folder.name}; move or rename it"
                 )
-        return {SPLITS[folder.name]: folder for folder in _subfolders(self.path)}
+            if split in found:
+                raise DataError(
+                    f"a split needs one folder, got {found[split].name}/ and {folder.name}/ for {split} in "
+                    f"{self.place}; put their images into one of them"
+                )
+            found[split] = folder
+        return found
 
     @readable()
     def look(self) -> Found:
@@ -340,15 +350,16 @@ class Folder(ImageFiles):
         check_classes(
             found,
             few="a folder of images needs at least 2 classes, a subfolder each",
-            where=f"{self.place}{_without_images(empty)}; name the folder that holds the classes{self._or_table()}",
+            where=f"{self.place}{_unread(found) or _without_images(empty) + self._fix()}",
             fix="add it to train/",
         )
         return found
 
-    def _or_table(self) -> str:
-        """The fix for a folder without classes that has tables."""
+    def _fix(self) -> str:
+        """The fix for a folder without classes, which may have tables."""
         told = [f"'table:{self.place}/{file.name}'" for file in tables_in(self.path)]
-        return f", or, if it has a row for each image, write data={' or data='.join(told[:NAMED])}" if told else ""
+        table = f", or, if it has a row for each image, write data={' or data='.join(told[:NAMED])}" if told else ""
+        return f"; name the folder that holds the classes{table}"
 
     def signature(self, data_dir: Path) -> tuple[tuple[str, int], ...]:
         """The times of the classes' folders, which change when files are added or removed."""
@@ -356,8 +367,18 @@ class Folder(ImageFiles):
         return tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders)
 
 
+def _unread(found: Found) -> str:
+    heic = sum(each.path.lower().endswith(HEIC_SUFFIXES) for each in found.left_out)
+    return f", where {heic:,} files are HEIC, which isn't read; {TO_JPEG}" if heic else ""
+
+
 def _without_images(classes: list[str]) -> str:
     return f", and {', '.join(classes)} without images ({', '.join(sorted(IMAGE_SUFFIXES))})" if classes else ""
+
+
+def split_of(name: str) -> str | None:
+    """The split that users call so: "train", "validation" or "test"; None for another name."""
+    return SPLITS.get(name.strip().casefold())
 
 
 def _subfolders(folder: Path) -> list[Path]:
@@ -384,6 +405,8 @@ def check_classes(found: Found, *, few: str, where: str, fix: str) -> None:
         raise DataError(f"{few}, got {sorted(named)} in {where}")
     for name, split in found.counts:
         if name in found.outputs and not found.counts[name, "train"]:
+            alike = [one for one in found.outputs if one != name and one.casefold() == name.casefold()]
+            fix = f"rename it to '{alike[0]}', which differs only in case" if alike else fix
             raise DataError(f"every {found.task.stratum[0]} needs training images, got '{name}' in {split} only; {fix}")
 
 
@@ -431,6 +454,8 @@ def problem_of_name(name: str) -> str | None:
     if name.lower().endswith(_ENDINGS):  # of many thousands: the quickest test
         return None
     suffix = Path(name).suffix.lower()
+    if suffix in HEIC_SUFFIXES:
+        return "is HEIC, which isn't read: convert it to JPEG"
     return f"ends in {suffix!r}, not as images that are read" if suffix else "has no ending of an image"
 
 

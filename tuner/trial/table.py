@@ -29,6 +29,7 @@ from tuner.trial.data_source import (
     listed,
     problem_of,
     readable,
+    split_of,
 )
 from tuner.trial.table_cells import Cells, Header, cells_of
 from tuner.trial.tasks import ONE_LABEL, TASKS, LabelError, Task
@@ -335,7 +336,7 @@ def _item(cells: Cells, columns: Sequence[str], task: Task, base: str, number: i
             f"{error.rule}, got {shown(error.value)} for '{image}' in row {number} of {place}; {error.fix}, or remove "
             "the row"
         ) from error
-    if (split := SPLITS.get(word.strip().casefold() or "train") if word else "train") is None:
+    if (split := split_of(word.strip() or "train") if word else "train") is None:
         raise DataError(
             f"split needs to be {', '.join(SPLITS)}, got {shown(word)} for '{image}' in row {number} of {place}; "
             "correct it"

@@ -172,6 +172,7 @@ def _train_in_this_process(
     trial: ImageClassifier, assignment: Assignment, session: WorkerSession, strategy: DeviceStrategy | None
 ) -> None:
     from tuner.train import trainer_of
+    from tuner.train.features import progress_told_to
 
     trainer = trainer_of(
         trial,
@@ -184,7 +185,8 @@ def _train_in_this_process(
         step_path=assignment.step_path,
     )
     try:
-        _train(trainer, assignment, session)
+        with progress_told_to(session.tell_features):
+            _train(trainer, assignment, session)
     finally:
         trainer.close()
         if trainer.broken is not None:

@@ -167,6 +167,11 @@ class WorkerSession:
         tell = self._sender.hold if self._beside else self._sender.send
         tell(_text({"placed": placement.fields | {"waited": waited}, "trial": self._assignment.trial}))
 
+    def tell_features(self, progress: dict[str, Any]) -> None:
+        """Tell the driver how far the features of a frozen backbone are; returns at once, and the trial isn't hung."""
+        self._sender.hold(_text({"features": progress, "trial": self._assignment.trial}))
+        self.watch.start()
+
     def apart(self, which: Literal["all", "these"]) -> None:
         """Tell the driver that `all` trials have to be trained alone, or `these` of this stay."""
         self._sender.send(_text({"apart": which}))

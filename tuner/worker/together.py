@@ -19,6 +19,7 @@ from tuner.errors import TrialError, describe_failure
 from tuner.errors.gpu_errors import context_is_dead
 from tuner.history.checkpoints import Fill
 from tuner.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from tuner.train.features import progress_told_to
 from tuner.train.heads import HeadBatch, HeadTrial, NotTogether
 from tuner.worker.assignment import Assignment
 from tuner.worker.placing import placement_here
@@ -42,7 +43,8 @@ def train_together(trial: ImageClassifier, assignment: Assignment, session: Work
         placement = placement_here(assignment)
         for member in members[1:]:
             member.session.placed(placement, 0.0)
-        _train(trial, members)
+        with progress_told_to(session.tell_features):
+            _train(trial, members)
     except NotTogether:
         session.apart("all")
     except Exception as error:

@@ -207,7 +207,7 @@ def test_a_users_file_is_taken_whole_only_for_the_same_pooling(tmp_path: Path) -
     assert torch.equal(again.head_layer.weight, saved.head_layer.weight)
     other = built(weights=tmp_path / "model.safetensors")
     assert other.new == ("head",)
-    assert other.notes == ("model.safetensors has no weights that fit head; it starts from random weights",)
+    assert other.notes == (f"the last layer is new: it has {other.head_layer.out_features} classes",)
     assert torch.equal(other.module.get_parameter("norm.weight"), saved.module.get_parameter("norm.weight"))
 
 

@@ -125,7 +125,7 @@ def test_a_saved_state_dict_is_taken_and_what_doesnt_fit_is_new_and_said(tmp_pat
     assert network.new == ("features.0", "classifier.1")
     assert network.notes == (
         f"{path.name} has no weights that fit features.0; it starts from random weights",
-        f"{path.name} has no weights that fit classifier.1; it starts from random weights",
+        "the last layer is new: it has 3 classes",
     )
 
 

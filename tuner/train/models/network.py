@@ -204,8 +204,17 @@ def pretrained_network(
         new = _fit(network, channels=channels, classes=classes, stem=stem, keep_head=keep_head)
     if network.head in new:
         draw_head(network.head_layer, seed)
-    notes = tuple(f"{path.name} has no weights that fit {layer}; it starts from random weights" for layer in new)
+    notes = tuple(
+        _new_head(classes)
+        if layer == network.head
+        else f"{path.name} has no weights that fit {layer}; it starts from random weights"
+        for layer in new
+    )
     return replace(network, new=new, pretrained=True, notes=notes)
+
+
+def _new_head(classes: int) -> str:
+    return f"the last layer is new: it has {f'{classes} classes' if classes > 1 else 'one output'}"
 
 
 def draw_head(layer: nn.Module, seed: int) -> None:
