@@ -67,6 +67,7 @@ def check_every_hyperparameter(task: Task, known: dict[str, Hyperparameter]) -> 
         "pooling": choice(["token", "mean", "token+mean"]).when(model="vit_b_32"),
         "blocks": choice([1, 4]).when(model="vit_b_32"),
         "optimizer": choice(["adam", "adamw", "sgd", *["lbfgs"] * (task is ONE_LABEL)]),
+        "views": choice([0, *[8] * (task is ONE_LABEL)]),
     }
     ImageClassifier(my_data, task=task.name).check(Space({**space, "model": choice(["efficientnet_b0", "vit_b_32"])}))
     for name, row in known.items():

@@ -17,17 +17,17 @@ from tuner.train.evaluation import Evaluator
 from tuner.train.models import Network, build_network
 from tuner.train.tasks import Metrics
 from tuner.train.trainer import Trainer
-from tuner.train.trainers import SolvedHead, trainer_of
+from tuner.train.trainers import LoneHead, trainer_of
 
 __all__ = [
     "CrossValidation",
     "EpochResult",
     "Evaluator",
     "HeldSplit",
+    "LoneHead",
     "Metrics",
     "Network",
     "Normalisation",
-    "SolvedHead",
     "Split",
     "Splits",
     "StreamedSplit",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
+from itertools import count, takewhile
 from typing import Any
 
 import numpy as np
@@ -23,21 +24,42 @@ from tuner.train.data.splits import HeldSplit, Split
 from tuner.train.evaluation import Evaluator
 from tuner.train.models.mirrored import mean_of_views, mirror
 from tuner.train.models.network import Network
+from tuner.train.randomness import VIEWS, derive_seed, seeded
 
 PARTS = ("train", "validation")
 WHOLE = "whole"  # of a cross-validation
 WHOLE_MIRRORED = "whole-mirrored"  # the same for validation, if predictions are those of two views
 MIRRORED = ("validation", WHOLE_MIRRORED)
+VIEW = " view "
 FIRST_SECONDS, BETWEEN_SECONDS = 2.0, 5.0  # until their progress is told, and told again
 
 
 @dataclass(frozen=True)
 class Features:
-    """The head's inputs [N, features] float32, as images of splits; `notes`: what the user should know."""
+    """The head's inputs [N, features] float32, as images of splits; `notes`: what the user should know.
+
+    `views` are those of augmented versions of the training images.
+    """
 
     train: Split
     validation: Split
     notes: tuple[str, ...] = ()
+    views: tuple[Split, ...] = ()
+
+
+@dataclass(frozen=True)
+class Views:
+    """Augmented versions of training images.
+
+    Attributes:
+        count: of each image
+        change: from stored images [B, C, H, W] to a network's input, by torch's random numbers
+        name: says how they are augmented
+    """
+
+    count: int
+    change: Callable[[Tensor], Tensor]
+    name: str
 
 
 @dataclass(frozen=True)
@@ -88,7 +110,14 @@ def head_is_last(network: Network, images: Tensor) -> bool:
 
 
 def extract_features(
-    network: Network, splits: Splits, evaluator: Evaluator, *, model: str, keep: bool, mirrored: bool = False
+    network: Network,
+    splits: Splits,
+    evaluator: Evaluator,
+    *,
+    model: str,
+    keep: bool,
+    mirrored: bool = False,
+    views: Views | None = None,
 ) -> Features:
     """The head's inputs for training and validation images, from the machine's cache if it has them.
 
@@ -101,20 +130,22 @@ def extract_features(
             trial can have the same backbone
         mirrored: features for validation are the mean of those of an image and of its mirror image: because the last
             layer is linear, it gives the mean of both outputs
+        views: of training images
     """
     before = splits.before
     alike = before is not None and before.normalisation == splits.normalisation
-    if before is not None and alike and (before.whole is not None or not mirrored):  # trials have computed them already
-        return _joined(
-            extract_features(network, before, evaluator, model=model, keep=keep, mirrored=mirrored), splits
-        )  # but those of a cut whose validation features are of both views: these can't be used for training
-    builder = _Extraction(network, splits, evaluator, model=model, mirrored=mirrored)
+    other = mirrored or views is not None  # than training needs are features of a cut's images for validation
+    if before is not None and alike and (before.whole is not None or not other):  # trials have computed them already
+        of_trials = extract_features(network, before, evaluator, model=model, keep=keep, mirrored=mirrored, views=views)
+        return _joined(of_trials, splits)
+    builder = _Extraction(network, splits, evaluator, model=model, mirrored=mirrored, views=views)
     images_key = splits.key if splits.whole is None else splits.whole.key
     notes: tuple[str, ...] = ()
     if keep and images_key is not None:
         settings = network.head, images_key, repr(splits.normalisation), evaluator.precision.name, evaluator.device.type
         pooling = [] if network.pooling is None else [repr(network.pooling)]
-        key = cache_key("features", model, network.backbone_key, *settings, *pooling, *["mirrored"] * mirrored)
+        kind = [*["mirrored"] * mirrored, *([] if views is None else [f"{views.count} views", views.name])]
+        key = cache_key("features", model, network.backbone_key, *settings, *pooling, *kind)
         try:
             entry = ArrayCache().get(key, builder.build)
             return _as_splits(entry.arrays, splits, entry.notes)
@@ -126,11 +157,21 @@ def extract_features(
 
 
 class _Extraction:
-    def __init__(self, network: Network, splits: Splits, evaluator: Evaluator, *, model: str, mirrored: bool) -> None:
+    def __init__(
+        self,
+        network: Network,
+        splits: Splits,
+        evaluator: Evaluator,
+        *,
+        model: str,
+        mirrored: bool,
+        views: Views | None,
+    ) -> None:
         self._network, self._splits, self._evaluator, self._mirrored = network, splits, evaluator, mirrored
+        self._changed = views
         self._progress = _Counted(
             model,
-            images=sum(map(len, self.parts.values())),
+            images=sum(map(len, self._unchanged.values())),
             passes=sum(self._views(part) * len(split) for part, split in self.parts.items()),
         )
 
@@ -140,17 +181,30 @@ class _Extraction:
             builder.put(part, self.array(part))
 
     @property
-    def parts(self) -> dict[str, Split]:
-        """The images whose features are computed, by name: those of a cross-validation once for all its networks."""
+    def _unchanged(self) -> dict[str, Split]:
         whole = self._splits.whole
         if whole is None:
             return {part: split for part in PARTS if len(split := getattr(self._splits, part))}
-        return {WHOLE: whole.split} | ({WHOLE_MIRRORED: whole.split} if self._mirrored else {})
+        return {WHOLE: whole.split}
+
+    @property
+    def parts(self) -> dict[str, Split]:
+        """The images whose features are computed, by name: those of a cross-validation once for all its networks."""
+        found = self._unchanged
+        part, split = ("train", found["train"]) if self._splits.whole is None else (WHOLE, found[WHOLE])
+        if self._mirrored and part == WHOLE:
+            found |= {WHOLE_MIRRORED: split}
+        views = 0 if self._changed is None else self._changed.count
+        return found | {view_name(part, number): split for number in range(views)}
 
     def array(self, part: str) -> np.ndarray:
         """The head's input for each image of a part: [N, features] float32."""
         split, normalise = self.parts[part], self._splits.normalisation
         with _headless(self._network) as backbone:
+            if VIEW in part and self._changed is not None:
+                change, number = self._progress.counting(self._changed.change), int(part.partition(VIEW)[2])
+                with seeded(derive_seed(number, VIEWS), self._evaluator.device):
+                    return self._evaluator.logits(backbone, split, change).cpu().numpy()
             views = [self._progress.counting(view) for view in (normalise, mirror(normalise))[: self._views(part)]]
             outputs = [self._evaluator.logits(backbone, split, view) for view in views]
             features = outputs[0] if len(outputs) == 1 else mean_of_views(*outputs)
@@ -158,6 +212,11 @@ class _Extraction:
 
     def _views(self, part: str) -> int:
         return 2 if self._mirrored and part in MIRRORED else 1
+
+
+def view_name(part: str, number: int) -> str:
+    """The name of the array with the features of a view of the part's images."""
+    return f"{part}{VIEW}{number}"
 
 
 class _Counted:
@@ -205,12 +264,16 @@ def _joined(before: Features, splits: Splits) -> Features:
     parts = [before.train] if splits.before is not None and splits.before.whole else [before.train, before.validation]
     values = torch.cat([part.images() for part in parts])
     none = HeldSplit(values[:0], splits.train.labels[:0])
-    return Features(splits.train.of_features(values), none, before.notes)
+    views = tuple(splits.train.of_features(view.images()) for view in before.views)
+    return Features(splits.train.of_features(values), none, before.notes, views)
 
 
 def _as_splits(arrays: dict[str, np.ndarray], splits: Splits, notes: tuple[str, ...]) -> Features:
     train, validation = (_as_split(arrays, splits, part) for part in PARTS)
-    return Features(train, validation, notes)
+    part, rows = ("train", None) if splits.whole is None else (WHOLE, splits.whole.places["train"])
+    names = takewhile(lambda name: name in arrays, (view_name(part, number) for number in count()))
+    views = tuple(splits.train.of_features(torch.from_numpy(arrays[name]), rows) for name in names)
+    return Features(train, validation, notes, views)
 
 
 def _as_split(arrays: dict[str, np.ndarray], splits: Splits, part: str) -> HeldSplit:

@@ -14,7 +14,7 @@ from tuner.train.data.augmentation import Augmentation
 from tuner.train.data.device_images import on_device
 from tuner.train.data.policies import Policy
 from tuner.train.evaluation import Evaluator
-from tuner.train.features import extract_features, head_is_last
+from tuner.train.features import Views, extract_features, head_is_last
 from tuner.train.fine_tuning import LP_FT, probe_epochs
 from tuner.train.models.network import Network
 from tuner.train.optimisation import Mixing
@@ -45,6 +45,7 @@ class Feed:
         normalise: from stored images to input, without augmentation
         changes: whether the input for an image differs in every epoch
         mixing: mixes images with one another; None if none are mixed
+        views: splits of the features of augmented versions of the training images
     """
 
     whole: bool
@@ -54,6 +55,7 @@ class Feed:
     normalise: Callable[[Tensor], Tensor]
     changes: bool
     mixing: Mixing | None = None
+    views: tuple[Split, ...] = ()
 
 
 class Feeds:
@@ -94,6 +96,7 @@ class Feeds:
         frozen = {"head": epochs, LP_FT: probe_epochs(dict(chosen), epochs)}
         self._frozen_epochs = frozen.get(chosen["finetune"], chosen["unfreeze_every"])
         self._mirrored = bool(chosen["test_time_flip"])
+        self._view_count, self._augmentation = chosen.get("views", 0), _augmentation(chosen)
         self.images = _image_feed(splits, device, chosen, drawn=strategy.draws)
         self._unaugmented = _unchanged(self.images, splits, device, drawn=strategy.draws)
         self._features: Feed | None = None
@@ -117,7 +120,8 @@ class Feeds:
     def _feature_feed(self, images: Feed) -> Feed | None:
         """The head's inputs instead of the images, or None if they would change or aren't worth computing."""
         shared = self._network.pretrained and self._splits.key is not None
-        if images.changes or (self._frozen_epochs < 2 and not shared):
+        changes = images.changes if not self._view_count else not images.train.deterministic
+        if changes or (self._frozen_epochs < 2 and not shared):
             return None
         example = self._splits.train.images(torch.arange(min(2, len(self._splits.train)))).to(self._device)
         if not head_is_last(self._network, self._splits.normalisation(example)):
@@ -127,11 +131,15 @@ class Feeds:
             )
             return None
         features = extract_features(
-            *(self._network, self._splits, self._evaluator), model=self._model, keep=shared, mirrored=self._mirrored
+            *(self._network, self._splits, self._evaluator),
+            model=self._model,
+            keep=shared,
+            mirrored=self._mirrored,
+            views=self._views(images),
         )
         for note in features.notes:
             self._note(note)
-        train, validation = on_device([features.train, features.validation], self._device)
+        train, validation, *views = on_device([features.train, features.validation, *features.views], self._device)
         return Feed(
             whole=False,
             train=train,
@@ -139,13 +147,23 @@ class Feeds:
             prepare=_as_they_are,
             normalise=lambda values: values,
             changes=False,
+            views=tuple(views),
         )
+
+    def _views(self, images: Feed) -> Views | None:
+        if not self._view_count:
+            return None
+        labels = self._splits.train.labels
+
+        def change(values: Tensor) -> Tensor:
+            return images.prepare(values, labels[: len(values)])[0]
+
+        return Views(self._view_count, change, repr(self._augmentation))
 
 
 def _image_feed(splits: Splits, device: torch.device, chosen: Mapping[str, Any], *, drawn: bool) -> Feed:
     """The feed with the hyperparameters' augmentation; only a process with `drawn` images prepares and keeps them."""
-    strengths = {field.name: chosen[field.name] for field in fields(Augmentation) if field.name in chosen}
-    augmentation = Augmentation(**strengths, policy=_policy(chosen))
+    augmentation = _augmentation(chosen)
     mixes = chosen["mixup"] or chosen["cutmix"]
     mixing = Mixing(chosen["mixup"], chosen["cutmix"], len(splits.classes)) if mixes else None
     train, validation = splits.train, splits.validation
@@ -167,6 +185,11 @@ def _image_feed(splits: Splits, device: torch.device, chosen: Mapping[str, Any],
         changes=augmentation.active or mixing is not None or not train.deterministic,
         mixing=mixing,
     )
+
+
+def _augmentation(chosen: Mapping[str, Any]) -> Augmentation:
+    strengths = {field.name: chosen[field.name] for field in fields(Augmentation) if field.name in chosen}
+    return Augmentation(**strengths, policy=_policy(chosen))
 
 
 def _policy(chosen: Mapping[str, Any]) -> Policy | None:

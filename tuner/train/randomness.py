@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 # streams of random numbers that a trial's seed is split into
-INITIAL_WEIGHTS, ORDER, STEPS, IMAGES, PARTS, HEAD = range(6)
+INITIAL_WEIGHTS, ORDER, STEPS, IMAGES, PARTS, HEAD, VIEWS = range(7)
 
 
 def derive_seed(*numbers: int) -> int:

@@ -29,6 +29,8 @@ from tuner.trial import ImageClassifier
 from tuner.trial.data_source import Found, ImageFiles
 from tuner.trial.earlier_pixels import scale_together
 from tuner.trial.framing import Framing
+from tuner.trial.hyperparameters import HYPERPARAMETERS
+from tuner.trial.image_hyperparameters import CHANGES_IMAGES
 from tuner.trial.only_the_head import LBFGS
 from tuner.trial.speed import Speed
 
@@ -80,6 +82,7 @@ def measure_trial(
         once, lengths = _training(trainer, sample, per_image, batch, seconds)
         if _solved(trial, config):
             lengths = [PASSES * lengths[0], lengths[0]]
+        once *= 1 + _views_kept(trial, config)
         memory = _memory(trainer, ready, config, sample, device)
         networks = max(1, trial.folds)  # one for each part of a cross-validation, trained in turn
         memory += (networks - 1) * _held_bytes(trainer)
@@ -191,6 +194,8 @@ def _trainer(
     }
     if _solved(trial, config):
         given |= {"optimizer": "sgd", "momentum": 0.0, "batch_size": count}
+    if _views_kept(trial, config):
+        given |= {name: HYPERPARAMETERS[name].default for name in ("views", *CHANGES_IMAGES)}
     start = time.perf_counter()
     like = replace(trial, data=stand_in, validation=None, group=None, metrics=(), task="one")  # takes the same time
     trainer = Trainer(like, given, epochs=epochs, device=device, step_path="eager")
@@ -199,6 +204,10 @@ def _trainer(
 
 def _solved(trial: ImageClassifier, config: dict[str, Any]) -> bool:
     return bool(trial.hyperparameters(config)["optimizer"] == LBFGS)
+
+
+def _views_kept(trial: ImageClassifier, config: dict[str, Any]) -> int:
+    return int(trial.hyperparameters(config)["views"])
 
 
 def _between_trials(trainer: Trainer, *, features: bool) -> float:

@@ -30,7 +30,7 @@ from tuner.train.state import put_back, taken
 from tuner.train.step import in_batches
 from tuner.train.tasks import Metrics
 from tuner.trial import ImageClassifier
-from tuner.trial.only_the_head import LBFGS
+from tuner.trial.only_the_head import needing
 
 Views = list[Callable[[Tensor], Tensor]]
 
@@ -78,8 +78,8 @@ class Trainer:
             TrialOutOfMemory: model and data don't fit on the device.
         """
         trial, chosen = trial.of(config), trial.hyperparameters(config)
-        if chosen["optimizer"] == LBFGS:
-            raise TrialError("a Trainer takes steps on batches, got optimizer='lbfgs'; use tuner.train.trainer_of")
+        if (needs := needing(chosen)) is not None:
+            raise TrialError(f"a Trainer takes steps on batches of images, got {needs}; use tuner.train.trainer_of")
         self.config, self.seed = config, seed
         self.total_epochs = min(epochs, chosen["epochs"] or epochs)
         self.epoch = self.step = 0

@@ -1,4 +1,4 @@
-"""A trial's trainer: for one network, for each part of its cross-validation, or for a last layer that is solved."""
+"""A trial's trainer: for one network, for each part of its cross-validation, or for a head as `heads` trains it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tuner.train.parallel.group import Group
 from tuner.train.randomness import PARTS, derive_seed
 from tuner.train.trainer import Trainer
 from tuner.trial import ImageClassifier
-from tuner.trial.only_the_head import LBFGS, hindrance, unsolvable
+from tuner.trial.only_the_head import check_needs, needing
 
 
-class SolvedHead:
-    """Trains the last layer of one trial by `tuner.train.heads`, like a `Trainer`; `trainer_of` creates it."""
+class LoneHead:
+    """Trains the head of one trial by `tuner.train.heads`, like a `Trainer`; `trainer_of` creates it."""
 
     group = Group()
     broken: str | None = None  # see `Trainer.broken`
@@ -39,7 +39,8 @@ class SolvedHead:
             head = HeadTrial(config, seed)
             self._batch = HeadBatch(trial, [head], epochs=epochs, split_seed=split_seed, device=str(device))
         except NotTogether as error:
-            raise TrialError(f"a last layer can't be solved by lbfgs: {error}; choose another optimizer") from error
+            needs = needing(trial.hyperparameters(config))
+            raise TrialError(f"{needs} needs features that are computed once, got a trial in which {error}") from error
 
     @property
     def epoch(self) -> int:
@@ -94,16 +95,15 @@ class SolvedHead:
 
 def trainer_of(
     trial: ImageClassifier, config: dict[str, Any], *, seed: int = 0, **how: Any
-) -> Trainer | CrossValidation | SolvedHead:
+) -> Trainer | CrossValidation | LoneHead:
     """A trial's trainer: for one network, or one per part of its cross-validation; arguments are those of `Trainer`.
 
     The networks start from the same weights if these are given. Each has its own seed, from the trial's and its part.
     """
     chosen = trial.hyperparameters(config)
-    if chosen["optimizer"] == LBFGS:
-        if (found := hindrance(trial.of(config), chosen)) is not None:
-            raise unsolvable(found)
-        return SolvedHead(trial, config, seed=seed, **how)
+    if needing(chosen) is not None:
+        check_needs(trial.of(config), chosen)
+        return LoneHead(trial, config, seed=seed, **how)
     if not trial.folds:
         return Trainer(trial, config, seed=seed, **how)
     return CrossValidation(

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from tuner.errors import SpaceError, WeightsError
-from tuner.space import Choice, GridSearch, Space
+from tuner.errors import SpaceError, StudyError, WeightsError
+from tuner.space import Space
 from tuner.space.mode import Mode
 from tuner.trial import splitting
 from tuner.trial.base import Trial
@@ -23,7 +23,7 @@ from tuner.trial.hyperparameters import HYPERPARAMETERS, OF_A_LIBRARYS_MODEL
 from tuner.trial.metrics import EVERY_EPOCH, REPRODUCED, ChosenMetric, check_classes
 from tuner.trial.model_and_data import DEFAULT_MODEL, DataFunction, ModelFunction, Weights, of_each
 from tuner.trial.models import DEFAULTS, IMAGENET, looks_published
-from tuner.trial.only_the_head import LBFGS, hindrance, unsolvable
+from tuner.trial.only_the_head import hindrance, needing, unusable
 from tuner.trial.sources import function_name
 from tuner.trial.splitting import Folds, Joined, Validation
 from tuner.trial.stored import Copies
@@ -232,22 +232,22 @@ class ImageClassifier(ReadsFiles, Trial):
         check_functions(self)
         check_settings(self)
         check_space(self, space)
-        self._check_solvable(space)
+        self._check_needs(space)
 
-    def _check_solvable(self, space: Space) -> None:
-        """Raise StudyError if no last layer can be solved, for one reason in all drawn configurations with lbfgs."""
-        domain = space.dimensions.get("optimizer")
-        known = domain.values() if isinstance(domain, Choice | GridSearch) else [space.constants.get("optimizer")]
-        reasons: dict[str, str] = {}
-        for seed in range(DRAWS if LBFGS in known else 0):
-            with suppress(SpaceError):  # the constraint may not allow it
-                config = space.complete({"optimizer": LBFGS}, np.random.default_rng(seed))
-                found = hindrance(self.of(config), self.hyperparameters(config))
-                if found is None:
+    def _check_needs(self, space: Space) -> None:
+        """Raise StudyError if a hyperparameter lacks what it needs in all drawn configurations, for the same reason."""
+        reasons: dict[tuple[str, str], StudyError] = {}
+        for seed in range(DRAWS if {"optimizer", "views"} & {*space.constants, *space.dimensions} else 0):
+            with suppress(SpaceError):  # the constraint may allow next to nothing
+                config = space.sample(np.random.default_rng(seed))
+                chosen = self.hyperparameters(config)
+                if (needs := needing(chosen)) is None:
+                    continue
+                if (found := hindrance(self.of(config), chosen)) is None:
                     return
-                reasons[found.partition("=")[0]] = found
+                reasons[needs.partition("=")[0], found.partition("=")[0]] = unusable(needs, found)
         if len(reasons) == 1:
-            raise unsolvable(*reasons.values())
+            raise next(iter(reasons.values()))
 
     def notices(self, space: Space, max_epochs: int) -> list[str]:
         """See `Trial.notices`."""

@@ -12,6 +12,8 @@ CHANGES_IMAGES = (  # each of them makes an image different in every epoch
     "random_erasing",
 )
 
+MIXES_IMAGES = ("mixup", "cutmix")
+
 IMAGES: tuple[Hyperparameter, ...] = (
     Hyperparameter(
         "mixup",
@@ -105,6 +107,17 @@ IMAGES: tuple[Hyperparameter, ...] = (
         low=0,
         high=1,
         aliases=("erasing", "cutout", "random_erase"),
+    ),
+    Hyperparameter(
+        "views",
+        "int",
+        0,
+        "With `finetune='head'`: augmented versions of each training image, whose features are computed once and kept "
+        "beside those of the image itself. In each epoch one of them is drawn for each image; `lbfgs` learns from all. "
+        "0: augmented images go through the whole network in every epoch.",
+        low=0,
+        high=64,
+        aliases=("augmented_views", "n_views", "augmentations"),
     ),
     Hyperparameter(
         "test_time_flip",

@@ -1,4 +1,4 @@
-"""Whether only the last layer learns, on features that stay the same: then it can be trained with others, or solved."""
+"""Whether only the last layer learns, on features that are computed once: it can be trained with others, or solved."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.errors import StudyError
-from tuner.trial.image_hyperparameters import CHANGES_IMAGES, is_on
+from tuner.trial.image_hyperparameters import CHANGES_IMAGES, MIXES_IMAGES, is_on
 from tuner.trial.model_and_data import ModelAndData
 from tuner.trial.tasks import ONE_LABEL
 
@@ -14,16 +14,31 @@ FLOAT32 = ("tf32", "fp32")
 LBFGS = "lbfgs"  # the optimizer that solves a last layer
 
 
-def unsolvable(found: str) -> StudyError:
-    """The error of a configuration with lbfgs that has this hindrance."""
+def needing(chosen: Mapping[str, Any]) -> str | None:
+    """The hyperparameter that only works on features that stay the same, as text; None if there is none."""
+    if chosen.get("optimizer") == LBFGS:
+        return f"optimizer={LBFGS!r}"
+    return f"views={chosen['views']}" if chosen.get("views") else None
+
+
+def check_needs(trial: ModelAndData, chosen: Mapping[str, Any]) -> None:
+    """Raise StudyError for a hyperparameter that these others, or the trial, don't allow."""
+    needs = needing(chosen)
+    found = None if needs is None else hindrance(trial, chosen)
+    if needs is not None and found is not None:
+        raise unusable(needs, found)
+
+
+def unusable(needs: str, found: str) -> StudyError:
+    """The error of what needs features that stay the same, and has this hindrance."""
     return StudyError(
-        "optimizer='lbfgs' solves the last layer of a library's model with weights, whose other layers and whose "
-        f"images stay as they are, with one class for each image; got {found}; choose another optimizer, or change that"
+        f"{needs} needs a library's model with weights, of which only the last layer learns, and one class for each "
+        f"image, got {found}; leave out either"
     )
 
 
 def hindrance(trial: ModelAndData, chosen: Mapping[str, Any]) -> str | None:
-    """What keeps more than the head of a library's model with weights from staying the same, in float32, in words."""
+    """What keeps a head from being trained on features that stay the same, in float32, in words; None if nothing."""
     if not trial.starts_from_weights:
         return f"weights={trial.weights!r}"
     if trial.task not in (None, ONE_LABEL.name):
@@ -34,4 +49,5 @@ def hindrance(trial: ModelAndData, chosen: Mapping[str, Any]) -> str | None:
         return f"precision={chosen['precision']!r}"
     if chosen["strategy"] is not None:
         return f"strategy={chosen['strategy']!r}"
-    return next((f"{name}={chosen[name]!r}" for name in CHANGES_IMAGES if is_on(chosen, name)), None)
+    changing = MIXES_IMAGES if chosen["views"] else CHANGES_IMAGES
+    return next((f"{name}={chosen[name]!r}" for name in changing if is_on(chosen, name)), None)

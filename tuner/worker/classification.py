@@ -15,7 +15,7 @@ from tuner.worker.implementation import WORKER, DataLook, Implementation
 from tuner.worker.ray_inside.last_trial import LAST
 
 if TYPE_CHECKING:
-    from tuner.train import CrossValidation, SolvedHead, Trainer
+    from tuner.train import CrossValidation, LoneHead, Trainer
     from tuner.trial.strategies import DeviceStrategy
     from tuner.worker.assignment import Assignment
     from tuner.worker.reporting import WorkerSession
@@ -193,7 +193,7 @@ def _train_in_this_process(
             LAST.spoil(trainer.broken, "TUNER_SWITCHED_OFF=graph,compile trains without this")
 
 
-def _train(trainer: Trainer | CrossValidation | SolvedHead, assignment: Assignment, session: WorkerSession) -> None:
+def _train(trainer: Trainer | CrossValidation | LoneHead, assignment: Assignment, session: WorkerSession) -> None:
     from tuner.train.checkpoint import load_first_whole
     from tuner.worker.saving import SavingPolicy
 

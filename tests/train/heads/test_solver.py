@@ -12,7 +12,7 @@ from tests.train.conftest import write_colours
 from tests.train.test_features import CONFIG, SMALL, state_of_seven_classes
 from tuner import Study, choice, loguniform
 from tuner.errors import StudyError, TrialDiverged, TrialError
-from tuner.train import CrossValidation, SolvedHead, Trainer, trainer_of
+from tuner.train import CrossValidation, LoneHead, Trainer, trainer_of
 from tuner.train.data.splits import HeldSplit, Weights
 from tuner.train.epoch_result import EpochResult
 from tuner.train.heads import HeadBatch, HeadTrial, solver
@@ -138,9 +138,9 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> ImageClassifier:
     return ImageClassifier(f"folder:{write_colours(folder / 'colours')}", SMALL, weights=folder / "saved.pt")
 
 
-def solved(trial: ImageClassifier, seed: int = 0, **config: Any) -> SolvedHead:
+def solved(trial: ImageClassifier, seed: int = 0, **config: Any) -> LoneHead:
     found = trainer_of(trial, BASE | config, seed=seed, epochs=2, split_seed=0)
-    assert isinstance(found, SolvedHead)
+    assert isinstance(found, LoneHead)
     return found
 
 
@@ -192,7 +192,7 @@ def test_a_head_whose_weights_are_not_finite_diverged(pretrained: ImageClassifie
 
 
 def test_a_trainer_of_batches_refuses_it(pretrained: ImageClassifier) -> None:
-    with pytest.raises(TrialError, match="takes steps on batches, got optimizer='lbfgs'"):
+    with pytest.raises(TrialError, match="takes steps on batches of images, got optimizer='lbfgs'"):
         Trainer(pretrained, BASE, epochs=1)
     assert isinstance(
         trainer_of(replace(pretrained, validation=Folds(2)), BASE | {"optimizer": "sgd"}, epochs=1), CrossValidation

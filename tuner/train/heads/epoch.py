@@ -34,6 +34,10 @@ def diverged(head: Head, loss: float, lr: float) -> TrialDiverged | None:
     return None
 
 
+def _order(head: Head, features: SharedFeatures) -> Tensor:
+    return features.drawn(epoch_order(len(features), head.seed, head.epoch), head.seed, head.epoch)
+
+
 class Epoch:
     """The next epoch of M heads, whose optimizers are of one kind; `layer` has their shape."""
 
@@ -41,7 +45,7 @@ class Epoch:
         """Prepare; `least` is the least number of images in a batch."""
         self._heads, self._features, self._layer = heads, features, layer
         self._parts_of = partial(parts_of, layer=layer)
-        orders = torch.stack([epoch_order(len(features), head.seed, head.epoch) for head in heads])
+        orders = torch.stack([_order(head, features) for head in heads])
         self._batches = in_batches(orders, heads[0].chosen["batch_size"], least)
         self._rates = torch.tensor([head.rates(len(self._batches)) for head in heads], dtype=torch.float64).T
         self._live = torch.stack([head.live for head in heads])

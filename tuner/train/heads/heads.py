@@ -329,7 +329,8 @@ def _features(parts: Parts) -> tuple[SharedFeatures, SharedFeatures]:
     feed = parts.feeds.of_epoch(head_alone=parts.fine_tuning.only_the_head_learns)
     if feed.whole or not isinstance(feed.train, HeldSplit) or not isinstance(feed.validation, HeldSplit):
         raise NotTogether("the backbone's features must be the same in every epoch")
-    return SharedFeatures(feed.train, parts.device), SharedFeatures(feed.validation, parts.device)
+    views = [view for view in feed.views if isinstance(view, HeldSplit)]
+    return SharedFeatures(feed.train, parts.device, views), SharedFeatures(feed.validation, parts.device)
 
 
 def _fill(layer: nn.Module, values: Iterable[Tensor]) -> None:

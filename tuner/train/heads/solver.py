@@ -34,9 +34,9 @@ class Solver:
     def __init__(self, heads: Sequence[Head], features: SharedFeatures, layer: nn.Linear) -> None:
         """Prepare; `layer` has the heads' shape."""
         self._heads, self._layer = heads, layer
-        features_of_all = features.all()
-        self._mean = features_of_all.mean(0)
-        self._features, self._labels, self._weights = features_of_all - self._mean, features.labels, features.weights
+        values, self._labels, self._weights = features.every()
+        self._mean = values.mean(0)
+        self._features = values - self._mean
         self._images = max(1, BYTES_AT_ONCE // (4 * len(heads) * layer.out_features))
         self._decay = torch.zeros_like(torch.stack([head.live for head in heads]))
         for decay, head in zip(self._decay, heads, strict=True):
