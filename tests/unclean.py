@@ -18,7 +18,7 @@ LEFT_OUT = {  # by path, as a run tells it
     "dog/empty.jpg": "is empty",
     "dog/gone.jpg": "is a link to nothing",
     "dog/page.jpg": "is no image, or a damaged one",
-    "dog/photo.heic": "ends in '.heic', not as images that are read",
+    "dog/photo.heic": "is HEIC, which isn't read: convert it to JPEG",
     "dog/readme.txt": "ends in '.txt', not as images that are read",
 }
 

@@ -40,6 +40,7 @@ RANGES = {
     "rand_augment_magnitude": (0, 30),
     "color_jitter": (0, 1),
     "random_erasing": (0, 1),
+    "views": (0, 64),
     "image_size": (8, 1_024),
     "pipeline_micro_batches": (1, 65_536),
 }

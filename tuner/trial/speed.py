@@ -58,7 +58,7 @@ def kind_of(chosen: Mapping[str, Any]) -> str:
     """A key that hyperparameters share if images take as long; on a CPU the batch size matters little."""
     told = [f"{name}={chosen[name]}" for name in MATTERS if chosen.get(name) is not None]
     told += ["lbfgs"] * (chosen.get("optimizer") == "lbfgs")
-    told += [f"views={chosen['views']}"] * bool(chosen.get("views"))
+    told += [f"views={views}" for views in [chosen.get("views")] if views]
     return " ".join([*told, *(_switch(chosen, name) for name in SWITCHES if is_on(chosen, name))])
 
 
