@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.train.conftest import write_colours
+from tests.train.pretend import pretending
 from tests.train.test_features import CONFIG, SMALL, images_through, state_of_seven_classes
 from tuner import Study, choice
 from tuner.errors import StudyError, TrialError
@@ -137,3 +138,16 @@ def test_views_without_what_they_need_are_refused(
         Study("refused", trial=pretrained, space=MIRRORED | config | {"lr": choice([0.1, 0.2])})
     with pytest.raises(TrialError, match="takes steps on batches of images, got views=1"):
         Trainer(pretrained, MIRRORED, epochs=1)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lbfgs"])
+def test_on_a_gpu_heads_learn_from_the_same_views(pretrained: ImageClassifier, optimizer: str) -> None:
+    config = MIRRORED | {"optimizer": optimizer, "weight_decay": 1.0}
+    expected = batch(pretrained, config).run_epoch([0])[0]
+    with pretending():
+        there = HeadBatch(pretrained, [HeadTrial(config, 0)], epochs=3, split_seed=0, device="cuda")
+        found = there.run_epoch([0])[0]
+        assert there._each[0]._train.every()[0].is_cuda
+    assert isinstance(expected, EpochResult)
+    assert isinstance(found, EpochResult)
+    assert found.train_loss == pytest.approx(expected.train_loss, rel=1e-4)
