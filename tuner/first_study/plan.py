@@ -49,11 +49,14 @@ class Plan:
     def text(self) -> str:
         """The file's text."""
         body = "\n".join(each.value for each in self.settings)
-        names = [name for name in ("choice", "loguniform", "uniform") if re.search(rf"\b{name}\(", body)]
+        optional = ("Folds", "choice", "loguniform", "uniform")
+        names = sorted(
+            {"Budget", "ImageClassifier", "Study", *(each for each in optional if re.search(rf"\b{each}\(", body))}
+        )
         lines = [
             *_docstring(self.opening),
             "",
-            f"from tuner import {', '.join(['Budget', 'ImageClassifier', 'Study', *names])}",
+            f"from tuner import {', '.join(names)}",
             "",
             "study = Study(",
             f"    name={quoted(self.name)},",
