@@ -203,7 +203,7 @@ def test_small_photos_gain_nothing_from_larger_images(tmp_path: Path) -> None:
 
 def test_a_model_that_only_more_minutes_allow_is_told(tmp_path: Path) -> None:
     root = folder(tmp_path / "one", {"a": 200, "b": 200}, size=(32, 24))
-    found = planned(root, Wishes(minutes=2))
+    found = planned(root, Wishes(minutes=1.4))
     assert (settings(found)["model"], reason(found, "budget")) == ("efficientnet_b0", "allow more accurate models")
 
 

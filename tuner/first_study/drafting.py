@@ -190,10 +190,10 @@ def _budget(
         LENGTHS["solved"]: "the first solves a last layer, the second finishes what it left",
         LENGTHS["head"]: "a last layer needs no more",
     }.get(longest, f"the longest takes {epoch:.0f} s")
-    next_one = search_cost(study.with_options(total_epochs=total + 1), workers, speeds)
+    further = search_cost(study.with_options(total_epochs=total + longest), workers, speeds)
     if short:
         why = f"{total} epochs are the fewest by which trials can be compared, and may take longer than the minutes"
-    elif next_one is not None and next_one.minutes[1] <= SHARE * wishes.minutes:
+    elif further is not None and further.minutes[1] <= SHARE * wishes.minutes:
         why = (
             f"{total} epochs of all trials are as many as are useful: with more than {MOST_TRIALS} trials, the winner "
             f"is more likely just a lucky one; more minutes would {more}"

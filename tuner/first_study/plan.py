@@ -50,13 +50,11 @@ class Plan:
         """The file's text."""
         body = "\n".join(each.value for each in self.settings)
         optional = ("Folds", "choice", "loguniform", "uniform")
-        names = sorted(
-            {"Budget", "ImageClassifier", "Study", *(each for each in optional if re.search(rf"\b{each}\(", body))}
-        )
+        called = [name for name in optional if re.search(rf"\b{name}\(", body)]
         lines = [
             *_docstring(self.opening),
             "",
-            f"from tuner import {', '.join(names)}",
+            f"from tuner import {', '.join(sorted(['Budget', 'ImageClassifier', 'Study', *called]))}",
             "",
             "study = Study(",
             f"    name={quoted(self.name)},",
