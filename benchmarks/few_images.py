@@ -3,14 +3,14 @@
     python benchmarks/few_images.py --data-dir DIR [--seeds 6] [--cuts 3] [--features FILE]
 
 For each seed other photos of five of CIFAR-10's classes: 60 of a class, of which each cut holds out a fifth for
-validation, and 160 for the test. Heads on the features of MobileNetV2 with its real ImageNet weights, 20 configurations
-drawn from the space that `tuner init` writes for few images, 20 epochs of AdamW. A configuration counts by the mean
-over its last seven epochs, its network is that of the best of them, about as the product chooses. "refitted" is trained
-again on all images but those for the test, up to the same epoch; "by folds, refitted" is chosen by the mean loss of
-five heads, each validated on another fifth, as `validation=Folds(5)` does it. Beside them a head with settings picked
-by hand, Adam at 0.001, batches of 32, ten epochs, on all images but those for the test; and as `transfer.py`'s plain
-loop has it: the same for four epochs, on the images for training. Means over the cuts; ± is the standard error over
-seeds of the difference to either. The last line is one JSON object.
+validation, and 160 for the test. Heads on the features of MobileNetV2 with its real ImageNet weights, 20
+configurations drawn from the space that `tuner init` wrote for few images before it had heads solved, 20 epochs of
+AdamW. A configuration counts by the mean over its last seven epochs, its network is that of the best of them, about as
+the product chooses. "refitted" is trained again on all images but those for the test, up to the same epoch; "by folds,
+refitted" is chosen by the mean loss of five heads, each validated on another fifth, as `validation=Folds(5)` does it.
+Beside them a head with settings picked by hand, Adam at 0.001, batches of 32, ten epochs, on all images but those for
+the test; and as `transfer.py`'s plain loop has it: the same for four epochs, on the images for training. Means over
+the cuts; ± is the standard error over seeds of the difference to either. The last line is one JSON object.
 """
 
 from __future__ import annotations

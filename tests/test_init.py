@@ -173,7 +173,7 @@ def test_folders_of_five_kinds_get_a_study_with_reasons(kind: str, tmp_path: Pat
     given = {each["name"]: each["value"] for each in finished.json["settings"]}
     assert all(each["reason"] for each in finished.json["settings"])
     assert given["model"] == '"mobilenet_v2"'
-    assert given["validation"] == ('"folder"' if kind == "presplit" else "0.2")
+    assert given["validation"] == ('"folder"' if kind == "presplit" else "Folds(5)")
     assert given["metric"] == ('"val_f1"' if kind == "imbalanced" else '"val_loss"')  # few images for validation
     assert finished.json["cost"]["minutes"]["middle"] > 0
     assert tuner("check", "study.py", folder=tmp_path, TORCH_HOME=home["TORCH_HOME"]).code == 0

@@ -32,17 +32,20 @@ def test_as_many_epochs_as_the_minutes_pay_for(minutes: float) -> None:
     total = _fitted(STUDY, WORKERS, SPEEDS, Wishes(minutes))
     assert total > least_epochs(9)
     assert foreseen_minutes(total) <= SHARE * minutes < foreseen_minutes(total + 9)
-    written = _budget(STUDY, SPEEDS, Wishes(minutes), total, short=False)
+    written = _budget(STUDY, WORKERS, SPEEDS, Wishes(minutes), total, "change nothing", short=False)
     assert f"total_epochs={total}" in written.value
     assert f"{total} epochs of all trials are expected to fit 80% of the minutes" in written.reason
+    assert "more minutes" not in written.reason
 
 
 def test_never_more_trials_than_are_worth_it() -> None:
-    cost = search_cost(
-        STUDY.with_options(total_epochs=_fitted(STUDY, WORKERS, SPEEDS, Wishes(10_000))), WORKERS, SPEEDS
-    )
+    total = _fitted(STUDY, WORKERS, SPEEDS, Wishes(10_000))
+    cost = search_cost(STUDY.with_options(total_epochs=total), WORKERS, SPEEDS)
     assert cost is not None
     assert cost.trials[1] in (MOST_TRIALS - 1, MOST_TRIALS)
+    written = _budget(STUDY, WORKERS, SPEEDS, Wishes(10_000), total, "change nothing", short=False)
+    assert f"{total} epochs of all trials are as many as are useful" in written.reason
+    assert "more minutes would change nothing; at most 9 epochs" in written.reason
 
 
 def test_the_fewest_epochs_where_the_minutes_are_too_few() -> None:

@@ -28,6 +28,12 @@ def test_different_images_are_not_alike(tmp_path: Path) -> None:
     assert (seen.splits, seen.count("train"), seen.shorter, seen.grey) == (("train",), 120, 72, 0.0)
 
 
+def test_images_for_validation_are_few_only_where_some_are_held_out_for_it(tmp_path: Path) -> None:
+    folder = Folder(two_classes(tmp_path))
+    assert "the images are few, about 2 for test: small" in look(folder).notices[0]
+    assert "the images are few, about 5 for validation and about 2 for test" in look(folder, random=True).notices[0]
+
+
 def test_a_class_without_images_in_a_split_counts_as_none_of_them(tmp_path: Path) -> None:
     two_classes(tmp_path / "train")
     write_scenes(tmp_path / "val" / "cat", 3, 200)

@@ -1,6 +1,7 @@
 """What is written for folders of different kinds, on a machine whose speeds are made up."""
 
 import ast
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tuner.first_study.folder_look import look
 from tuner.first_study.plan import Plan, Setting
 from tuner.first_study.planning import Means, Wishes, plan
 from tuner.study.file import load_study
+from tuner.trial import Folds
 from tuner.trial.data_source import Folder
 from tuner.trial.speed import Speed
 from tuner.trial.table import Table, TableOfImages
@@ -66,7 +68,7 @@ def test_few_images_train_the_head_alone_and_hold_out_more(tmp_path: Path) -> No
     given = settings(found)
     assert found.name == "my-few"
     assert (given["finetune"], given["validation"], given["model"]) == (
-        *("head", 0.2),
+        *("head", "Folds(5)"),
         'choice(["efficientnet_b0", "mobilenet_v2"])',
     )
     assert "flip" not in given  # images that change have no features that stay
@@ -110,25 +112,99 @@ def test_splits_on_the_disk_are_used_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("images", "rate", "finetune", "metric", "refit"),
     [
-        (490, 20.0, "head", "val_loss", "train+validation"),  # 196 for validation
-        (520, 20.0, "head", "val_accuracy", "train+validation"),  # 104
-        (520, 400.0, "gradual", "val_accuracy", None),
+        (110, 20.0, "head", "val_loss", "train+validation"),  # 198, each validated once
+        (112, 20.0, "head", "val_accuracy", "train+validation"),
+        (520, 400.0, "gradual", "val_accuracy", None),  # 104
     ],
 )
 def test_few_images_for_validation_choose_by_the_loss_and_a_head_learns_from_them_in_the_end(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     images: int,
     rate: float,
     finetune: str,
     metric: str,
     refit: str | None,
 ) -> None:
-    if images > 500:  # of which a tenth is for validation
-        monkeypatch.setattr("tuner.first_study.planning.SURE_FROM", 100)
     root = folder(tmp_path / "even", {"a": images, "b": images}, size=(32, 24))
     given = settings(planned(root, rate=rate))
     assert (given["finetune"], given["metric"], given.get("refit")) == (finetune, metric, refit)
+
+
+def test_heads_are_solved_and_cross_validated(tmp_path: Path) -> None:
+    found = planned(folder(tmp_path / "few", {"a": 30, "b": 30}))
+    given = settings(found)
+    assert (given["optimizer"], given["weight_decay"]) == ("lbfgs", "loguniform(1e-3, 1)")
+    assert not {"lr", "batch_size", "dropout"} & given.keys()
+    assert given["budget"] == "Budget(total_epochs=4000, max_epochs=2, minutes=30)"
+    assert "choice and interval rest on all 54 images" in reason(found, "validation")
+    (tmp_path / "study.py").write_text(found.text(), encoding="utf-8")
+    assert load_study(tmp_path / "study.py").declared_trial.validation == Folds(5)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("images", "pattern", "validation"),
+    [
+        (6, None, "Folds(5)"),
+        (5, None, 0.2),  # one of which is for the test
+        (20, r"^(\d+)\d\.", 0.2),  # ten alike: two groups of a class
+        (60, r"^(\d+)\d\.", "Folds(5)"),
+    ],
+)
+def test_small_classes_and_those_of_few_groups_are_not_cross_validated(
+    tmp_path: Path, images: int, pattern: str | None, validation: object
+) -> None:
+    root = folder(tmp_path / "small", {"a": 60, "b": images}, size=(32, 24))
+    assert settings(planned(root, Wishes(group=pattern)))["validation"] == validation
+
+
+def test_copies_of_an_image_count_once_for_the_folds(tmp_path: Path) -> None:
+    root = folder(tmp_path / "copies", {"a": 60, "b": 5})
+    for copy in range(5):
+        shutil.copy(root / "b" / "10000.jpg", root / "b" / f"copy{copy}.jpg")
+    assert settings(planned(root))["validation"] == 0.2
+
+
+@pytest.mark.parametrize(
+    ("minutes", "sizes", "more"),
+    [
+        (3.0, 'choice([224, 288]).when(model="efficientnet_b0")', "allow larger images"),
+        (5.0, "choice([224, 288])", "change nothing"),
+    ],
+)
+def test_time_that_models_leave_is_for_larger_images_of_the_most_accurate_first(
+    tmp_path: Path, minutes: float, sizes: str, more: str
+) -> None:
+    root = folder(tmp_path / "large", {"a": 200, "b": 200}, size=(240, 224))
+    found = planned(root, Wishes(minutes=minutes))
+    assert settings(found)["model"] == 'choice(["efficientnet_b0", "mobilenet_v2"])'
+    assert settings(found)["image_size"] == sizes
+    assert reason(found, "image_size").startswith("pixels, of which the smaller are the weights' own; larger images")
+    assert reason(found, "budget") == more
+    (tmp_path / "study.py").write_text(found.text(), encoding="utf-8")
+    load_study(tmp_path / "study.py")
+
+
+def test_larger_images_are_of_the_models_that_take_them(tmp_path: Path) -> None:
+    root = folder(tmp_path / "large", {"a": 30, "b": 30}, size=(240, 224))
+    fixed = Candidate("vit_b_16", "imagenet", 81.0)
+    assert settings(planned(root, models=(fixed, MODELS[1])))["image_size"] == (
+        'choice([224, 288]).when(model="efficientnet_b0")'
+    )
+    found = planned(root, models=(fixed,))
+    assert ("image_size" in settings(found), reason(found, "budget")) == (False, "change nothing")
+    assert settings(planned(root, models=(DINOV2,)))["image_size"] == "choice([224, 280])"
+    both = settings(planned(root, models=(DINOV2, MODELS[1])))  # a space has one domain of a name
+    assert both["image_size"] == 'choice([224, 280]).when(model="timm:vit_small_patch14_dinov2")'
+
+
+def test_small_photos_gain_nothing_from_larger_images(tmp_path: Path) -> None:
+    assert "image_size" not in settings(planned(folder(tmp_path / "small", {"a": 30, "b": 30})))
+
+
+def test_a_model_that_only_more_minutes_allow_is_told(tmp_path: Path) -> None:
+    root = folder(tmp_path / "one", {"a": 200, "b": 200}, size=(32, 24))
+    found = planned(root, Wishes(minutes=1.4))
+    assert (settings(found)["model"], reason(found, "budget")) == ("efficientnet_b0", "allow more accurate models")
 
 
 def test_grey_images_are_told(tmp_path: Path) -> None:
@@ -172,7 +248,7 @@ def test_a_model_whose_weights_have_large_images_gets_the_usual_ones(tmp_path: P
 )
 def test_smaller_images_are_those_that_the_model_takes(tmp_path: Path, model: str, pixels: int | None) -> None:
     root = folder(tmp_path / "slow", {"a": 100, "b": 100}, size=(32, 24))
-    found = planned(root, Wishes(minutes=3), rate=1.0, models=(Candidate(model, "imagenet", 80.0),))
+    found = planned(root, Wishes(minutes=3), rate=1.0, models=(Candidate(model, "imagenet", 80.0, pixels=224),))
     assert settings(found).get("image_size") == pixels
 
 
@@ -217,6 +293,7 @@ def test_several_labels_count_alike_and_rare_ones_may_weigh_more(tmp_path: Path,
     found = planned_table(tmp_path, labels)
     given = settings(found)
     assert found.opening.startswith("40 images of 2 labels, for 30 minutes of search on this machine.")
+    assert (given["optimizer"], given["validation"]) == ("adamw", 0.2)  # what solves a layer takes one label alone
     assert (given["task"], given["metric"], given["label_smoothing"]) == ("several", "val_map", "choice([0.0, 0.1])")
     assert reason(found, "task") == "each image has several labels"
     assert reason(found, "metric").startswith("every label counts alike")

@@ -76,10 +76,10 @@ def perform(options: argparse.Namespace) -> int:
     for name in options.models:
         find_model(name)  # raises for unknown names, before the images are examined for minutes
     _say(f"looking at the images in {images.place}")
-    seen = look(images, _progress)
+    random = options.weights == "none"
+    seen = look(images, _progress, random=random)
     if not options.json:
         print_look(seen)
-    random = options.weights == "none"
     offered = offer(options.models, random=random)
     wishes = Wishes(minutes=options.minutes, models=options.models, random=random)
     if options.ask:

@@ -31,7 +31,9 @@ from tuner.study.declaration import Study
 from tuner.study.file import load_study
 from tuner.trial import ImageClassifier
 from tuner.trial.models import IMAGENET
+from tuner.trial.only_the_head import LBFGS
 from tuner.trial.speed import Speed
+from tuner.trial.tasks import ONE_LABEL
 
 SHARE = 0.8  # of the minutes for the predicted time; the rest is a reserve for a busier machine
 MOST_TRIALS = 60  # with more, the winner is more likely just a lucky one
@@ -84,7 +86,8 @@ def draft(look: FirstLook, wishes: Wishes, offered: Offer, data: str, tell: Tell
     total = _fitted(study, workers, speeds, wishes)
     needed = _needed_minutes(study, workers, speeds)
     short = needed > wishes.minutes
-    planned = planned.with_setting(_budget(study, speeds, wishes, total, short=short))
+    more = next(each.reason for each in planned.study if each.name == "budget")
+    planned = planned.with_setting(_budget(study, workers, speeds, wishes, total, more, short=short))
     study = _study_of(planned)
     if short:
         notes += [f"the minutes may end the search before trials can be compared; use --minutes {math.ceil(needed)}"]
@@ -97,13 +100,15 @@ def _measured(
     """Each candidate's real speed on some of the images, and the candidates that couldn't be measured."""
     names = [each.model for each in offered.candidates]
     learning: dict[str, Any] = {} if wishes.random else {"finetune": "head"}
+    if learning and look.headers.task is ONE_LABEL:
+        learning["optimizer"] = LBFGS
     probe = Study(
         "init",
         trial=ImageClassifier(
             look.images.name,
             names[0],
             None if wishes.random else IMAGENET,
-            validation=look.validation,
+            validation=(look.cross_validation(wishes.group) if learning else None) or look.validation,
             task=look.headers.task.name,
         ),
         space={"model": choice(names), **_image_sizes(offered), "lr": loguniform(1e-4, 1e-2), **learning},
@@ -172,17 +177,28 @@ def _needed_minutes(study: Study, workers: int, speeds: Speeds) -> float:
     return 0.0 if cost is None else cost.minutes[1] / SHARE
 
 
-def _budget(study: Study, speeds: Speeds, wishes: Wishes, total: int, *, short: bool) -> Setting:
-    """The budget with its reason; `short` if the minutes are not enough for the fewest epochs."""
+def _budget(
+    study: Study, workers: int, speeds: Speeds, wishes: Wishes, total: int, more: str, *, short: bool
+) -> Setting:
+    """The budget with its reason.
+
+    `more`: what more minutes would do; `short`: the minutes are not enough for the fewest epochs.
+    """
     longest = study.budget.max_epochs
     epoch = max(each.epoch(longest) for each in speeds.by_kind.values())
-    head = longest == LENGTHS["head"]
-    length = "a last layer needs no more" if head else f"the longest takes {epoch:.0f} s"
-    why = (
-        f"{total} epochs of all trials are expected to fit {SHARE:.0%} of the minutes, or are as many as are useful "
-        f"({MOST_TRIALS} trials: with more, the winner is more likely just a lucky one)"
-    )
+    length = {
+        LENGTHS["solved"]: "the first solves a last layer, the second finishes what it left",
+        LENGTHS["head"]: "a last layer needs no more",
+    }.get(longest, f"the longest takes {epoch:.0f} s")
+    further = search_cost(study.with_options(total_epochs=total + longest), workers, speeds)
     if short:
         why = f"{total} epochs are the fewest by which trials can be compared, and may take longer than the minutes"
+    elif further is not None and further.minutes[1] <= SHARE * wishes.minutes:
+        why = (
+            f"{total} epochs of all trials are as many as are useful: with more than {MOST_TRIALS} trials, the winner "
+            f"is more likely just a lucky one; more minutes would {more}"
+        )
+    else:
+        why = f"{total} epochs of all trials are expected to fit {SHARE:.0%} of the minutes"
     reason = f"{why}; at most {longest} epochs for a trial: {length}; after the minutes no further epoch begins"
     return Setting("budget", budget_text(wishes, total, longest), reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -14,12 +14,15 @@ from tuner.first_study.likeness import Likeness, likeness
 from tuner.first_study.pictures import Picture, see
 from tuner.trial.data_source import Found, ImageFiles, Item, LeftOut, listed
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
+from tuner.trial.splitting import Folds
+from tuner.trial.tasks import ONE_LABEL, Task
 
 TOLD = {"train": "training", "validation": "validation", "test": "test"}
 GROUP_PATTERNS = (r"^([^_]+)_", r"^(.+)_[^_]+$", r"^([^-]+)-", r"^(.+)-[^-]+$", r"^(.+?)[ (]+\d+\)?\.[^.]+$")
 EXPLAINED = 0.9  # of the groups of similar images that a pattern has to keep together
 LARGEST_GROUP = 0.1  # of the images
 FEWEST_GROUPS = 20
+FOLDS = Folds(5)  # of a solved head, whose images are all for training and for validation
 FEW_IMAGES = 1_000  # of training images; with fewer a fifth is held out for validation
 GREY = 0.9  # of the images, for a data set to be grey
 
@@ -60,6 +63,18 @@ class FirstLook:
         """See `held_out`."""
         return held_out(self.splits, self.count("train"))
 
+    def cross_validation(self, group: str | None) -> Folds | None:
+        """`FOLDS`, if the user has no validation split, and each class keeps images that are apart for each fold.
+
+        `group`: pattern of file names that belong together; None for the one that was found.
+        """
+        copies = {index for same in self.alike.same for index in same[1:]}
+        pattern, apart = group or self.group, defaultdict[object, set[str]](set)
+        for index, item in enumerate(self.places):
+            if item.split == "train" and index not in copies:
+                apart[item.label].add(item.group or (pattern and group_of(item.path.name, pattern)) or item.file)
+        return _folds(self.headers.task, self.splits, min(map(len, apart.values()), default=0))
+
     @property
     def uneven(self) -> float:
         """The training images of the largest class or label divided by those of the smallest; 1 for a number."""
@@ -99,18 +114,23 @@ class FirstLook:
         }
 
 
-def look(images: ImageFiles, tell: Callable[[int, int], None] = lambda done, total: None) -> FirstLook:
+def look(
+    images: ImageFiles, tell: Callable[[int, int], None] = lambda done, total: None, *, random: bool = False
+) -> FirstLook:
     """Look at all images of a data set.
 
     Args:
         images: a folder or a table
         tell: is called with how many images are decoded, of how many
+        random: whether the study will train from random weights
 
     Raises:
         DataError: as `ImageFiles.look`; or most of a class's images can't be read, which a search refuses.
     """
     found = images.look()
-    headers = folder_headers(images, validation=held_out(found.splits, found.images["train"]), identical=False)
+    fewest = 0 if random else min(found.counts[name, "train"] for name in found.strata.names)
+    cut = _folds(found.task, found.splits, fewest) or held_out(found.splits, found.images["train"])
+    headers = folder_headers(images, validation=cut, identical=False)
     seen, scale = see([item.path for item in found.items], tell)
     left_out = {each.path: each for each in headers.left_out}
     left_out |= {
@@ -143,10 +163,16 @@ def look(images: ImageFiles, tell: Callable[[int, int], None] = lambda done, tot
 
 
 def held_out(splits: Sequence[str], train: int) -> float | str:
-    """The `validation=` of a first study, from the folder's splits and its number of training images."""
+    """The `validation=` of a first study without folds, from the folder's splits and its number of training images."""
     if "validation" in splits:
         return "folder"
     return 0.2 if train < FEW_IMAGES else 0.1
+
+
+def _folds(task: Task, splits: Sequence[str], fewest: int) -> Folds | None:
+    """`FOLDS` if the smallest class has `fewest` training images, one of which may be held out for the test."""
+    enough = fewest >= FOLDS.count + ("test" not in splits)
+    return FOLDS if enough and task is ONE_LABEL and "validation" not in splits else None
 
 
 def _check_readable(images: ImageFiles, found: Found, read: dict[str, dict[str, int]]) -> None:
@@ -158,13 +184,20 @@ def _check_readable(images: ImageFiles, found: Found, read: dict[str, dict[str, 
             )
 
 
+def group_of(name: str, pattern: str) -> str | None:
+    """The part of a file's name that its group shares: the pattern's first group, else its match; None if neither."""
+    match = re.search(pattern, name)
+    if match is None:
+        return None
+    return match[1] if match.re.groups and match[1] is not None else match[0]
+
+
 def _pattern(names: Sequence[str], alike: Sequence[Sequence[int]]) -> str | None:
     """A pattern that groups files that are alike, and leaves enough groups for the cut into splits."""
     if not alike:
         return None
     for pattern in GROUP_PATTERNS:
-        matches = [re.search(pattern, name) for name in names]
-        groups = [match[1] if match else name for match, name in zip(matches, names, strict=True)]
+        groups = [group_of(name, pattern) or name for name in names]
         sizes: dict[str, int] = {}
         for group in groups:
             sizes[group] = sizes.get(group, 0) + 1

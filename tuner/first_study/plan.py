@@ -49,11 +49,12 @@ class Plan:
     def text(self) -> str:
         """The file's text."""
         body = "\n".join(each.value for each in self.settings)
-        names = [name for name in ("choice", "loguniform", "uniform") if re.search(rf"\b{name}\(", body)]
+        optional = ("Folds", "choice", "loguniform", "uniform")
+        called = [name for name in optional if re.search(rf"\b{name}\(", body)]
         lines = [
             *_docstring(self.opening),
             "",
-            f"from tuner import {', '.join(['Budget', 'ImageClassifier', 'Study', *names])}",
+            f"from tuner import {', '.join(sorted(['Budget', 'ImageClassifier', 'Study', *called]))}",
             "",
             "study = Study(",
             f"    name={quoted(self.name)},",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tuner.first_study.candidates import Candidate
 from tuner.first_study.folder_look import FEW_IMAGES, TOLD, FirstLook
@@ -14,6 +14,7 @@ from tuner.trial.folder_headers import FEW
 from tuner.trial.models import find_model
 from tuner.trial.sources import find_source
 from tuner.trial.speed import Speed
+from tuner.trial.splitting import Folds
 from tuner.trial.tasks import ONE_LABEL
 
 FINE_TUNED = 600  # from so many training images on all layers may learn; with fewer, training the head was as good
@@ -22,11 +23,15 @@ BACKWARD = 3.5  # time per image for training all layers, as a multiple of the f
 SHARE_FOR_FEATURES = 0.6  # of the time, for frozen backbones; heads on features take a fraction of the rest
 MOST_MODELS = 3
 MOST_TOTAL = 4_000  # epochs of all trials
-LENGTHS = {"head": 20, "gradual": 8, "all": 12}  # of a trial
+LENGTHS = {"solved": 2, "head": 20, "gradual": 8, "all": 12}  # of a trial
 SURE_FROM = 200  # validation images for which accuracy distinguishes heads: with 60, choosing by the loss is better
 UNEVEN = 3.0  # largest to smallest class, from which ratio on all classes count equally
 SIZES = (160, 128, 96, 64)  # pixels of images if the weights' own size takes too long
 RANDOM_SIZES = (32, 64, 96, 128)
+LARGER = 1.29  # images, as a multiple of the weights' own size
+MULTIPLE = 32  # of pixels: what a network's strides divide
+NOTHING = "change nothing"
+SHORTEST = 0.75  # of the weights' own size: images that are shorter gain nothing from larger ones
 
 
 @dataclass(frozen=True)
@@ -77,12 +82,26 @@ class Means:
 
 @dataclass(frozen=True)
 class _Choice:
-    """The models, and which layers learn."""
+    """The models, and which layers learn.
+
+    Attributes:
+        models: the best first
+        kind: a key of `LENGTHS`
+        why: layers and not others learn, in words
+        pixels: of models that don't have their weights' own size, the edges of images to try
+        more: what more minutes would do, in words
+    """
 
     models: tuple[Candidate, ...]
-    finetune: str
-    pixels: int | None  # None for the weights' own
+    kind: str
     why: str
+    pixels: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    more: str = NOTHING
+
+    @property
+    def finetune(self) -> str:
+        """As the study has it."""
+        return "head" if self.kind == "solved" else self.kind
 
 
 def plan(look: FirstLook, wishes: Wishes, means: Means, data: str) -> Plan:
@@ -127,30 +146,75 @@ def _choose(look: FirstLook, wishes: Wishes, means: Means) -> _Choice:
     if train >= FINE_TUNED:
         for each in best_first:
             if affordable[each.model] >= FINE_EPOCHS:
-                return _Choice((each,), "gradual", None, f"about {affordable[each.model]:.0f} epochs of it fit")
+                more = NOTHING if each is best_first[0] else "allow a more accurate model"
+                return _Choice((each,), "gradual", f"about {affordable[each.model]:.0f} epochs of it fit", more=more)
     features = {each.model: _all_images(look) * means.forward(each.model) for each in best_first}
+    room = SHARE_FOR_FEATURES * seconds
     fitting: list[Candidate] = []
     for each in best_first:
-        if sum(features[one.model] for one in (*fitting, each)) <= SHARE_FOR_FEATURES * seconds:
+        if sum(features[one.model] for one in (*fitting, each)) <= room:
             fitting.append(each)
+    few = train < FINE_TUNED
     why = (
         f"all layers learn where there are at least {FINE_TUNED} training images, and there are about {train:,}"
-        if train < FINE_TUNED
+        if few
         else f"fewer than {FINE_EPOCHS} epochs of all layers fit into the time"
     )
+    more = NOTHING if few else "let all layers learn"
+    kind = "solved" if look.headers.task is ONE_LABEL else "head"
     if fitting:
-        return _Choice(tuple(fitting[:MOST_MODELS]), "head", None, why)
+        models = tuple(fitting[:MOST_MODELS])
+        if few and list(models) != best_first[:MOST_MODELS]:
+            more = "allow more accurate models"
+        larger, left = _larger(look, models, features, room) if kind == "solved" else ({}, False)
+        if left and more == NOTHING:
+            more = "allow larger images"
+        return _Choice(models, kind, why, {each.model: (each.pixels,) for each in models if each.pixels} | larger, more)
     quickest = min(best_first, key=lambda each: features[each.model])
-    own = means.speeds[quickest.model].once_for.rpartition(" ")[2]
-    allowed = SHARE_FOR_FEATURES * seconds / features[quickest.model]
     sizes = find_model(quickest.model).sizes_like(SIZES)
-    pixels = next((size for size in sizes if (size / int(own)) ** 2 <= allowed), sizes[-1] if sizes else None)
-    return _Choice((quickest,), "head", pixels, why)
+    allowed = room / features[quickest.model]
+    pixels = [size for size in sizes if (size / _edge(quickest)) ** 2 <= allowed][:1] or sizes[-1:]
+    return _Choice((quickest,), kind, why, {quickest.model: tuple(pixels)} if pixels else {}, "allow larger images")
+
+
+def _edge(one: Candidate) -> int:
+    """Pixels of the images that a model has unless it has others for want of time, or to see more."""
+    return one.pixels or find_model(one.model).find_weights(str(one.weights)).preprocessing.framing.pixels
+
+
+def _larger(
+    look: FirstLook, models: Sequence[Candidate], features: Mapping[str, float], room: float
+) -> tuple[dict[str, tuple[int, ...]], bool]:
+    """The usual size and a larger one for the models that have time for both, and whether time is all that others lack.
+
+    A space has one domain for all image sizes: the models that have one share it.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    room -= sum(features[each.model] for each in models)
+    left = False
+    own = [each for each in models if each.pixels is None]
+    for together in filter(None, [[each for each in models if each.pixels], *([each] for each in own)]):
+        sizes, seconds = set(found.values()), 0.0
+        for each in together:
+            edge = _edge(each)
+            larger = find_model(each.model).sizes_like([round(LARGER * edge / MULTIPLE) * MULTIPLE])
+            sizes.add((edge, *(size for size in larger if size > edge and look.shorter >= SHORTEST * edge)))
+            seconds += features[each.model] * (max(larger, default=edge) / edge) ** 2
+        ((_, *more), *others) = sizes
+        if more and not others and seconds <= room:
+            room -= seconds
+            found |= dict.fromkeys([each.model for each in together], next(iter(sizes)))
+            continue
+        left = left or bool(more and not others)
+        if together[0].pixels:  # and these alone
+            break
+    return found, left
 
 
 def _from_random_weights(look: FirstLook, means: Means) -> _Choice:
     pixels = next((size for size in RANDOM_SIZES if size >= look.shorter), RANDOM_SIZES[-1])
-    return _Choice(tuple(means.candidates[:1]), "all", pixels, "random weights have to learn everything")
+    one = means.candidates[0]
+    return _Choice((one,), "all", "random weights have to learn everything", {one.model: (pixels,)})
 
 
 def _all_images(look: FirstLook) -> int:
@@ -163,8 +227,10 @@ def _training_images(look: FirstLook) -> int:
     return max(1, round(look.count("train") * (1 - held)))
 
 
-def _validation_images(look: FirstLook) -> int:
+def _validation_images(look: FirstLook, folds: Folds | None) -> int:
     share = look.validation
+    if folds is not None:
+        return round(look.count("train") * (1.0 if "test" in look.splits else 0.9))
     return look.count("validation") if isinstance(share, str) else round(float(share) * look.count("train"))
 
 
@@ -172,12 +238,14 @@ def _validation_images(look: FirstLook) -> int:
 
 
 def _trial(look: FirstLook, wishes: Wishes, means: Means, chosen: _Choice, data: str) -> list[Setting]:
+    folds = _folds(look, wishes, chosen)
+    held = quoted(look.validation) if folds is None else f"Folds({folds.count})"
     found = [
         Setting("data", quoted(data), _data_reason(look)),
         *_task(look),
         Setting("model", quoted(chosen.models[0].model), _model_reason(means, chosen)),
         Setting("weights", quoted(_weights(chosen.models)), _weights_reason(chosen.models)),
-        Setting("validation", quoted(look.validation), _validation_reason(look)),
+        Setting("validation", held, _validation_reason(look, folds)),
     ]
     group = wishes.group or look.group
     if group is not None:
@@ -185,6 +253,10 @@ def _trial(look: FirstLook, wishes: Wishes, means: Means, chosen: _Choice, data:
         reason = f"files whose names begin alike stay on one side of a cut, {asked}"
         found.append(Setting("group", _raw(group), reason))
     return found
+
+
+def _folds(look: FirstLook, wishes: Wishes, chosen: _Choice) -> Folds | None:
+    return look.cross_validation(wishes.group) if chosen.kind == "solved" else None
 
 
 def _task(look: FirstLook) -> list[Setting]:
@@ -235,15 +307,22 @@ def _weights_reason(models: Sequence[Candidate]) -> str:
     return f"{owners}, {here}" + (f"; licence: {told}" if told else "")
 
 
-def _validation_reason(look: FirstLook) -> str:
+def _validation_reason(look: FirstLook, folds: Folds | None) -> str:
     share, own = look.validation, look.images.names_of_splits
     test = f"{own['test']} is used once, for the winner"
     if "test" not in look.splits:
         test = f"a tenth of {look.count('train'):,} training images is held out as test split, for the winner alone"
     if share == "folder":
         return f"{own['validation']} is the user's own; {test}"
-    held = _validation_images(look)
-    coarse = f", of which {held} still can't tell good trials apart: more images would help most" if held < FEW else ""
+    held = _validation_images(look, folds)
+    coarse = f"{held} still can't tell good trials apart: more images would help most"
+    if folds is not None:
+        all_of_them = f"all {held:,} images" if held >= FEW else f"all images, of which {coarse}"
+        return (
+            f"each image is validated by one of {folds.count} networks, which hasn't learned from it, so that choice "
+            f"and interval rest on {all_of_them}; {test}"
+        )
+    coarse = f", of which {coarse}" if held < FEW else ""
     few = f"there are fewer than {FEW_IMAGES:,} images" if share == 0.2 else "there are many images"
     return f"{'a fifth' if share == 0.2 else 'a tenth'} of the training images, as {few}{coarse}; {test}"
 
@@ -255,8 +334,8 @@ def _space(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
         reason = "which one suits these images is seen by trying: the features of each are computed once"
         found.append(Setting("model", f"choice([{names}])", reason))
     found += _image_size(look, chosen)
-    kind = {"head": _head, "gradual": _gradual, "all": _all_layers}[chosen.finetune]
-    found += kind(look, wishes, chosen)
+    kinds = {"solved": _solved, "head": _head, "gradual": _gradual, "all": _all_layers}
+    found += kinds[chosen.kind](look, wishes, chosen)
     if _evenly(look, wishes):
         found.append(Setting("class_weights", 'choice(["none", "balanced"])', unevenness(look)))
     task = look.headers.task
@@ -270,35 +349,59 @@ def unevenness(look: FirstLook) -> str:
 
 
 def _image_size(look: FirstLook, chosen: _Choice) -> list[Setting]:
-    if chosen.pixels is not None:
-        reason = "pixels: less than the weights were trained with, and less accurate, as that would take too long"
-        if chosen.models[0].weights is None:
-            reason = f"pixels; the images have {look.shorter} on their shorter side"
-        return [Setting("image_size", str(chosen.pixels), reason)]
-    smaller = [each for each in chosen.models if each.pixels is not None]
-    if not smaller:
+    if not chosen.pixels:
         return []
-    reason = "pixels, with which the accuracy on ImageNet was measured; the weights' own are larger, and take longer"
-    if len(smaller) == len(chosen.models):
-        return [Setting("image_size", str(smaller[0].pixels), reason)]
-    of = f"model={quoted(smaller[0].model)}" if len(smaller) == 1 else f"model={[each.model for each in smaller]}"
-    return [Setting("image_size", f"choice([{smaller[0].pixels}]).when({of})", reason)]
+    first = next(each for each in chosen.models if each.model in chosen.pixels)
+    sizes = chosen.pixels[first.model]
+    value = f"choice({list(sizes)})"
+    if len(chosen.pixels) < len(chosen.models):
+        of = quoted(first.model) if len(chosen.pixels) == 1 else [*chosen.pixels]
+        value += f".when(model={of})"
+    elif len(sizes) == 1:
+        value = str(sizes[0])
+    if first.weights is None:
+        reason = f"pixels; the images have {look.shorter} on their shorter side"
+    elif sizes[0] != _edge(first):
+        reason = "pixels: less than the weights were trained with, and less accurate, as that would take too long"
+    else:
+        told = [
+            "pixels",
+            "with which the accuracy on ImageNet was measured; the weights' own are larger, and take longer"
+            if first.pixels
+            else "of which the smaller are the weights' own",
+            "larger images often tell classes apart better: on photos of 224 pixels by 1 to 2 points of accuracy",
+        ]
+        reason = f"{told[0]}, {told[1]}" + (f"; {told[2]}" if len(sizes) > 1 else "")
+    return [Setting("image_size", value, reason)]
+
+
+def _only_the_head(chosen: _Choice, time: str) -> Setting:
+    return Setting(
+        "finetune",
+        '"head"',
+        f"only the last layer learns: {chosen.why}. The rest runs once for every image, and later trials take "
+        f"{time}; so there is no augmentation, which would change the images",
+    )
+
+
+def _solved(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
+    return [
+        _only_the_head(chosen, "less than a second"),
+        Setting("optimizer", '"lbfgs"', "solves the last layer: no learning rate, batch size or dropout is to choose"),
+        Setting("weight_decay", "loguniform(1e-3, 1)", "against overfitting; on photos, 0.01 to 0.1 was best"),
+        _label_smoothing(),
+    ]
 
 
 def _head(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
     return [
-        Setting(
-            "finetune",
-            '"head"',
-            f"only the last layer learns: {chosen.why}. The rest runs once for every image, and later trials take "
-            "seconds; so there is no augmentation, which would change the images",
-        ),
+        _only_the_head(chosen, "seconds"),
         Setting("optimizer", '"adamw"', "works well with all of the learning rates below"),
         Setting("lr", "loguniform(3e-4, 3e-2)", "of a last layer on features that stay the same"),
         Setting("batch_size", _batches(look, (16, 32, 64)), "small batches take more steps of an epoch"),
         Setting("weight_decay", "loguniform(1e-5, 1e-1)", "against overfitting few images"),
         Setting("dropout", "choice([0.0, 0.3])", "likewise"),
-        Setting("label_smoothing", "choice([0.0, 0.1])", "against overfitting, too, and for calibrated probabilities"),
+        _label_smoothing(),
     ]
 
 
@@ -316,7 +419,7 @@ def _gradual(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
         Setting("schedule", '"cosine"', "the rate falls to zero over a trial"),
         Setting("batch_size", _batches(look, (16, 32)), "small batches take more steps of an epoch"),
         Setting("weight_decay", "loguniform(1e-4, 1e-1)", "against overfitting few images"),
-        Setting("label_smoothing", "choice([0.0, 0.1])", "against overfitting, too, and for calibrated probabilities"),
+        _label_smoothing(),
         _flip(wishes),
     ]
 
@@ -330,6 +433,12 @@ def _all_layers(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Settin
         Setting("weight_decay", "loguniform(1e-4, 1e-1)", "against overfitting few images"),
         _flip(wishes),
     ]
+
+
+def _label_smoothing() -> Setting:
+    return Setting(
+        "label_smoothing", "choice([0.0, 0.1])", "against overfitting, too, and for calibrated probabilities"
+    )
 
 
 def _flip(wishes: Wishes) -> Setting:
@@ -351,7 +460,7 @@ def _evenly(look: FirstLook, wishes: Wishes) -> bool:
 
 
 def _study(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
-    budget = Setting("budget", budget_text(wishes, MOST_TOTAL, LENGTHS[chosen.finetune]), "")
+    budget = Setting("budget", budget_text(wishes, MOST_TOTAL, LENGTHS[chosen.kind]), chosen.more)
     return [_metric(look, wishes, chosen), *_refit(chosen), budget]
 
 
@@ -359,7 +468,7 @@ def _metric(look: FirstLook, wishes: Wishes, chosen: _Choice) -> Setting:
     task = look.headers.task
     if task.counts_images and _evenly(look, wishes):
         return Setting("metric", '"val_f1"', "every class counts alike, however few images it has")
-    held = _validation_images(look)
+    held = _validation_images(look, _folds(look, wishes, chosen))
     if task.counts_images and held < SURE_FROM and chosen.finetune == "head":
         reason = (
             f"right and wrong answers to about {held} images hardly tell trials apart; the loss also counts how sure "

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 
 from tuner.errors import StudyError
 from tuner.first_study.candidates import Offer
-from tuner.first_study.folder_look import FirstLook
+from tuner.first_study.folder_look import FirstLook, group_of
 from tuner.first_study.planning import UNEVEN, Wishes, unevenness
 from tuner.space.values import is_number
 from tuner.trial.splitting import check_splitting
@@ -92,6 +91,5 @@ def _tells_apart(pattern: str, look: FirstLook) -> bool:
         check_splitting(look.images, None, pattern)
     except StudyError:
         return False
-    matches = [re.search(pattern, item.path.name) for item in look.places]
-    groups = {match[1] if match.re.groups and match[1] is not None else match[0] for match in matches if match}
-    return bool(groups) and (len(groups) > 1 or None in matches)
+    groups = {group_of(item.path.name, pattern) for item in look.places}
+    return len(groups) > 1
