@@ -135,8 +135,10 @@ def test_a_killed_worker_loses_no_epoch_and_its_trials_go_on_apart(tmp_path: Pat
     assert {trial.status for trial in run.record.trials.values()} == {"completed", "stopped"}
 
 
-def test_a_killed_driver_loses_nothing(tmp_path: Path) -> None:
+def test_a_killed_driver_loses_nothing_and_ends_no_trial_twice(tmp_path: Path) -> None:
     study(tmp_path, trials=40, scheduler="ASHA(grace_epochs=1, reduction_factor=3)")
+    text = (tmp_path / "space.py").read_text().replace('"sgd"])', '"sgd", "lbfgs"]), "weight_decay": 0.3')
+    (tmp_path / "space.py").write_text(text)
     for delay in (0.0, 0.3):
         arguments = (
             ("resume", "out")
@@ -153,6 +155,12 @@ def test_a_killed_driver_loses_nothing(tmp_path: Path) -> None:
     run = load_run(tmp_path / "out")
     checked(run, 40)
     assert {trial.status for trial in run.record.trials.values()} == {"completed", "stopped"}
+    assert Counter(one["trial"] for one in run.events if one["event"] == "trial_ended") == Counter(
+        list(run.record.trials)
+    )
+    solved = [trial for trial in run.record.trials.values() if trial.config["optimizer"] == "lbfgs"]
+    assert 0 < len(solved) < 40
+    assert apart(tmp_path, max(solved, key=lambda trial: trial.epoch).trial) < 1e-4
 
 
 def _process_of_a_stay(folder: Path) -> int:
