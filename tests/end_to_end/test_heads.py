@@ -137,7 +137,7 @@ def test_a_killed_worker_loses_no_epoch_and_its_trials_go_on_apart(tmp_path: Pat
 
 def test_a_killed_driver_loses_nothing_and_ends_no_trial_twice(tmp_path: Path) -> None:
     study(tmp_path, trials=40, scheduler="ASHA(grace_epochs=1, reduction_factor=3)")
-    text = (tmp_path / "space.py").read_text().replace('"sgd"])', '"sgd", "lbfgs"]), "weight_decay": 0.3')
+    text = (tmp_path / "space.py").read_text().replace('"sgd"])', '"sgd", "lbfgs"]), "weight_decay": 1e-7')
     (tmp_path / "space.py").write_text(text)
     for delay in (0.0, 0.3):
         arguments = (
