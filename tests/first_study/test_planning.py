@@ -167,8 +167,8 @@ def test_copies_of_an_image_count_once_for_the_folds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("minutes", "sizes", "more"),
     [
-        (3.0, 'choice([224, 288]).when(model="efficientnet_b0")', "allow larger images"),
-        (5.0, "choice([224, 288])", "change nothing"),
+        (4.0, 'choice([224, 288]).when(model="efficientnet_b0")', "allow larger images"),
+        (7.0, "choice([224, 288])", "change nothing"),
     ],
 )
 def test_time_that_models_leave_is_for_larger_images_of_the_most_accurate_first(

@@ -21,6 +21,7 @@ FINE_TUNED = 600  # from so many training images on all layers may learn; with f
 FINE_EPOCHS = 45  # of all trials together that fine-tuning needs: about six trials of 7
 BACKWARD = 3.5  # time per image for training all layers, as a multiple of the forward pass
 SHARE_FOR_FEATURES = 0.6  # of the time, for frozen backbones; heads on features take a fraction of the rest
+SHARE_WITH_LARGER = 0.45  # the same if larger images are added: a machine that gets busier must have time for the rest
 MOST_MODELS = 3
 MOST_TOTAL = 4_000  # epochs of all trials
 LENGTHS = {"solved": 2, "head": 20, "gradual": 8, "all": 12}  # of a trial
@@ -166,7 +167,8 @@ def _choose(look: FirstLook, wishes: Wishes, means: Means) -> _Choice:
         models = tuple(fitting[:MOST_MODELS])
         if few and list(models) != best_first[:MOST_MODELS]:
             more = "allow more accurate models"
-        larger, left = _larger(look, models, features, room) if kind == "solved" else ({}, False)
+        spare = SHARE_WITH_LARGER * seconds
+        larger, left = _larger(look, models, features, spare) if kind == "solved" else ({}, False)
         if left and more == NOTHING:
             more = "allow larger images"
         return _Choice(models, kind, why, {each.model: (each.pixels,) for each in models if each.pixels} | larger, more)
