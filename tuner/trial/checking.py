@@ -15,6 +15,7 @@ from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES
 from tuner.trial.model_and_data import DEFAULT_MODEL, ModelAndData
 from tuner.trial.models import families_with_stochastic_depth
+from tuner.trial.only_the_head import IGNORED, LBFGS
 from tuner.trial.pooling import MEAN, Pooling
 from tuner.trial.sources import function_name
 from tuner.trial.splitting import check_splitting
@@ -224,6 +225,7 @@ def notices(trial: ModelAndData, space: Space, max_epochs: int) -> list[str]:
         *_of_the_length(space, max_epochs),
         *_of_the_weights(trial, space),
         *_of_what_learns(trial, space, max_epochs),
+        *_of_solved_heads(space),
         *_of_augmentation(space),
         *_of_the_images(trial, space),
     ]
@@ -250,6 +252,18 @@ def _of_the_weights(trial: ModelAndData, space: Space) -> Iterator[str]:
         yield (
             f"finetune='{frozen[0]}' with {_none(random[0])} trains the last layer on features of random weights; use "
             "weights='imagenet', or finetune='all'"
+        )
+
+
+def _of_solved_heads(space: Space) -> Iterator[str]:
+    optimizers = _values(space, "optimizer")
+    searched = [name for name in IGNORED if name in space.dimensions]
+    drawn = [name for name in searched if LBFGS in dict(space.conditions.get(name, ())).get("optimizer", (LBFGS,))]
+    if LBFGS in optimizers and drawn:
+        others = [each for each in optimizers if each != LBFGS]
+        yield (
+            f"optimizer='lbfgs' ignores {' and '.join(drawn)}, so that its trials repeat one another; "
+            + (f"give each .when(optimizer={others})" if others else "leave these out")
         )
 
 

@@ -12,6 +12,10 @@ from tuner.trial.tasks import ONE_LABEL
 
 FLOAT32 = ("tf32", "fp32")
 LBFGS = "lbfgs"  # the optimizer that solves a last layer
+IGNORED = (  # by it
+    *("lr", "batch_size", "momentum", "nesterov", "clip_norm", "ema_decay", "dropout"),
+    *("schedule", "warmup_epochs", "step_epochs", "step_factor"),
+)
 
 
 def needing(chosen: Mapping[str, Any]) -> str | None:

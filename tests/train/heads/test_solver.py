@@ -12,6 +12,7 @@ from tests.train.conftest import write_colours
 from tests.train.test_features import CONFIG, SMALL, state_of_seven_classes
 from tuner import Study, choice, loguniform
 from tuner.errors import StudyError, TrialDiverged, TrialError
+from tuner.space import Space
 from tuner.train import CrossValidation, LoneHead, Trainer, trainer_of
 from tuner.train.data.splits import HeldSplit, Weights
 from tuner.train.epoch_result import EpochResult
@@ -219,6 +220,20 @@ def test_what_can_not_be_solved_is_refused_before_anything_starts(
     if "flip" not in of_space or not isinstance(of_space["flip"], type(choice([0]))):
         with pytest.raises(StudyError, match=f"got {told}"):
             trainer_of(trial, BASE | of_space, epochs=1)
+
+
+def test_what_it_ignores_is_told(pretrained: ImageClassifier) -> None:
+    space: dict[str, Any] = {"finetune": "head", "lr": loguniform(1e-4, 0.1), "dropout": choice([0.0, 0.3])}
+    both: dict[str, Any] = space | {"optimizer": choice(["sgd", "lbfgs"])}
+    conditional = {name: space[name].when(optimizer="sgd") for name in ("lr", "dropout")}
+
+    def told(chosen: dict[str, Any]) -> list[str]:
+        return [one for one in pretrained.notices(Space(chosen), 3) if "lbfgs" in one]
+
+    start = "optimizer='lbfgs' ignores lr and dropout, so that its trials repeat one another; "
+    assert told(both) == [f"{start}give each .when(optimizer=['sgd'])"]
+    assert told(space | {"optimizer": "lbfgs"}) == [f"{start}leave these out"]
+    assert told(both | conditional) == told(space | {"optimizer": "sgd"}) == []
 
 
 def test_a_space_in_which_some_can_be_solved_is_accepted(pretrained: ImageClassifier) -> None:
