@@ -96,7 +96,9 @@ class LoneHead:
 def trainer_of(
     trial: ImageClassifier, config: dict[str, Any], *, seed: int = 0, **how: Any
 ) -> Trainer | CrossValidation | LoneHead:
-    """A trial's trainer: for one network, or one per part of its cross-validation; arguments are those of `Trainer`.
+    """A trial's trainer: of one network, or one per part of its cross-validation; arguments are those of `Trainer`.
+
+    What only `tuner.train.heads` can do, lbfgs and views, is trained there.
 
     The networks start from the same weights if these are given. Each has its own seed, from the trial's and its part.
     """

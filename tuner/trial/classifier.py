@@ -23,7 +23,7 @@ from tuner.trial.hyperparameters import HYPERPARAMETERS, OF_A_LIBRARYS_MODEL
 from tuner.trial.metrics import EVERY_EPOCH, REPRODUCED, ChosenMetric, check_classes
 from tuner.trial.model_and_data import DEFAULT_MODEL, DataFunction, ModelFunction, Weights, of_each
 from tuner.trial.models import DEFAULTS, IMAGENET, looks_published
-from tuner.trial.only_the_head import hindrance, needing, unusable
+from tuner.trial.only_the_head import IGNORED, LBFGS, hindrance, needing, unusable
 from tuner.trial.sources import function_name
 from tuner.trial.splitting import Folds, Joined, Validation
 from tuner.trial.stored import Copies
@@ -208,7 +208,8 @@ class ImageClassifier(ReadsFiles, Trial):
         """A value for every hyperparameter: the configuration's, of the right type, else the default.
 
         `epochs` stays None if the configuration leaves it to the budget, `image_size` if a function's images come in a
-        size of their own. Names that only a function's model knows are passed on unchanged.
+        size of their own. Names that only a function's model knows are passed on unchanged. What lbfgs ignores is as if
+        it were left out.
 
         Raises:
             StudyError: an unknown hyperparameter, or a value that it doesn't take.
@@ -223,6 +224,8 @@ class ImageClassifier(ReadsFiles, Trial):
             values = {
                 name: value for name, value in values.items() if name in config or name not in OF_A_LIBRARYS_MODEL
             }
+        if values["optimizer"] == LBFGS:
+            values |= {name: HYPERPARAMETERS[name].default for name in IGNORED}
         values["image_size"] = values["image_size"] or self.of(values).default_image_size
         return values
 

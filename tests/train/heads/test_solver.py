@@ -25,6 +25,7 @@ from tuner.train.optimisation import Schedule
 from tuner.train.tasks.one_label import CrossEntropy, balanced_weights
 from tuner.trial import Folds, ImageClassifier
 from tuner.trial.hyperparameters import HYPERPARAMETERS
+from tuner.trial.only_the_head import IGNORED
 
 DEFAULTS: dict[str, Any] = {name: row.default for name, row in HYPERPARAMETERS.items()}
 BASE = CONFIG | {"optimizer": "lbfgs", "weight_decay": 1.0}
@@ -220,6 +221,19 @@ def test_what_can_not_be_solved_is_refused_before_anything_starts(
     if "flip" not in of_space or not isinstance(of_space["flip"], type(choice([0]))):
         with pytest.raises(StudyError, match=f"got {told}"):
             trainer_of(trial, BASE | of_space, epochs=1)
+
+
+def test_what_it_ignores_changes_nothing(pretrained: ImageClassifier) -> None:
+    ignored = {"lr": 5.0, "batch_size": 7, "momentum": 0.1, "nesterov": True, "clip_norm": 1e-3, "dropout": 0.5}
+    ignored |= {"schedule": "step", "warmup_epochs": 0.5, "step_epochs": 1, "step_factor": 0.5, "ema_decay": 0.99}
+    assert ignored.keys() == set(IGNORED)
+    plain, other = solved(pretrained), solved(pretrained, **ignored)
+    expected, found = plain.run_epoch().metrics(), other.run_epoch().metrics()
+    for name in ("train_loss", "val_loss", "val_accuracy", "learning_rate"):
+        assert found[name] == expected[name], name
+    assert found["val_loss"] < 1  # type: ignore[operator]
+    for name, value in plain.snapshot().model.items():
+        assert torch.equal(other.snapshot().model[name], value)
 
 
 def test_what_it_ignores_is_told(pretrained: ImageClassifier) -> None:
