@@ -174,23 +174,23 @@ def _train_in_this_process(
     from tuner.train import trainer_of
     from tuner.train.features import progress_told_to
 
-    trainer = trainer_of(
-        trial,
-        assignment.config,
-        epochs=assignment.epochs,
-        seed=assignment.seed,
-        split_seed=assignment.study_seed,
-        device="cuda" if assignment.gpus else "cpu",
-        strategy=strategy.load()(int(assignment.gpus)) if strategy else None,
-        step_path=assignment.step_path,
-    )
-    try:
-        with progress_told_to(session.tell_features):
+    with progress_told_to(session.tell_features):
+        trainer = trainer_of(
+            trial,
+            assignment.config,
+            epochs=assignment.epochs,
+            seed=assignment.seed,
+            split_seed=assignment.study_seed,
+            device="cuda" if assignment.gpus else "cpu",
+            strategy=strategy.load()(int(assignment.gpus)) if strategy else None,
+            step_path=assignment.step_path,
+        )
+        try:
             _train(trainer, assignment, session)
-    finally:
-        trainer.close()
-        if trainer.broken is not None:
-            LAST.spoil(trainer.broken, "TUNER_SWITCHED_OFF=graph,compile trains without this")
+        finally:
+            trainer.close()
+            if trainer.broken is not None:
+                LAST.spoil(trainer.broken, "TUNER_SWITCHED_OFF=graph,compile trains without this")
 
 
 def _train(trainer: Trainer | CrossValidation | LoneHead, assignment: Assignment, session: WorkerSession) -> None:
