@@ -96,10 +96,12 @@ def test_what_was_answered_is_in_the_run_folder(tmp_path: Path, lines: int) -> N
     for words in said:
         trial = run.record.trials[words[1]]
         assert words[0] == "asked" or int(words[2]) in trial.epochs
-    last = run.record.trials[said[-1][1]]  # it may have come further than its program could say
-    begun = said[-1][0] == "asked" and int(said[-1][2]) == last.epoch  # also one that had waited and goes on
-    is_out = begun or not last.epochs or last.epochs[last.epoch].decision == "continue"
     with Search.resume(run.path, DECLARED) as search:
+        last = search.run.record.trials[
+            said[-1][1]
+        ]  # it may have come further than its program, or an event, could say
+        begun = said[-1][0] == "asked" and int(said[-1][2]) == last.epoch  # also one that had waited and goes on
+        is_out = begun or not last.epochs or last.epochs[last.epoch].decision == "continue"
         again = search.ask()
         assert again is not None
         assert (again.id == said[-1][1]) is is_out

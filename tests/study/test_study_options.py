@@ -107,7 +107,7 @@ def test_set_knows_what_other_libraries_call_a_hyperparameter_and_names_each_onc
 
 
 def test_set_of_an_impossible_value_is_refused() -> None:
-    with pytest.raises(StudyError, match=r"^optimizer must be adam, adamw or sgd, got 'lion'"):
+    with pytest.raises(StudyError, match=r"^optimizer must be adam, adamw, sgd or lbfgs, got 'lion'"):
         build().with_options(fixed={"optimizer": "lion"})
 
 
