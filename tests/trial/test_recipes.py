@@ -104,7 +104,7 @@ def test_what_can_work_is_accepted(trial: dict[str, Any], space: dict[str, Any])
         (
             {},
             {"finetune": "head", "flip": uniform(0, 0.5)},
-            "flip changes the images in every epoch, so finetune='head' runs the whole network each time; without it, the "
+            "flip changes the images in every epoch, so finetune='head' runs the whole network each time; with views=8, or without it, the "
             "frozen layers' features are computed once",
         ),
     ],

@@ -11,10 +11,11 @@ from tuner.train.cross_validation import CrossValidated, CrossValidation
 from tuner.train.epoch_result import EpochResult
 from tuner.train.heads import HeadBatch, HeadTrial, NotTogether
 from tuner.train.parallel.group import Group
+from tuner.train.parallel.strategy import Strategy
 from tuner.train.randomness import PARTS, derive_seed
 from tuner.train.trainer import Trainer
 from tuner.trial import ImageClassifier
-from tuner.trial.only_the_head import check_needs, needing
+from tuner.trial.only_the_head import hindrance, needing, unusable
 
 
 class LoneHead:
@@ -28,16 +29,14 @@ class LoneHead:
         trial: ImageClassifier,
         config: dict[str, Any],
         *,
-        epochs: int,
         seed: int = 0,
-        split_seed: int = 0,
-        device: str = "cpu",
-        **_: Any,
+        strategy: Strategy | None = None,
+        step_path: str | None = None,
+        **how: Any,
     ) -> None:
-        """Load data, features and head; arguments and exceptions are those of `Trainer`, some of which don't matter."""
+        """Load data, features and head; arguments and exceptions are those of `Trainer`, two of which don't matter."""
         try:
-            head = HeadTrial(config, seed)
-            self._batch = HeadBatch(trial, [head], epochs=epochs, split_seed=split_seed, device=str(device))
+            self._batch = HeadBatch(trial, [HeadTrial(config, seed)], **how)
         except NotTogether as error:
             needs = needing(trial.hyperparameters(config))
             raise TrialError(f"{needs} needs features that are computed once, got a trial in which {error}") from error
@@ -103,8 +102,9 @@ def trainer_of(
     The networks start from the same weights if these are given. Each has its own seed, from the trial's and its part.
     """
     chosen = trial.hyperparameters(config)
-    if needing(chosen) is not None:
-        check_needs(trial.of(config), chosen)
+    if (needs := needing(chosen)) is not None:
+        if (found := hindrance(trial.of(config), chosen)) is not None:
+            raise unusable(needs, found)
         return LoneHead(trial, config, seed=seed, **how)
     if not trial.folds:
         return Trainer(trial, config, seed=seed, **how)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import StudyError, shown
+import numpy as np
+
+from tuner.errors import SpaceError, StudyError, shown
 from tuner.space import Choice, Domain, Float, GridSearch, Integer, Normal, Space
 from tuner.space.values import is_number
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES
 from tuner.trial.model_and_data import DEFAULT_MODEL, ModelAndData
 from tuner.trial.models import families_with_stochastic_depth
-from tuner.trial.only_the_head import IGNORED, LBFGS
+from tuner.trial.only_the_head import IGNORED, LBFGS, hindrance, needing, unusable
 from tuner.trial.pooling import MEAN, Pooling
 from tuner.trial.sources import function_name
 from tuner.trial.splitting import check_splitting
@@ -24,6 +27,7 @@ from tuner.trial.tasks import TASKS, Task
 OF_SOME_MODELS = (  # hyperparameters that not every model can have, or not without weights
     *("stochastic_depth", "image_size", "pooling", "blocks", "finetune", "freeze_batch_norm"),
 )
+DRAWS = 50  # configurations, of which one must allow what only some can
 USUAL_SIZE = 224  # edge in pixels of most weights' images
 
 
@@ -38,6 +42,27 @@ def check_space(trial: ModelAndData, space: Space) -> None:
     for name, domain in space.dimensions.items():
         if row := trial.row(name):
             _check_domain(known, row, domain, space)
+
+
+def check_needs(trial: ModelAndData, space: Space, chosen_of: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Raise StudyError if lbfgs or views lack what they need in all drawn configurations, for the same reason.
+
+    `chosen_of` gives all hyperparameters of a configuration.
+    """
+    if LBFGS not in _values(space, "optimizer") and not {"views"} & {*space.constants, *space.dimensions}:
+        return
+    reasons: dict[tuple[str, str], StudyError] = {}
+    for seed in range(DRAWS):
+        with suppress(SpaceError):  # the constraint may allow next to nothing
+            config = space.sample(np.random.default_rng(seed))
+            chosen = chosen_of(config)
+            if (needs := needing(chosen)) is None:
+                continue
+            if (found := hindrance(trial.of(config), chosen)) is None:
+                return
+            reasons[needs.partition("=")[0], found.partition("=")[0]] = unusable(needs, found)
+    if len(reasons) == 1:
+        raise next(iter(reasons.values()))
 
 
 def check_task(name: object) -> None:
@@ -289,10 +314,13 @@ def _of_augmentation(space: Space) -> Iterator[str]:
         if _values(space, name) and "rand" not in _values(space, "auto_augment"):
             yield f"{name} changes nothing without auto_augment='rand'; leave it out, or set auto_augment"
     changing = [name for name in CHANGES_IMAGES if any(value not in (0, "none") for value in _values(space, name))]
-    if changing and _values(space, "finetune") == ["head"]:
+    views = [value for value in _values(space, "views") if value]
+    if views and not changing:
+        yield f"views={views[0]} keeps features of the same image again, as nothing augments it; leave it out"
+    if changing and not views and _values(space, "finetune") == ["head"]:
         yield (
             f"{changing[0]} changes the images in every epoch, so finetune='head' runs the whole network each time; "
-            "without it, the frozen layers' features are computed once"
+            "with views=8, or without it, the frozen layers' features are computed once"
         )
 
 

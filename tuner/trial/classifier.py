@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-import numpy as np
-
-from tuner.errors import SpaceError, StudyError, WeightsError
+from tuner.errors import WeightsError
 from tuner.space import Space
 from tuner.space.mode import Mode
 from tuner.trial import splitting
 from tuner.trial.base import Trial
 from tuner.trial.bringing import ReadsFiles
-from tuner.trial.checking import check_functions, check_settings, check_space, check_task, notices
+from tuner.trial.checking import check_functions, check_needs, check_settings, check_space, check_task, notices
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.hyperparameters import HYPERPARAMETERS, OF_A_LIBRARYS_MODEL
 from tuner.trial.metrics import EVERY_EPOCH, REPRODUCED, ChosenMetric, check_classes
 from tuner.trial.model_and_data import DEFAULT_MODEL, DataFunction, ModelFunction, Weights, of_each
 from tuner.trial.models import DEFAULTS, IMAGENET, looks_published
-from tuner.trial.only_the_head import IGNORED, LBFGS, hindrance, needing, unusable
+from tuner.trial.only_the_head import IGNORED, LBFGS
 from tuner.trial.sources import function_name
 from tuner.trial.splitting import Folds, Joined, Validation
 from tuner.trial.stored import Copies
 from tuner.trial.strategies import STRATEGIES
 from tuner.trial.table import Table
 from tuner.trial.tasks import ONE_LABEL, TASKS
-
-DRAWS = 50  # configurations of which one must allow what only some can
 
 
 @dataclass(frozen=True)
@@ -235,22 +230,7 @@ class ImageClassifier(ReadsFiles, Trial):
         check_functions(self)
         check_settings(self)
         check_space(self, space)
-        self._check_needs(space)
-
-    def _check_needs(self, space: Space) -> None:
-        """Raise StudyError if a hyperparameter lacks what it needs in all drawn configurations, for the same reason."""
-        reasons: dict[tuple[str, str], StudyError] = {}
-        for seed in range(DRAWS if {"optimizer", "views"} & {*space.constants, *space.dimensions} else 0):
-            with suppress(SpaceError):  # the constraint may allow next to nothing
-                config = space.sample(np.random.default_rng(seed))
-                chosen = self.hyperparameters(config)
-                if (needs := needing(chosen)) is None:
-                    continue
-                if (found := hindrance(self.of(config), chosen)) is None:
-                    return
-                reasons[needs.partition("=")[0], found.partition("=")[0]] = unusable(needs, found)
-        if len(reasons) == 1:
-            raise next(iter(reasons.values()))
+        check_needs(self, space, self.hyperparameters)
 
     def notices(self, space: Space, max_epochs: int) -> list[str]:
         """See `Trial.notices`."""

@@ -25,14 +25,6 @@ def needing(chosen: Mapping[str, Any]) -> str | None:
     return f"views={chosen['views']}" if chosen.get("views") else None
 
 
-def check_needs(trial: ModelAndData, chosen: Mapping[str, Any]) -> None:
-    """Raise StudyError for a hyperparameter that these others, or the trial, don't allow."""
-    needs = needing(chosen)
-    found = None if needs is None else hindrance(trial, chosen)
-    if needs is not None and found is not None:
-        raise unusable(needs, found)
-
-
 def unusable(needs: str, found: str) -> StudyError:
     """The error of what needs features that stay the same, and has this hindrance."""
     return StudyError(

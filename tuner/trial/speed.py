@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES, is_on
+from tuner.trial.only_the_head import LBFGS
 
 FURTHER = 0.1  # of the time of a trial alone: that of a further one, by benchmarks/heads.py
 MATTERS = ("model", "finetune", "image_size", "precision")  # for the time per image
@@ -57,7 +58,7 @@ class Speed:
 def kind_of(chosen: Mapping[str, Any]) -> str:
     """A key that hyperparameters share if images take as long; on a CPU the batch size matters little."""
     told = [f"{name}={chosen[name]}" for name in MATTERS if chosen.get(name) is not None]
-    told += ["lbfgs"] * (chosen.get("optimizer") == "lbfgs")
+    told += [LBFGS] * (chosen.get("optimizer") == LBFGS)
     told += [f"views={views}" for views in [chosen.get("views")] if views]
     return " ".join([*told, *(_switch(chosen, name) for name in SWITCHES if is_on(chosen, name))])
 

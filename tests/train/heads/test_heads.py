@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.train.conftest import write_colours
 from tests.train.pretend import pretending
-from tests.train.test_features import CONFIG, SMALL, state_of_seven_classes
+from tests.train.test_features import CONFIG, state_of_seven_classes
 from tuner.errors import TrialDiverged, TrialError
 from tuner.train import Trainer, trainer_of
 from tuner.train.checkpoint import Checkpoint
@@ -58,24 +57,6 @@ EACH: list[dict[str, Any]] = [
     SGD | {"batch_size": 7, "clip_norm": 0.5, "dropout": 0.2, "ema_decay": 0.5, "weight_decay": 1e-2, "lr": 0.1},
     {"optimizer": "adamw", "clip_norm": 0.5, "dropout": 0.2, "label_smoothing": 0.1, "ema_decay": 0.99},
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TUNER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-@pytest.fixture(scope="module")
-def pretrained(tmp_path_factory: pytest.TempPathFactory) -> ImageClassifier:
-    """48 training and 6 validation images of three colours, of which there are 16 to 28 images; saved weights."""
-    folder = tmp_path_factory.mktemp("data")
-    torch.save(state_of_seven_classes(), folder / "saved.pt")
-    data = write_colours(folder / "colours")
-    for file in sorted((data / "red").iterdir())[:8]:
-        file.rename(data / "blue" / f"red-{file.name}")
-    return ImageClassifier(f"folder:{data}", SMALL, weights=folder / "saved.pt")
 
 
 def batch(trial: ImageClassifier, *configs: dict[str, Any], epochs: int = 3) -> HeadBatch:

@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
-from tests.train.conftest import write_colours
-from tests.train.test_features import CONFIG, SMALL, state_of_seven_classes
+from tests.train.test_features import CONFIG
 from tuner import Study, choice, loguniform
 from tuner.errors import StudyError, TrialDiverged, TrialError
 from tuner.space import Space
@@ -124,20 +122,6 @@ def test_a_head_that_is_solved_stays_as_it_is_and_others_do_not_matter() -> None
         before = alone.live.clone()
         Solver([alone], shared, layer).run()
     torch.testing.assert_close(alone.live, before, rtol=0, atol=1e-6)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TUNER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-@pytest.fixture(scope="module")
-def pretrained(tmp_path_factory: pytest.TempPathFactory) -> ImageClassifier:
-    folder = tmp_path_factory.mktemp("data")
-    torch.save(state_of_seven_classes(), folder / "saved.pt")
-    return ImageClassifier(f"folder:{write_colours(folder / 'colours')}", SMALL, weights=folder / "saved.pt")
 
 
 def solved(trial: ImageClassifier, seed: int = 0, **config: Any) -> LoneHead:
@@ -256,4 +240,5 @@ def test_a_space_in_which_some_can_be_solved_is_accepted(pretrained: ImageClassi
         "optimizer": choice(["adam", "lbfgs"]).when(finetune="head"),
         "flip": choice([0.0, 0.5]),
     }
-    Study("accepted", trial=pretrained, space=space)
+    study = Study("accepted", trial=pretrained, space=space)
+    assert study.search_space.dimensions.keys() == space.keys()

@@ -26,7 +26,7 @@ class HeadBatch:
         members: Sequence[HeadTrial],
         *,
         epochs: int,
-        split_seed: int,
+        split_seed: int = 0,
         device: str = "cpu",
     ) -> None:
         """Load data, features and heads.

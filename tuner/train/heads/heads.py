@@ -209,14 +209,12 @@ class Heads:
         """Members that can take steps together, as many as fit into the caches, but a group for each thread."""
         alike: dict[tuple[int, str], list[int]] = {}
         for member in members:
-            chosen = self._heads[member].chosen
-            size = 0 if chosen["optimizer"] == LBFGS else chosen["batch_size"]
-            alike.setdefault((size, kind_of(self._heads[member])), []).append(member)
-        for (size, _), group in alike.items():
-            images = min(size, len(self._train))
-            copies = 2 * MEMORY if size == 0 else 4
-            each_bytes = 4 * self._train.width * (images + copies * self._layer.out_features)
-            yield from self._divided(group, each_bytes, least=threads)
+            head = self._heads[member]
+            alike.setdefault((head.chosen["batch_size"], kind_of(head)), []).append(member)
+        for (size, kind), group in alike.items():
+            classes, images = self._layer.out_features, min(size, len(self._train))
+            rows = 2 * MEMORY * classes if kind == LBFGS else images + 4 * classes
+            yield from self._divided(group, 4 * self._train.width * rows, least=threads)
 
     def _divided(self, members: Sequence[int], each_bytes: int, least: int = 1) -> Iterator[list[int]]:
         """Members in lists of nearly equal lengths, for each of which there is room; at least so many if they can."""
