@@ -23,7 +23,7 @@ from tuner.errors import DataError
 from tuner.first_study.pictures import pixels_of, see
 from tuner.history.data_record import began_before
 from tuner.inspection import LoadedModel, load_model, score, write_best
-from tuner.inspection.scoring import trial_splits
+from tuner.inspection.networks import trial_splits
 from tuner.inspection.shipping import ship
 from tuner.storage.folder import LocalFolder
 from tuner.train import Trainer
@@ -105,7 +105,7 @@ def winner(root: Path, folder: Path, **settings: Any) -> Run:
     trainer.save(folder / "saved")
     run = simulated(folder / "run")
     scored = score(trial, CONFIG, folder / "saved", split_seed=0)
-    write_best(Path(run.path) / "best", trial, CONFIG, folder / "saved", scored, {"trial": "0", "epoch": 1})
+    write_best(Path(run.path) / "best", trial, CONFIG, scored, {"trial": "0", "epoch": 1})
     return Run(run.folder)
 
 

@@ -18,7 +18,7 @@ from tuner.machine import starting as _starting  # noqa: F401 -- first: Ctrl-C w
 from tuner.machine.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from tuner.api.calls import export_model, load_model, refit, resume, run, start
+    from tuner.api.calls import combine, export_model, load_model, refit, resume, run, start
     from tuner.api.run import Comparison, Run, compare, confirm, find_runs, load_run
     from tuner.ask_tell import AskedTrial, Search
     from tuner.errors import ReportError, SearchFailed, StudyError, TrialError, TunerError
@@ -83,6 +83,7 @@ __all__ = [
     "TunerError",
     "checkpoint",
     "choice",
+    "combine",
     "compare",
     "confirm",
     "connect",
@@ -115,7 +116,7 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "tuner.api.calls": "export_model load_model refit resume run start",
+    "tuner.api.calls": "combine export_model load_model refit resume run start",
     "tuner.api.run": "Comparison Run compare confirm find_runs load_run",
     "tuner.ask_tell": "AskedTrial Search",
     "tuner.study.budget": "Budget",

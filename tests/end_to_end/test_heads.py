@@ -33,22 +33,24 @@ study = Study(
     }},
     search=Random(),
     scheduler={scheduler},
-    budget=Budget(trials={trials}, max_epochs=9),
+    budget=Budget(trials={trials}, max_epochs=9), combine={combine},
 )
 """
 
 
-def study(folder: Path, *, trials: int, scheduler: str, validation: str = "None") -> None:
+def study(folder: Path, *, trials: int, scheduler: str, validation: str = "None", combine: str | None = None) -> None:
     write_colours(folder / "photos")
     torch.save(random_network(SMALL, channels=3, classes=7, seed=9).module.state_dict(), folder / "saved.pt")
-    text = STUDY.format(model=SMALL, trials=trials, scheduler=scheduler, validation=validation)
+    text = STUDY.format(model=SMALL, trials=trials, scheduler=scheduler, validation=validation, combine=repr(combine))
     (folder / "space.py").write_text(text)
 
 
 def searched(folder: Path, *options: str) -> RecordedRun:
     done = tuner("run", "space.py", "--storage", "out", "--no-history", *options, folder=folder)
     assert done.code == 0, done.err
-    return load_run(folder / "out")
+    run = load_run(folder / "out")
+    assert run.info["unscored"] is None
+    return run
 
 
 def together(run: RecordedRun) -> Counter[int]:
@@ -96,6 +98,40 @@ def test_cross_validated_trials_share_stays_too(tmp_path: Path) -> None:
     assert max(together(run)) == 2
     checked(run, 20)
     assert all("val_accuracy_se" in trial.epochs[9].metrics for trial in run.record.trials.values())
+    model = load_model(Path(run.path) / "best")
+    assert (model.card.networks, len(model.card.parts)) == (3, 1)  # the layers before the heads are there once
+
+
+@pytest.mark.parametrize("validation", ["0.3", "Folds(3)"])
+def test_the_best_trials_are_averaged_undone_and_averaged_again(tmp_path: Path, validation: str) -> None:
+    study(tmp_path, trials=12, scheduler="NoEarlyStopping()", validation=validation, combine="ensemble")
+    run = searched(tmp_path, "--concurrency", "1")
+    best = Path(run.path) / "best"
+    kept = {trial.trial for trial in run.record.trials.values() if trial.checkpoints}
+    assert kept == {one.trial.trial for one in run.record.ranked()[:10]}
+    told = run.scored("metrics.json")
+    assert told is not None
+    members = {one["trial"] for one in told["combined"]["members"]}
+    assert len(members) > 1
+    assert members <= kept
+    photo = next((tmp_path / "photos").rglob("*.png"))
+    answers = load_model(best).predict(photo)[0].confidence
+    own = load_model(best / "single").predict(photo)[0].confidence
+    assert answers != own
+    shown = tuner("show", "out", folder=tmp_path).out
+    assert "best/ averages the answers of" in " ".join(shown.split())
+
+    undone = tuner("combine", "out", "--undo", folder=tmp_path)
+    assert undone.code == 0, undone.err
+    assert load_model(best).predict(photo)[0].confidence == own
+    assert not (best / "single").exists()
+    refused = tuner("combine", "out", "--undo", folder=tmp_path)
+    assert refused.code == 2
+    assert "combine --undo needs a run whose best/ averages several trials" in refused.err
+    again = tuner("combine", "out", "--as", "ensemble", folder=tmp_path)
+    assert again.code == 0, again.err
+    assert load_model(best).predict(photo)[0].confidence == pytest.approx(answers)
+    assert len(load_run(run.path).record.trials) == 12
 
 
 def test_trials_whose_head_is_no_matrix_turn_out_to_be_trained_one_by_one(tmp_path: Path) -> None:

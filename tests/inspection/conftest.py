@@ -56,5 +56,5 @@ def finished(
     found = simulated(tmp_path_factory.mktemp("a run"))
     assert found.best is not None
     scored = score(colours, CONFIG, checkpoint, split_seed=0)
-    write_best(Path(found.path) / "best", colours, CONFIG, checkpoint, scored, {"trial": found.best.trial, "epoch": 3})
+    write_best(Path(found.path) / "best", colours, CONFIG, scored, {"trial": found.best.trial, "epoch": 3})
     return Run(found.folder)

@@ -27,7 +27,7 @@ RECORD: dict[str, Any] = {"trial": "00003", "epoch": 3, "metrics": {"val_accurac
 @pytest.fixture(scope="module")
 def best(colours: ImageClassifier, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "best"
-    write_best(folder, colours, CONFIG, checkpoint, score(colours, CONFIG, checkpoint, split_seed=0), RECORD)
+    write_best(folder, colours, CONFIG, score(colours, CONFIG, checkpoint, split_seed=0), RECORD)
     return folder
 
 
@@ -118,20 +118,14 @@ def test_an_older_winner_is_replaced(best: Path, colours: ImageClassifier, check
     folder.mkdir()
     (folder / "stale.json").touch()
     scored = score(colours, CONFIG, checkpoint, split_seed=0)
-    write_best(folder, colours, CONFIG, checkpoint, scored, RECORD)
+    write_best(folder, colours, CONFIG, scored, RECORD)
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in best.iterdir())
     assert [path.name for path in tmp_path.iterdir()] == ["best"]
 
 
-def test_a_damaged_checkpoint_leaves_the_older_winner(
-    colours: ImageClassifier, checkpoint: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "best"
-    folder.mkdir()
-    scored = score(colours, CONFIG, checkpoint, split_seed=0)
+def test_a_damaged_checkpoint_is_not_scored(colours: ImageClassifier, tmp_path: Path) -> None:
     with pytest.raises(TrialError):
-        write_best(folder, colours, CONFIG, tmp_path / "no-checkpoint", scored, RECORD)
-    assert folder.is_dir()
+        score(colours, CONFIG, tmp_path / "no-checkpoint", split_seed=0)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ def test_the_card_of_a_task_has_its_words(tmp_path: Path, labels: list[Any], apa
     assert run.best is not None
     scored = score(trial, config, tmp_path / "checkpoint", split_seed=0)
     best = Path(run.path) / "best"
-    write_best(best, trial, config, tmp_path / "checkpoint", scored, {"trial": run.best.trial, "epoch": 1})
+    write_best(best, trial, config, scored, {"trial": run.best.trial, "epoch": 1})
     run, loaded = load_run(run.path), load_model(best)
     check = {"file": "model.onnx", "bytes": 1e6, "apart": 1e-7, "accuracy": None, "labelled": 0, "milliseconds": 1.0}
     facts = facts_of(loaded) | {"checks": [check]}

@@ -31,7 +31,7 @@ def flipped(colours: ImageClassifier, tmp_path_factory: pytest.TempPathFactory) 
     running.run_epoch()
     running.save(folder / "checkpoint")
     scored = score(colours, FLIPPED, folder / "checkpoint", split_seed=0)
-    write_best(folder / "best", colours, FLIPPED, folder / "checkpoint", scored, {"trial": 0, "epoch": 1})
+    write_best(folder / "best", colours, FLIPPED, scored, {"trial": 0, "epoch": 1})
     return running, folder
 
 

@@ -68,7 +68,7 @@ def test_a_trial_takes_the_model_of_its_configuration_with_its_preprocessing(
     trainer.run_epoch()
     trainer.save(tmp_path / "checkpoint")
     scored = score(trial, config, tmp_path / "checkpoint", split_seed=0)
-    write_best(tmp_path / "best", trial, config, tmp_path / "checkpoint", scored, {"trial": "0", "epoch": 1})
+    write_best(tmp_path / "best", trial, config, scored, {"trial": "0", "epoch": 1})
     loaded = load_model(tmp_path / "best")
     assert (loaded.card.model, loaded.card.inputs.framing) == (model, trainer.splits.framing)
     assert loaded.evaluate(trainer.splits.test) == scored.test

@@ -13,7 +13,6 @@ from scipy import stats
 from tests.train.conftest import small_model, write_colours
 from tuner import Folds, TrialError
 from tuner.inspection import load_model, score, write_best
-from tuner.inspection.scoring import trial_splits, validated_outputs
 from tuner.train import CrossValidation, Trainer, load_splits, trainer_of
 from tuner.train.checkpoint_size import checkpoint_bytes
 from tuner.train.cross_validation import corrected_error, reported_error
@@ -154,11 +153,11 @@ def test_the_winner_is_all_networks_whose_probabilities_are_averaged(folded: Ima
     sizes = [len(trainer.splits.validation) for trainer in running.trainers]
     right = [one.validation["accuracy"] * size for one, size in zip(told.each, sizes, strict=True)]
     assert scored.images == {"train": 54, "validation": 54, "test": 6}
-    write_best(tmp_path / "best", folded, CONFIG, tmp_path / "checkpoint", scored, {"trial": "00000", "epoch": 1})
+    write_best(tmp_path / "best", folded, CONFIG, scored, {"trial": "00000", "epoch": 1})
     loaded = load_model(tmp_path / "best")
-    splits, module = trial_splits(folded, CONFIG, split_seed=0), loaded.module
-    outputs, labels = validated_outputs(folded, CONFIG, module, splits, Evaluator(), 0)
-    accuracy = splits.targets.metrics(outputs, labels)["accuracy"]
+    assert scored.model.validated is not None
+    outputs, labels = scored.model.validated
+    accuracy = scored.model.splits.targets.metrics(outputs, labels)["accuracy"]
     assert accuracy == pytest.approx(sum(right) / sum(sizes))  # each by the network that did not see it
     assert loaded.card.networks == 3
     assert isinstance(loaded.module, Ensemble)

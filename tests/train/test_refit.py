@@ -145,7 +145,7 @@ def test_it_is_scored_on_the_same_test_images_and_loaded_back(tmp_path: Path, va
     assert (calibration["temperature"], calibration["scaled_bins"]) == (None, ())
     before = load_splits(trial, seed=0, image_size=12)
     assert scored.images == {"train": len(running.splits.train), "validation": 0, "test": len(before.test)}
-    write_best(tmp_path / "best", trial.refitted(), CONFIG, tmp_path / "checkpoint", scored, {"trial": "0", "epoch": 1})
+    write_best(tmp_path / "best", trial.refitted(), CONFIG, scored, {"trial": "0", "epoch": 1})
     loaded = load_model(tmp_path / "best", trial=trial)
     assert (loaded.card.networks, loaded.card.trained_on) == (1, "train+validation")
     assert loaded.evaluate(before.test)["accuracy"] == pytest.approx(scored.test["accuracy"])

@@ -209,7 +209,7 @@ def test_a_winner_of_folds_is_loaded_by_its_card_alone(task: str, tmp_path: Path
     running.run_epoch()
     running.save(tmp_path / "checkpoint")
     scored = score(trial, config, tmp_path / "checkpoint", split_seed=0)
-    write_best(tmp_path / "best", trial, config, tmp_path / "checkpoint", scored, {"trial": "0", "epoch": 1})
+    write_best(tmp_path / "best", trial, config, scored, {"trial": "0", "epoch": 1})
     loaded = load_model(tmp_path / "best")
     assert loaded.card.networks == 2
     test = load_splits(trial, seed=0, image_size=32).test
@@ -238,7 +238,7 @@ def test_a_winner_answers_as_it_was_scored(task: str, validation: Any, tmp_path:
         running.run_epoch()
     running.save(tmp_path / "checkpoint")
     scored = score(trial, config, tmp_path / "checkpoint", split_seed=0)
-    write_best(tmp_path / "best", trial, config, tmp_path / "checkpoint", scored, {"trial": "0", "epoch": 2})
+    write_best(tmp_path / "best", trial, config, scored, {"trial": "0", "epoch": 2})
     loaded = load_model(tmp_path / "best", trial=trial)
     test = load_splits(trial, seed=0, image_size=12)
     assert loaded.answers == scored.answers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.api.driving import driver_room, driving_with, ray_says_nothing, resumed, shown
 from tuner.api.run import Run, for_users
@@ -152,7 +152,49 @@ def refit(
         StudyError: the trials aren't an `ImageClassifier`, or the study can't work.
     """
     driving = driving_with(None, address, wandb, nice, grace, listeners, notify)
-    asked = {"study": study, "take_over": take_over, "refit": not undo, "undo_refit": undo}
+    asked = {"study": study, "take_over": take_over, "ships": "no-refit" if undo else "refit"}
+    return for_users(resumed(run, {}, driving, progress=progress, **asked))
+
+
+def combine(
+    run: Run | str | Path,
+    how: Literal["auto", "ensemble"] = "auto",
+    *,
+    undo: bool = False,
+    study: Study | None = None,
+    address: str | None = None,
+    wandb: str | None = None,
+    nice: int | None = None,
+    grace: float | None = None,
+    listeners: Iterable[Listener] = (),
+    notify: Iterable[str] = (),
+    progress: bool = True,
+    take_over: bool = False,
+) -> Run:
+    """Put the average of the best trials' answers into `best/`, chosen by validation images; no trial is trained.
+
+    The winner's own model is then in `best/single/`. A run whose search was interrupted first goes on with its search.
+
+    Args:
+        run: or the path of its folder, or of a folder above it, for the newest run there
+        how: "auto" if images that the choice hasn't seen show that it pays, "ensemble" in any case
+        undo: put the winner's own network back into `best/`
+        study: needed if the run was started from Python and not from a file
+        address: of an existing Ray cluster
+        wandb: unchanged by default
+        nice: as for `run`
+        grace: as for `run`
+        listeners: as for `run`
+        notify: as for `run`
+        progress: as for `run`
+        take_over: take the run over from a driver that still works on it
+
+    Raises:
+        RunFolderError: fewer than two networks are kept, or there is nothing to undo; a driver works on the run.
+        StudyError: the trials aren't an `ImageClassifier`, or the study can't work.
+    """
+    driving = driving_with(None, address, wandb, nice, grace, listeners, notify)
+    asked = {"study": study, "take_over": take_over, "ships": "no-combination" if undo else how}
     return for_users(resumed(run, {}, driving, progress=progress, **asked))
 
 

@@ -1,4 +1,4 @@
-"""The verbs that go on with a run: `resume`, `retry`, `confirm` and `refit`."""
+"""The verbs that go on with a run: `resume`, `retry`, `confirm`, `refit` and `combine`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.cli.at_service import go_on, is_study
 from tuner.cli.orders import order
@@ -25,7 +25,11 @@ from tuner.errors import StudyError
 from tuner.machine.installation import check_trains
 from tuner.machine.starting import release_interrupt
 from tuner.study.budget import limits_of
+from tuner.study.declaration import AUTO, ENSEMBLE
 from tuner.text import command
+
+if TYPE_CHECKING:
+    from tuner.loop.shipping import Ships
 
 
 def add_resume(parser: argparse.ArgumentParser) -> None:
@@ -109,7 +113,27 @@ def add_refit(parser: argparse.ArgumentParser) -> None:
 
 def refit(options: argparse.Namespace) -> int:
     """Train the winner of a run again on training and validation images together; returns the exit code."""
-    return resume(options, refit=not options.undo, undo_refit=options.undo)
+    return resume(options, ships="no-refit" if options.undo else "refit")
+
+
+def add_combine(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `combine`."""
+    parser.add_argument("run", metavar="RUN", help=RUN)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--as",
+        choices=(AUTO, ENSEMBLE),
+        default=AUTO,
+        dest="how",
+        help=f"{AUTO} if validation images show that it pays, {ENSEMBLE} in any case (default: {AUTO})",
+    )
+    which.add_argument("--undo", action="store_true", help="put the winner's own network back into best/")
+    _add_how(parser)
+
+
+def combine(options: argparse.Namespace) -> int:
+    """Average the answers of a run's best trials; returns the exit code."""
+    return resume(options, ships="no-combination" if options.undo else options.how)
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
@@ -128,39 +152,37 @@ def resume(
     retry: Sequence[str] | None = None,
     confirm: tuple[int | None, int | None] | None = None,
     *,
-    refit: bool = False,
-    undo_refit: bool = False,
+    ships: Ships | None = None,
 ) -> int:
     """Go on with a run, with these failed trials first (without names all that can run again); returns the exit code.
 
-    `confirm` says how many of the best configurations are trained again first, and with how many other seeds. `refit`
-    trains the winner again on training and validation images together; `undo_refit` puts its own network back.
+    `confirm` says how many of the best configurations are trained again first, and with how many other seeds. `ships`
+    says what `best/` shall have.
     """
     if is_study(options.run):
-        if refit:
+        if ships is not None:
+            verb = "refit" if "refit" in ships else "combine"
             raise StudyError(
-                f"refit needs the folder of a run, got {options.run!r}; name the one that "
+                f"{verb} needs the folder of a run, got {options.run!r}; name the one that "
                 f"`{command('show', options.run, '--json')}` shows, on the service's machine"
             )
         return go_on(options, limits(options))
     check_trains("a search")
     from tuner.console.live_table import Plan, display
     from tuner.loop.confirming import check_asked, cost_of
-    from tuner.loop.refitting import check_undoable, refit_cost
+    from tuner.loop.shipping import in_words
     from tuner.results import load_run
 
     earlier = load_run(options.run)
     tell_damages(earlier)
-    wanted = {} if confirm is not None or refit or undo_refit else limits(options)
+    wanted = {} if confirm is not None or ships is not None else limits(options)
     plan = Plan.of_run(earlier, wanted)
     opening = "reading the run, then starting Ray"
     if confirm is not None:
         check_asked(earlier)
         opening = f"confirm {cost_of(earlier, *confirm)}; starting Ray"
-    if refit:
-        opening = f"refit {refit_cost(earlier)}; starting Ray"
-    if undo_refit:
-        opening = f"best/ gets the winner's own network in place of that of trial {check_undoable(earlier).trial}"
+    if ships is not None:
+        opening = in_words(earlier, ships)
     from tuner import driver
 
     release_interrupt()
@@ -169,7 +191,7 @@ def resume(
         display(plan, sys.stderr, quiet=options.quiet, earlier=earlier.events, opening=opening) as shown,
     ):
         driving = driver.Driving(listeners=[shown], **driver_options(options))
-        asked: dict[str, Any] = {"retry": retry, "confirm": confirm, "refit": refit, "undo_refit": undo_refit}
+        asked: dict[str, Any] = {"retry": retry, "confirm": confirm, "ships": ships}
         finished = driver.resume(options.run, wanted, driving, take_over=options.take_over, **asked)
     return conclude(finished, options)
 
@@ -179,4 +201,5 @@ TABLE = {
     "retry": (add_retry, retry),
     "confirm": (add_confirm, confirm),
     "refit": (add_refit, refit),
+    "combine": (add_combine, combine),
 }

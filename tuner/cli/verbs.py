@@ -19,6 +19,7 @@ VERBS = {
     "retry": "run failed trials of a run again, after their cause was corrected",
     "confirm": "train the best configurations of a run again under other seeds, to see which is best",
     "refit": "train the winner of a run again, on training and validation images together",
+    "combine": "average the answers of a run's best trials, if validation images show that it pays",
     "stop": "end a running search with winner and report, or one trial of it",
     "pause": "save a running search and free its devices; resume continues it",
     "set": "change the limits of a search, or how many trials run at once",
@@ -51,7 +52,7 @@ VERBS = {
 }  # in the order of the help
 MODULES = {
     **dict.fromkeys(("pause", "stop", "set", "try", "note"), "orders"),
-    **dict.fromkeys(("resume", "retry", "confirm", "refit"), "resume"),
+    **dict.fromkeys(("resume", "retry", "confirm", "refit", "combine"), "resume"),
     **dict.fromkeys(("runs", "rename"), "runs"),
     **dict.fromkeys(("queue", "logs", "priority", "cancel", "devices", "usage"), "queue"),
     **dict.fromkeys(("login", "user", "token", "webhook"), "users"),

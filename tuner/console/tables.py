@@ -26,6 +26,7 @@ from tuner.results.trial_rows import Cells
 from tuner.results.trial_texts import ended_how, epochs_told, why_stopped
 from tuner.results.wording import (
     best_so_far,
+    combination,
     duration,
     ending,
     epochs_spent,
@@ -225,6 +226,7 @@ def _winner(run: RecordedRun) -> list[str]:
         weights = run.info.get("started_from")
         lines.append(f"on the test split: {tests}" + (f" (started from {weights})" if weights else ""))
         lines += [told] if (told := own_network(run)) else []
+    lines += combination(run)
     lines.append(epochs_spent(run.record))
     why, report = ending(run), report_of(run)
     lines += [f"the search ended as {why}"] if why else []

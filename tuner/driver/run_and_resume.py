@@ -32,7 +32,7 @@ from tuner.lifecycle.study_changes import study_text, write_study_file
 from tuner.lifecycle.targets import given_targets
 from tuner.loop.confirming import check_asked
 from tuner.loop.earlier_runs import learned
-from tuner.loop.refitting import check_refittable, refit_request
+from tuner.loop.shipping import EVENTS, Ships, check_ships, request_of
 from tuner.results.run import RecordedRun
 from tuner.results.run_folders import load_run
 from tuner.results.wording import going_on_by
@@ -122,8 +122,7 @@ def resume(
     take_over: bool = False,
     retry: Iterable[str] | None = None,
     confirm: Wish | None = None,
-    refit: bool = False,
-    undo_refit: bool = False,
+    ships: Ships | None = None,
 ) -> RecordedRun:
     """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
 
@@ -132,14 +131,14 @@ def resume(
     next to it and the difference is noted. If another driver works on the run this is refused, unless `take_over`.
     `retry` names failed trials that run again first, from their last checkpoints; without names all except those that
     diverged. `confirm` says how many of the best configurations are trained again first, and with how many other seeds;
-    if the run's search has ended, nothing else is trained. `refit` trains the winner again on training and validation
-    images together, in the same way; `undo_refit` puts its own network back into `best/`. Raises RunFolderError if
-    there is nothing to go on with, a driver works on the run, or new trials could not be compared with the existing
-    ones, and StudyError for an unknown limit.
+    if the run's search has ended, nothing else is trained. `ships` says what `best/` shall have: the winner's network
+    trained again on training and validation images together, which is trained in the same way, an average of the best
+    trials, or neither any more. Raises RunFolderError if there is nothing to go on with, a driver works on the run, or
+    new trials could not be compared with the existing ones, and StudyError for an unknown limit.
     """
     check_names(limits)
     targets = given_targets(driving.notify)
-    _check_driven_from_here(load_run(path), to_confirm=confirm is not None, to_refit=refit)
+    _check_driven_from_here(load_run(path), to_confirm=confirm is not None, ships=ships)
     with (
         interruptions(driving.grace_seconds) as interrupted,
         held(load_run(path).folder, take_over=take_over) as lease,
@@ -147,7 +146,7 @@ def resume(
         earlier = load_run(path)  # as the previous driver left it
         earlier.record.close()
         mode = wandb_mode(driving.wandb or earlier.info.get("wandb", "off"))
-        going_on = decide(earlier, limits, study, retry, confirm, refit=refit, undo_refit=undo_refit)
+        going_on = decide(earlier, limits, study, retry, confirm, ships=ships)
         limit = driving.concurrency or earlier.record.steered.concurrency
         before = earlier.info.get("concurrency") if driving.address else None  # what an autoscaler was asked for
         ready = going_on.study
@@ -213,10 +212,8 @@ def _do_what_was_asked(search: Search, going_on: Resumption, given: Collection[s
         earlier = going_on.earlier
         request = going_on.confirm.request(earlier.end_reason, ended=earlier.record.ended is not None)
         search.loop.ask_for("confirmation_requested", **request)
-    if going_on.refit:
-        search.loop.ask_for("refit_requested", **refit_request(going_on.earlier))
-    if going_on.undo_refit:
-        search.loop.ask_for("refit_undone", **refit_request(going_on.earlier))
+    if going_on.ships is not None:
+        search.loop.ask_for(EVENTS[going_on.ships], **request_of(going_on.earlier, going_on.ships))
     search.orders.obey_what_waits(search.loop, given, ended=going_on.earlier.record.ended is not None)
 
 
@@ -237,11 +234,11 @@ def _storage_of(run: RecordedRun) -> str:
     return str(run.folder.path.parents[1]) if isinstance(run.folder, LocalFolder) else run.path
 
 
-def _check_driven_from_here(earlier: RecordedRun, *, to_confirm: bool, to_refit: bool) -> None:
+def _check_driven_from_here(earlier: RecordedRun, *, to_confirm: bool, ships: Ships | None) -> None:
     if to_confirm:
         check_asked(earlier)
-    if to_refit:
-        check_refittable(earlier)
+    if ships is not None:
+        check_ships(earlier, ships)
     if earlier.info["asked"]:
         raise RunFolderError(
             f"resume needs a run whose trials tuner runs, got {earlier.path!r}, whose trials your own program asks "

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ray import cloudpickle
 from tuner.driver.thread_work import meanwhile
 from tuner.errors import TrialError
 from tuner.history.checkpoints import CheckpointStore
+from tuner.history.combination import Candidate, pool
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.scored import BEST
 from tuner.lifecycle.writing_best import (
@@ -58,7 +60,8 @@ def write_winner(
     folder.delete(NEW)
     trial = study.declared_trial
     if implementation_of(trial).scores and has_network(record, details):
-        _score(study, trial, folder, best, details, resources, leave)
+        others = [one for one in pool(record) if one[0] is not best] if "combined" in details else []
+        _score(study, trial, folder, best, others, details, resources, leave)
         replace_best(folder)
     else:
         copy_as_saved(folder, record, best, details)
@@ -69,6 +72,7 @@ def _score(
     trial: Trial,
     folder: Folder,
     best: TrialRecord,
+    others: Sequence[tuple[TrialRecord, int]],
     details: dict[str, Any],
     resources: Resources,
     leave: Callable[[], bool],
@@ -77,9 +81,12 @@ def _score(
     needs = {"num_cpus": resources.cpus or 1, "num_gpus": resources.gpus or 0}
     scorer = ray.remote(_Scorer).options(**needs, max_restarts=RETRIES, max_task_retries=RETRIES).remote()
     device = "cuda" if resources.gpus else "cpu"
-    config = sendable(study.search_space.restored(best.config))
-    given = (pickle_trial(trial), list(sys.path), config, folder.uri, study.seed, device, details)
+    restored = study.search_space.restored
+    members = [(one.trial, epoch, sendable(restored(one.config))) for one, epoch in others]
+    config = sendable(restored(best.config))
+    given = (pickle_trial(trial), list(sys.path), config, members, folder.uri, study.seed, device, details)
     limit = max(SHORTEST_LIMIT, EPOCHS_ALLOWED * best.running_seconds / max(1, len(best.epochs)))
+    limit *= 1 + len(others)
     try:
         _await(scorer.score.remote(*given), limit, leave)
     except (ScoringInterrupted, TimeoutError):
@@ -113,6 +120,7 @@ def _score_on_worker(
     pickled: bytes,
     import_path: list[str],
     config: Any,
+    others: Sequence[tuple[str, int, Any]],
     run_uri: str,
     split_seed: int,
     device: str,
@@ -133,10 +141,27 @@ def _score_on_worker(
             told = implementation_of(trial).beside_own(trial, config, refitted=checkpoint, own=own, **how)
             details = details | {"refit": details["refit"] | {"own": told}}
         scored = trial.refitted() if "refit" in details else trial
-        implementation_of(trial).score(scored, config, checkpoint, best, record=details, **how)
+        implementation = implementation_of(trial)
+        if "combined" in details:
+            own_network = details["trial"], details["epoch"], config
+            members = [Candidate(*own_network, checkpoint), *_fetched(store, others, temporary)]
+            implementation.combine(trial, members, best, record=details, **how)
+        else:
+            implementation.score(scored, config, checkpoint, best, record=details, **how)
         folder.delete(NEW)
-        for file in sorted(best.iterdir(), key=lambda file: file.name == "model.json"):  # last: says they're whole
-            folder.write(f"{NEW}/{file.name}", file.read_bytes())
+        files = [file for file in best.rglob("*") if file.is_file()]
+        for file in sorted(files, key=lambda file: (file.parent == best, file.name == "model.json")):
+            folder.write(f"{NEW}/{file.relative_to(best).as_posix()}", file.read_bytes())  # last: says they're whole
+
+
+def _fetched(store: CheckpointStore, others: Sequence[tuple[str, int, Any]], target: Path) -> list[Candidate]:
+    """The other trials whose networks may be averaged with the winner's, without those that no longer exist."""
+    found = []
+    for trial, epoch, config in others:
+        with suppress(TrialError):
+            folder = store.fetch(trial, epoch, target / trial)
+            found.append(Candidate(trial, epoch, received(config), folder))
+    return found
 
 
 def _own(store: CheckpointStore, details: dict[str, Any], target: Path) -> Path | None:

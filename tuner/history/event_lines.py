@@ -15,6 +15,7 @@ from typing import Any
 
 from tuner.space.values import LARGEST_EXACT, recorded, value_of
 from tuner.study.budget import LONGEST_TRIAL
+from tuner.study.declaration import AUTO, ENSEMBLE
 
 Event = dict[str, Any]
 EVENTS = "events"  # the folder of their files
@@ -174,6 +175,10 @@ def _is_ending(value: object) -> bool:
     )
 
 
+def _is_combination(value: object) -> bool:
+    return value in (AUTO, ENSEMBLE)
+
+
 def _are_texts(value: object) -> bool:
     return isinstance(value, list) and all(map(_is_text, value))
 
@@ -212,6 +217,7 @@ _NEEDED: Mapping[str, Mapping[str, Check]] = {
     "trial_retried": {"trial": _is_trial, "cause": _is_text, "message": _is_text},
     "retry_requested": {"trials": _are_trials},
     "confirmation_requested": {"trials": _are_trials, "seeds": _is_repeats},
+    "combination_requested": {"how": _is_combination},
     "trial_ended": {"trial": _is_trial, "status": _is_outcome},
     "notice": {"message": _is_text},
     "study_ended": {"reason": _is_text_or_none},
@@ -242,7 +248,13 @@ _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
         **{"refits": _is_trial, "refit_epochs": _is_epoch},
         **_PLACED,
     },
-    **dict.fromkeys(("confirmation_requested", "refit_requested", "refit_undone"), _ALONE),
+    **dict.fromkeys(
+        (
+            *("confirmation_requested", "refit_requested", "refit_undone"),
+            *("combination_requested", "combination_undone"),
+        ),
+        _ALONE,
+    ),
     "trial_resumed": {"from_epoch": _is_epoch, **_PLACED},
     "configuration_refused": {"order": _is_text, "repeats": _is_trial},
     "order_obeyed": {"config": is_mapping, "trials": _are_trials, "seeds": _is_repeats},

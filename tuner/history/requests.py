@@ -1,4 +1,4 @@
-"""From a run's events: what `tuner confirm` and `tuner refit` still have to run, and what trials have read."""
+"""From a run's events: what `tuner confirm`, `tuner refit` and `tuner combine` ask for, and what trials have read."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ class Confirming:
         ended_by: why the search had ended then
         refit: whether the winner is to be trained again on training and validation images together
         own: whether `best/` shall have the winner's own network, even if it was trained again
+        combine: how the best trials are to be averaged in `best/`; None if they aren't
+        asked_to_combine: whether a study or a user has ever said
         refused: configurations, by their first trials, for which no device has room any more
     """
 
@@ -25,6 +27,8 @@ class Confirming:
         self.waiting: list[str] = []
         self.alone, self.ended_by = False, None
         self.refit = self.own = False
+        self.combine: str | None = None
+        self.asked_to_combine = False
         self.refused: set[str] = set()
 
     def apply(self, event: Event) -> None:
@@ -40,11 +44,21 @@ class Confirming:
         self._come_alone(event)
 
     def _on_refit_requested(self, event: Event) -> None:
-        self.refit, self.own = True, False
+        self.refit, self.own, self.combine = True, False, None
         self._come_alone(event)
 
     def _on_refit_undone(self, event: Event) -> None:
         self.refit, self.own = False, True
+        self._come_alone(event)
+
+    def _on_combination_requested(self, event: Event) -> None:
+        self.combine, self.asked_to_combine = event["how"], True
+        if event.get("alone"):  # a user asked for it, perhaps after a refit
+            self.refit, self.own = False, True
+        self._come_alone(event)
+
+    def _on_combination_undone(self, event: Event) -> None:
+        self.combine, self.asked_to_combine = None, True
         self._come_alone(event)
 
     def _come_alone(self, event: Event) -> None:

@@ -47,6 +47,7 @@ def _are_metrics(content: Any) -> bool:
         and isinstance(content.get("metrics", {}), dict)
         and isinstance(refit := content.get("refit", {}), dict)
         and _is_of_own(refit.get("own"))
+        and _is_average(content.get("combined"))
         and isinstance(images := content.get("images", {}), dict)
         and all(map(is_count, images.values()))
         and isinstance(intervals := content.get("intervals", {}), dict)
@@ -61,6 +62,35 @@ def _is_of_own(content: Any) -> bool:
         and isinstance(metric := content.get("metric", "accuracy"), str)
         and all(finite(content.get(name)) for name in (f"test_{metric}", "gain", "error"))
         and is_count(content.get("validation_images", 0))
+    )
+
+
+def _is_average(content: Any) -> bool:
+    """Whether it says what averaging several trials gains, or null."""
+    return content is None or (
+        isinstance(content, dict)
+        and isinstance(content.get("in"), bool)
+        and all(finite(content.get(name)) for name in ("loss", "gain", "error", "better", "better_error"))
+        and is_count(content.get("images"))
+        and is_count(content.get("candidates"))
+        and (not content["in"] or (_are_members(content.get("members")) and _has_own(content)))
+    )
+
+
+def _are_members(content: Any) -> bool:
+    return isinstance(content, list) and all(
+        isinstance(one, dict) and isinstance(one.get("trial"), str) and finite(one.get("share")) for one in content
+    )
+
+
+def _has_own(content: Any) -> bool:
+    cost = content.get("cost")
+    names = ("milliseconds", "own_milliseconds", "bytes", "own_bytes")
+    return (
+        content.get("own") is not None
+        and _is_of_own(content["own"])
+        and isinstance(cost, dict)
+        and all(finite(cost.get(name)) for name in names)
     )
 
 

@@ -263,14 +263,18 @@ class Standings:
         found = best and self.standing_of(best.trial)
         return found.value if found else None
 
-    @property
-    def to_beat(self) -> float | None:
-        """The best worth of the trials that were trained to their end, None while there is none."""
-        return next((one.value for one in self.completed(1)), None)
+    def to_beat(self, place: int = 1) -> float | None:
+        """The worth at this place among trials that were trained to their end, None while there are fewer."""
+        return next((one.value for one in self.completed(place)[place - 1 :]), None)
 
-    def may_win(self, trial: TrialRecord) -> bool:
-        """Whether a trial that goes on may come to rank above those that ended well, by its best value so far."""
-        best, ended, to_beat = self._bests.get(trial.trial), self.best_ended_trial, self.to_beat
+    def may_be_kept(self, trial: TrialRecord, places: int = 1) -> bool:
+        """Whether a trial that goes on may come to rank among the best `places` that ended, by its best value so far.
+
+        With one place: whether it may win.
+        """
+        best, ended, to_beat = self._bests.get(trial.trial), self.best_ended_trial, self.to_beat(places)
+        if to_beat is None and places > 1:
+            return best is not None
         if ended is None or best is None:
             return ended is None
         return (

@@ -76,6 +76,11 @@ class Steered:
         self._stopped_before, self.stopped_by = self.stopped_by if event.get("alone") else None, None
 
     _on_refit_requested = _on_refit_undone = _on_confirmation_requested
+    _on_combination_undone = _on_confirmation_requested
+
+    def _on_combination_requested(self, event: Event) -> None:
+        if event.get("alone"):
+            self._on_confirmation_requested(event)
 
     def _on_study_ended(self, event: Event) -> None:
         self.stopped_by = self.stopped_by or self._stopped_before

@@ -30,6 +30,7 @@ from tuner.results.winner_metrics import epoch_metrics, first_test_metric, test_
 from tuner.results.wording import (
     REPORT,
     best_so_far,
+    combination,
     ending,
     epochs_spent,
     going_on_by,
@@ -84,6 +85,7 @@ def report_html(run: RecordedRun) -> str:
         repeats=repeats_of(run.record),
         trained_again=trained_again(run.record),
         own_network=own_network(run),
+        combination=combination(run),
         verdict=verdict(run, seeded),
         confirm_command=None if run.info["asked"] else going_on_by(run, confirm=0),
         certainty=found.certainty,

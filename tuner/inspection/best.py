@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from tuner.errors import DataError, RunFolderError, TunerError
 from tuner.history.scored import BEST, LEAST_SURE, METRICS, MISTAKES
-from tuner.inspection.card import CARD, FILES, TRAIN, ModelCard, read_card
+from tuner.inspection.card import CARD, FILES, TRAIN, ModelCard, Part, read_card
+from tuner.inspection.networks import empty_member
 from tuner.inspection.scoring import Mistake, Score
 from tuner.inspection.tasks import Answers, Prediction, answers_of
 from tuner.results.declaring import declared_study
@@ -27,12 +28,18 @@ from tuner.space.values import recorded, value_of
 from tuner.storage.folder import LocalFolder
 from tuner.storage.regular_files import sha256
 from tuner.train.checkpoint import MODEL, write_tensors
-from tuner.train.cross_validation import whole_model
 from tuner.train.data import Split
 from tuner.train.data.images import read_image, resize
 from tuner.train.data.splits import HeldSplit
 from tuner.train.evaluation import Evaluator
-from tuner.train.models import empty_model, head_of, load_state, networks_of, read_state
+from tuner.train.models import (
+    Ensemble,
+    empty_model,
+    head_of,
+    load_state,
+    networks_of,
+    read_state,
+)
 from tuner.train.tasks import Metrics, targets_of
 from tuner.trial import ImageClassifier
 from tuner.trial.earlier_pixels import scale_note, scale_together
@@ -132,12 +139,7 @@ class LoadedModel:
 
 
 def write_best(
-    folder: Path,
-    trial: ImageClassifier,
-    config: dict[str, Any],
-    checkpoint: Path,
-    score: Score,
-    record: Mapping[str, Any],
+    folder: Path, trial: ImageClassifier, config: dict[str, Any], score: Score, record: Mapping[str, Any]
 ) -> None:
     """Write `best/`, completely or not at all; an older one is replaced. model.json comes last and names the other
     files.
@@ -146,28 +148,24 @@ def write_best(
         folder: the run's `best`
         trial: data and model
         config: the winner's hyperparameters
-        checkpoint: folder that `Trainer.save` wrote
-        score: the checkpoint's score
+        score: of its model
         record: becomes metrics.json: "trial", "epoch", and "metrics", to which those of the test split are added
-
-    Raises:
-        TrialError: the checkpoint is cut off or damaged.
     """
-    trial, classes = trial.of(config), len(score.answers.targets.names)
-    state = whole_model(checkpoint, trial, config, channels=score.inputs.channels, classes=classes)
+    trial, model = trial.of(config), score.model
     beside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
-    write_tensors(beside / MODEL, state)
+    write_tensors(beside / MODEL, {name: tensor.cpu() for name, tensor in model.module.state_dict().items()})
     for name, content in _contents(config, score, record).items():
         _write(beside / name, content)
     card = ModelCard(
         *(trial.model_name, trial.source.name, str(trial.own_weights), score.answers.targets.names, score.inputs),
         networks=max(1, trial.folds),
         trained_on=REFIT if isinstance(trial.validation, Joined) else TRAIN,
-        test_time_flip=bool(config.get("test_time_flip")),
+        test_time_flip=bool(config.get("test_time_flip")) and not model.parts,
         commit=trial.commit,
         task=score.answers.targets.task.name,
+        parts=model.parts,
     )
     files = {path.name: sha256(path) for path in sorted(beside.iterdir())}
     _write(beside / CARD, asdict(card) | {FILES: files})
@@ -264,12 +262,13 @@ def _load(
     return model
 
 
-def declared_trial(card: ModelCard) -> ImageClassifier:
+def declared_trial(card: ModelCard | Part) -> ImageClassifier:
     """A trial of the same architecture, which can depend on published weights and on the commit of a repository."""
+    networks = card.networks if isinstance(card, ModelCard) else 1
     return ImageClassifier(
         model=card.model,
         weights=card.weights if card.weights in DEFAULTS or looks_published(card.weights) else None,
-        validation=Folds(card.networks) if card.networks > 1 else None,
+        validation=Folds(networks) if networks > 1 else None,
     ).at_commits(card.commit)
 
 
@@ -281,13 +280,27 @@ def _module(best: Path, card: ModelCard, trial: ImageClassifier, restore: Restor
     largest = max((size for tensor in state.values() for size in tensor.shape), default=0)
     if max(card.inputs.channels, len(card.classes)) > largest:  # otherwise a damaged number would request all memory
         raise ValueError(f"{MODEL} isn't of {card.inputs.channels} channels and {len(card.classes)} classes")
-    config = trial.hyperparameters(restore(value_of(plain)))
-    if isinstance(trial.model, str):  # a function's images may have a size of their own
-        config["image_size"] = card.inputs.image_size
-    channels, task = card.inputs.channels, TASKS[card.task]
-    module = empty_model(trial, channels=channels, classes=len(card.classes), config=config, task=task)
+    channels, classes, task = card.inputs.channels, len(card.classes), TASKS[card.task]
+    config = _config(trial, plain, restore, card.inputs.image_size)
+    if card.parts:
+        given = card.inputs.image_size, card.inputs.normalisation
+        each = []
+        for part in card.parts:
+            own = trial if part.is_function else declared_trial(part)
+            chosen = _config(own, dict(part.config), restore, part.image_size)
+            each.append(empty_member(own, part, chosen, channels=channels, classes=classes, given=given))
+        module: nn.Module = Ensemble(each, targets_of(task).together)
+    else:
+        module = empty_model(trial, channels=channels, classes=classes, config=config, task=task)
     load_state(module, state, source=str(best / MODEL), name=card.model)
     return module
+
+
+def _config(trial: ImageClassifier, plain: dict[str, Any], restore: Restore, size: int) -> dict[str, Any]:
+    """All hyperparameters, of a configuration as a file has it, for images of this size."""
+    config = trial.hyperparameters(restore(value_of(plain)))
+    # A function's images may have a size of their own.
+    return config | {"image_size": size} if isinstance(trial.model, str) else config
 
 
 def _user_trial(run: RecordedRun, *, trust: bool) -> tuple[ImageClassifier, Restore]:

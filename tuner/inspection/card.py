@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from tuner.errors import RunFolderError
-from tuner.inspection.scoring import Inputs
 from tuner.storage.folder import LocalFolder
 from tuner.storage.regular_files import sha256
 from tuner.train.checkpoint import MODEL
 from tuner.train.data import Normalisation
-from tuner.trial.framing import Interpolation
+from tuner.trial.framing import Framing, Interpolation
 from tuner.trial.pixels import DeepScale
 from tuner.trial.splitting import MOST_FOLDS, REFIT
 from tuner.trial.tasks import ONE_LABEL, TASKS
@@ -26,6 +25,78 @@ TRAIN = "train"
 LARGEST_NUMBER = 1e30
 MOST_BITS = 32
 LARGEST_IMAGE = 2**14  # edge in pixels; a damaged number would request all memory
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a model takes.
+
+    Attributes:
+        channels: 1 for grey images, 3 for RGB
+        image_size: edge in pixels
+        normalisation: of the weights, or of the training images
+        resize: length of the shorter side before the centre is cut out; None: the whole square is resized
+        interpolation: how
+        scale: of deep images in files; None if an earlier version trained it, which guessed it for each file
+        squash, pillow: see `Framing`
+    """
+
+    channels: int
+    image_size: int
+    normalisation: Normalisation
+    resize: int | None = None
+    interpolation: Interpolation = "bilinear"
+    scale: DeepScale | None = None
+    squash: bool = False
+    pillow: bool = False
+
+    @property
+    def framing(self) -> Framing:
+        """How an image is brought to the model's size."""
+        return Framing(self.image_size, self.resize, self.interpolation, self.squash, self.pillow)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A network of a model that averages the answers of several trials, see `tuner.train.models.Member`.
+
+    Attributes:
+        model, weights, commit: as in `ModelCard`
+        config: hyperparameters of one of its trials, as JSON has them
+        image_size: edge in pixels of the images that it takes
+        normalisation: that it expects
+        trials: whose last layers it has, side by side; those of a cross-validation each in turn
+        shares: of each of these layers in the answers
+    """
+
+    model: str
+    weights: str
+    config: Mapping[str, Any]
+    image_size: int
+    normalisation: Normalisation
+    trials: tuple[str, ...]
+    shares: tuple[float, ...]
+    commit: str | None = None
+
+    @property
+    def is_function(self) -> bool:
+        """Whether a user's function makes it."""
+        return self.model.endswith("()")
+
+    @classmethod
+    def from_dict(cls, part: Mapping[str, Any], channels: int) -> Part:
+        """The part from plain data; raises as `ModelCard.from_dict`."""
+        if not isinstance(part["config"], dict) or not isinstance(part["shares"], list):
+            raise TypeError("a part has a configuration and shares")
+        return cls(
+            **{name: _text(name, part[name]) for name in ("model", "weights")},
+            config=part["config"],
+            image_size=_count("image_size", part["image_size"], LARGEST_IMAGE),
+            normalisation=_normalisation(part["normalisation"], channels),
+            trials=_names(part["trials"]),
+            shares=_numbers("shares", part["shares"], len(part["trials"]), positive=True),
+            commit=None if part.get("commit") is None else _text("commit", part["commit"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -43,6 +114,7 @@ class ModelCard:
         test_time_flip: whether predictions are the mean over an image and its mirror image
         commit: OWNER/NAME@COMMIT on the Hugging Face hub, by which the model is built; None for others
         task: the name of what labels are; winners of earlier versions have one
+        parts: the networks of several trials whose answers are averaged; empty for those of one trial
     """
 
     model: str
@@ -55,11 +127,12 @@ class ModelCard:
     test_time_flip: bool = False
     commit: str | None = None
     task: str = ONE_LABEL.name
+    parts: tuple[Part, ...] = ()
 
     @property
     def is_function(self) -> bool:
         """Whether the model is one that a user's function makes."""
-        return self.model.endswith("()")
+        return self.model.endswith("()") or any(part.is_function for part in self.parts)
 
     @classmethod
     def from_dict(cls, card: Mapping[str, Any]) -> ModelCard:
@@ -71,17 +144,13 @@ class ModelCard:
         """
         inputs = card["inputs"]
         channels = _count("channels", inputs["channels"], LARGEST_IMAGE)
-        statistics = {
-            name: _numbers(name, inputs["normalisation"][name], channels, positive=name == "sd")
-            for name in ("mean", "sd")
-        }
         return cls(
             **{name: _text(name, card[name]) for name in ("model", "data", "weights")},
             classes=_names(card["classes"]),
             inputs=Inputs(
                 channels,
                 _count("image_size", inputs["image_size"], LARGEST_IMAGE),
-                Normalisation(**statistics),
+                _normalisation(inputs["normalisation"], channels),
                 _resize(inputs),
                 _interpolation(inputs),
                 _scale(inputs.get("scale")),
@@ -92,6 +161,7 @@ class ModelCard:
             test_time_flip=_switch("test_time_flip", card.get("test_time_flip", False)),
             commit=None if card.get("commit") is None else _text("commit", card["commit"]),
             task=_one_of("task", card.get("task", ONE_LABEL.name), tuple(TASKS)),
+            parts=tuple(Part.from_dict(part, channels) for part in card.get("parts", ())),
         )
 
 
@@ -165,6 +235,11 @@ def _switch(name: str, value: object) -> bool:
     if value not in (True, False):
         raise ValueError(f"{name}={reprlib.repr(value)}")
     return bool(value)
+
+
+def _normalisation(told: Mapping[str, Any], channels: int) -> Normalisation:
+    mean, sd = (_numbers(name, told[name], channels, positive=name == "sd") for name in ("mean", "sd"))
+    return Normalisation(mean, sd)
 
 
 def _resize(inputs: Mapping[str, Any]) -> int | None:

@@ -16,48 +16,19 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from tuner.inspection.card import Inputs
 from tuner.inspection.intervals import Interval, intervals
+from tuner.inspection.networks import Trained, trained
 from tuner.inspection.saliency import has_maps, overlay, saliency
 from tuner.inspection.tasks import Answers, answers_of
-from tuner.train.cross_validation import whole_model
-from tuner.train.data import Normalisation, Splits, load_splits
+from tuner.train.data import Splits
 from tuner.train.evaluation import Evaluator
-from tuner.train.models import empty_model, load_state, networks_of
+from tuner.train.models import networks_of
 from tuner.train.tasks import Metrics
 from tuner.trial import ImageClassifier
-from tuner.trial.framing import Framing, Interpolation
-from tuner.trial.pixels import DeepScale
+from tuner.trial.framing import Framing
 
 Look = Callable[[Tensor, Tensor], Tensor | None]  # images [N, C, H, W] and answers [N] to maps [N, H, W]
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What a model takes.
-
-    Attributes:
-        channels: 1 for grey images, 3 for RGB
-        image_size: edge in pixels
-        normalisation: of the weights, or of the training images
-        resize: length of the shorter side before the centre is cut out; None: the whole square is resized
-        interpolation: how
-        scale: of deep images in files; None if an earlier version trained it, which guessed it for each file
-        squash, pillow: see `Framing`
-    """
-
-    channels: int
-    image_size: int
-    normalisation: Normalisation
-    resize: int | None = None
-    interpolation: Interpolation = "bilinear"
-    scale: DeepScale | None = None
-    squash: bool = False
-    pillow: bool = False
-
-    @property
-    def framing(self) -> Framing:
-        """How an image is brought to the model's size."""
-        return Framing(self.image_size, self.resize, self.interpolation, self.squash, self.pillow)
 
 
 @dataclass(frozen=True)
@@ -96,6 +67,8 @@ class Score:
         least_sure: at most 16 answers, right or wrong, the least sure first; None if answers have no confidence
         inputs: what the model was fed
         images: in the splits "train", "validation" and "test"
+        goodness: of each answer to a test image, [N] float64, see `Targets.goodness`
+        model: that was scored
     """
 
     test: Metrics
@@ -106,6 +79,8 @@ class Score:
     least_sure: tuple[Mistake, ...] | None
     inputs: Inputs
     images: dict[str, int]
+    goodness: Tensor
+    model: Trained
 
 
 def score(
@@ -132,12 +107,18 @@ def score(
         WeightsError: it is of another model.
         DataError: the data is missing or damaged.
     """
-    trial = trial.of(config)
-    splits = trial_splits(trial, config, split_seed=split_seed)
-    module = trained_module(trial, config, splits, checkpoint).to(device)
-    evaluator = Evaluator(device)
-    logits = evaluator.logits(module, splits.test, splits.normalisation).cpu()
-    validated = validated_outputs(trial, config, module, splits, evaluator, split_seed)
+    return score_of(trial.of(config), trained(trial, config, checkpoint, split_seed, device), device, learnt)
+
+
+def score_of(
+    trial: ImageClassifier,
+    model: Trained,
+    device: torch.device | str = "cpu",
+    learnt: Mapping[str, Any] | None = None,
+) -> Score:
+    """Score a model on the test split; `trial` has the model's name, for other arguments see `score`."""
+    splits, module, validated = model.splits, model.module, model.validated
+    logits = Evaluator(device).logits(module, splits.test, splits.normalisation).cpu()
     answers = answers_of(splits.targets)
     learnt = answers.learn(validated) if validated else learnt or {}
     answers = answers_of(splits.targets.with_facts(learnt))
@@ -153,29 +134,9 @@ def score(
         least_sure=None if unsure is None else shown.of(unsure),
         inputs=_inputs(splits),
         images={"train": len(splits.train), "validation": len(splits.validation), "test": len(splits.test)},
+        goodness=answers.targets.goodness(logits, labels),
+        model=model,
     )
-
-
-def validated_outputs(
-    trial: ImageClassifier, config: dict[str, Any], module: nn.Module, splits: Splits, evaluator: Evaluator, seed: int
-) -> tuple[Tensor, Tensor] | None:
-    """Logits [N, classes] for the validation images, and labels [N], on the CPU; None if there are none.
-
-    In a cross-validation each part's logits are those of the network that wasn't trained on it.
-    """
-    if not len(splits.validation):
-        return None
-    if not trial.folds:
-        return evaluator.logits(module, splits.validation, splits.normalisation).cpu(), splits.validation.labels
-    parts = [trial_splits(trial.fold(part), config, split_seed=seed).validation for part in range(trial.folds)]
-    answered = zip(networks_of(module), parts, strict=True)
-    logits = [evaluator.logits(network, part, splits.normalisation).cpu() for network, part in answered]
-    return torch.cat(logits), torch.cat([part.labels for part in parts])
-
-
-def trial_splits(trial: ImageClassifier, config: dict[str, Any], *, split_seed: int) -> Splits:
-    """The data as the trial with this configuration saw it."""
-    return load_splits(trial.of(config), seed=split_seed, image_size=trial.asked_size(config))
 
 
 def _inputs(splits: Splits) -> Inputs:
@@ -186,16 +147,6 @@ def _inputs(splits: Splits) -> Inputs:
         squash=framing.squash,
         pillow=framing.pillow,
     )
-
-
-def trained_module(trial: ImageClassifier, config: dict[str, Any], splits: Splits, checkpoint: Path) -> nn.Module:
-    """The trial's model from the checkpoint, on the CPU; of a cross-validation all networks as one."""
-    trial, chosen = trial.of(config), trial.hyperparameters(config)
-    classes, task = len(splits.classes), splits.task
-    module = empty_model(trial, channels=splits.channels, classes=classes, config=chosen, task=task)
-    state = whole_model(checkpoint, trial, config, channels=splits.channels, classes=classes)
-    load_state(module, state, source=str(checkpoint), name=trial.model_name)
-    return module
 
 
 @dataclass(frozen=True)
@@ -277,16 +228,14 @@ def beside_own(
         "validation_images", on how many the winner was validated; "learnt", what its answers to these taught.
     """
     trial = trial.of(config)
-    splits = trial_splits(trial, config, split_seed=split_seed)
-    module, evaluator = trained_module(trial, config, splits, own).to(device), Evaluator(device)
-    outputs = evaluator.logits(module, splits.test, splits.normalisation).cpu()
-    validated = validated_outputs(trial, config, module, splits, evaluator, split_seed)
+    model, evaluator = trained(trial, config, own, split_seed, device), Evaluator(device)
+    splits, validated = model.splits, model.validated
+    outputs = evaluator.logits(model.module, splits.test, splits.normalisation).cpu()
     learnt = answers_of(splits.targets).learn(validated) if validated else {}
-    again = trial_splits(trial.refitted(), config, split_seed=split_seed)
-    refit = trained_module(trial.refitted(), config, again, refitted).to(device)
-    of_refit = evaluator.logits(refit, again.test, again.normalisation).cpu()
+    refit = trained(trial.refitted(), config, refitted, split_seed, device)
+    of_refit = evaluator.logits(refit.module, refit.splits.test, refit.splits.normalisation).cpu()
     targets, labels = splits.targets.with_facts(learnt), splits.test.labels
-    better = again.targets.with_facts(learnt).goodness(of_refit, labels)
+    better = refit.splits.targets.with_facts(learnt).goodness(of_refit, labels)
     gain, error = paired_gain(targets.goodness(outputs, labels), better)
     told: dict[str, Any] = targets.metrics(outputs, labels, trial.chosen_metrics).by_name("test")
     paired = {"metric": targets.task.paired, "gain": gain, "error": error}

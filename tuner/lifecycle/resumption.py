@@ -16,12 +16,13 @@ from tuner.lifecycle.study_changes import StudyText, check_comparable, study_tex
 from tuner.loop.confirming import Confirmation, confirmation
 from tuner.loop.failing import to_run_again
 from tuner.loop.limits import Limits
-from tuner.loop.refitting import check_refittable, check_undoable, due_refit
+from tuner.loop.refitting import due_refit
 from tuner.loop.search_loop import SearchLoop
+from tuner.loop.shipping import Ships, check_ships, trains
 from tuner.orders.foresight import cut_short
 from tuner.results.declaring import declared_study
 from tuner.results.run import RecordedRun
-from tuner.study.declaration import REFIT, Study, check_refit
+from tuner.study.declaration import Study
 
 Wish = tuple[int | None, int | None]  # numbers of configurations to confirm and of seeds; None for the default
 
@@ -40,8 +41,7 @@ class Resumption:
         conclude_only: whether no trial is left to train
         anew: whether it goes on although an order had ended the search
         search_on: whether the search itself goes on, not only what `tuner confirm` adds to an ended one
-        refit: whether the winner is trained again on training and validation images together
-        undo_refit: whether `best/` gets the winner's own network although it was trained again
+        ships: what `best/` shall have in place of what it has; None if that wasn't asked for
         given: the limits that this driver was given as options
         warnings: sentences for the user
     """
@@ -55,8 +55,7 @@ class Resumption:
     conclude_only: bool
     anew: bool
     search_on: bool = False
-    refit: bool = False
-    undo_refit: bool = False
+    ships: Ships | None = None
     given: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
 
@@ -91,8 +90,7 @@ def decide(
     retry: Iterable[str] | None,
     confirm: Wish | None = None,
     *,
-    refit: bool = False,
-    undo_refit: bool = False,
+    ships: Ships | None = None,
 ) -> Resumption:
     """See `tuner.driver.resume` for the arguments and exceptions."""
     steered = earlier.record.steered
@@ -109,14 +107,12 @@ def decide(
         None if retry is None else to_run_again(earlier.record, retry, Limits(ready, earlier.record, earlier.devices))
     )
     found = None if confirm is None else confirmation(earlier.record, ready.budget.max_epochs, *confirm)
-    if refit:
-        check_refit(REFIT, ready.declared_trial)
-        check_refittable(earlier)
-    if undo_refit:
-        check_undoable(earlier)
+    if ships is not None:
+        check_ships(earlier, ships, ready)
     waiting = [given_later(order, given) for order in extending(earlier.folder)]
-    added = found is not None or refit
-    over = undo_refit or (
+    added = found is not None or trains(ships)
+    only_ships = ships is not None and not trains(ships) and earlier.record.ended is not None
+    over = only_ships or (
         again is None
         and not added
         and _only_the_conclusion_is_left(earlier, foreseen_study(ready, waiting), may_wait=bool(waiting))
@@ -130,8 +126,7 @@ def decide(
         conclude_only=over or stays_stopped,
         anew=stopped and not (over or stays_stopped or added),
         search_on=bool(given or waiting or again is not None) and not added,
-        refit=refit,
-        undo_refit=undo_refit,
+        ships=ships,
         given=frozenset(given),
         warnings=tuple(one for one in (without_store, warning) if one),
     )

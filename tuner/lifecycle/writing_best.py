@@ -12,6 +12,7 @@ from typing import Any
 
 from tuner.errors import TunerError
 from tuner.history.checkpoints import CheckpointStore
+from tuner.history.combination import combined_in, wanted
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.refits import TRAINED_ON, shipped_refit
 from tuner.history.scored import BEST
@@ -40,8 +41,9 @@ def write_as_saved(folder: Folder, record: RunRecord) -> None:
 def winner_due(folder: Folder, record: RunRecord) -> tuple[TrialRecord, dict[str, Any]] | None:
     """The winner for `best/`, with its trial, epoch and metrics; None if nothing is left to write.
 
-    If it was trained again on training and validation images together, "refit" names the trial that replaces it. Raises
-    NoNetworkError if its checkpoint is gone, and `best/` has the network of another trial.
+    If it was trained again on training and validation images together, "refit" names the trial that replaces it; if the
+    best trials are to be averaged, "combined" says how that was asked for. Raises NoNetworkError if its checkpoint is
+    gone, and `best/` has the network of another trial.
     """
     best = record.best_trial()
     if best is None:
@@ -52,6 +54,8 @@ def winner_due(folder: Folder, record: RunRecord) -> tuple[TrialRecord, dict[str
     refit = shipped_refit(record)
     if refit is not None:
         details["refit"] = {"trial": refit.trial, "epoch": refit.refit_epochs, "trained_on": TRAINED_ON}
+    elif (how := wanted(record)) is not None:
+        details["combined"] = {"asked": how}
     if not has_network(record, details):
         if is_written(folder, record):
             return None  # its checkpoint was deleted: best/ has more than could be written now
@@ -103,7 +107,8 @@ def is_written(folder: Folder, record: RunRecord) -> bool:
     epoch, _ = record.best_of(best.trial) or (best.epoch, None)
     refit, stored = shipped_refit(record), written.get("refit")
     stored_refit = stored.get("trial") if isinstance(stored, dict) else None
-    if (refit and refit.trial) != stored_refit:
+    combined = None if refit else wanted(record)
+    if (refit and refit.trial, combined) != (stored_refit, (combined_in(written) or {}).get("asked")):
         return False
     return (written.get("trial"), written.get("epoch")) == (best.trial, epoch)
 

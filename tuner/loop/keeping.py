@@ -4,7 +4,8 @@ Kept are: the newest of each trial that can go on; that of each failed trial, wh
 best epoch of the best ended trial, and of the best completed trial (mostly the same one); and the best epoch of each
 running trial that may become the best (its last epoch follows when it ends). Of a configuration with several seeds the
 best seed's is kept, because one more seed may make it the winner, and so are those of refits; if a study races
-configurations (`Study.repeats`), also those of the best three full-length ones. (30 trials of 9 epochs of ResNet18 with
+configurations (`Study.repeats`), also those of the best three full-length ones, and of the best ten if they may be
+averaged (`Study.combine`, or later `tuner combine`, for heads that are small). (30 trials of 9 epochs of ResNet18 with
 Adam would be 36 GB.) Only this module decides it; if a disk limit needs more deleted, `tuner.loop.room` chooses.
 """
 
@@ -13,29 +14,39 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tuner.history.checkpoints import CheckpointStore, Reports
+from tuner.history.combination import POOL, wanted
 from tuner.history.records import RunRecord, TrialRecord
+from tuner.study.declaration import Study
 
 RACED = 3  # configurations whose network is kept if a study races them
+
+
+def leading(study: Study, record: RunRecord) -> int:
+    """How many of the best configurations that were trained to their end keep their network."""
+    small = study.search_space.constants.get("finetune") == "head"
+    averaged = wanted(record) is not None or study.combine is not None or small
+    return max(POOL if averaged else 1, RACED if study.repeats > 1 else 1)
 
 
 class Keeper:
     """Deletes a run's checkpoints when they are no longer needed, and finds those that came or went without a driver.
 
-    `emit` writes an event and applies it to the record; `races` says whether the study races leading configurations.
+    `emit` writes an event and applies it to the record; `leading` says how many of the best full-length configurations
+    keep their network.
     """
 
     def __init__(
-        self, record: RunRecord, store: CheckpointStore, *, emit: Callable[..., None], races: bool = False
+        self, record: RunRecord, store: CheckpointStore, *, emit: Callable[..., None], leading: int = 1
     ) -> None:
-        self._record, self._store, self._emit, self._races = record, store, emit, races
+        self._record, self._store, self._emit, self._leading = record, store, emit, leading
         self._ahead: list[TrialRecord] = []  # when checkpoints were last looked at
 
     def prune(self, changed: str | None = None) -> None:
         """Delete checkpoints that are no longer needed after a change of this trial; None: check all trials."""
-        ahead = _ahead(self._record, races=self._races)
+        ahead = _ahead(self._record, self._leading)
         among = None if changed is None or ahead != self._ahead else [self._record.trials[changed]]
         self._ahead = ahead
-        for trial, epoch in not_needed(self._record, among, ahead):
+        for trial, epoch in not_needed(self._record, among, ahead, self._leading):
             self.drop(trial, epoch)
 
     def drop(self, trial: str, epoch: int) -> None:
@@ -79,7 +90,10 @@ class Keeper:
 
 
 def not_needed(
-    record: RunRecord, among: Iterable[TrialRecord] | None = None, ahead: Sequence[TrialRecord] | None = None
+    record: RunRecord,
+    among: Iterable[TrialRecord] | None = None,
+    ahead: Sequence[TrialRecord] | None = None,
+    leading: int = 1,
 ) -> list[tuple[str, int]]:
     """(trial, epoch) of each checkpoint that is no longer needed, among these trials, by default all.
 
@@ -87,24 +101,23 @@ def not_needed(
     """
     trials = list(record.trials.values() if among is None else among)
     first = _ahead(record) if ahead is None else ahead
-    return [(t.trial, epoch) for t in trials for epoch in sorted(t.checkpoints - _needed(record, t, first))]
+    return [(t.trial, epoch) for t in trials for epoch in sorted(t.checkpoints - _needed(record, t, first, leading))]
 
 
-def _ahead(record: RunRecord, *, races: bool = False) -> list[TrialRecord]:
+def _ahead(record: RunRecord, leading: int = 1) -> list[TrialRecord]:
     """The trials whose network is the winner's or may become it."""
     refits = [trial for trial in record.trials.values() if trial.refits is not None] if record.refits else []
     found = [record.best_ended_trial, *(trial for trial in refits if trial.status == "completed")]
-    first = RACED if races else 1
-    full = [one.trial for one in record.completed(first)]
-    found += [t for place, t in enumerate(full) if place < first or len(record.same_configuration(t)) > 1]
+    full = [one.trial for one in record.completed(leading)]
+    found += [t for place, t in enumerate(full) if place < leading or len(record.same_configuration(t)) > 1]
     return list({trial.trial: trial for trial in found if trial is not None}.values())
 
 
-def _needed(record: RunRecord, trial: TrialRecord, ahead: Sequence[TrialRecord]) -> set[int]:
+def _needed(record: RunRecord, trial: TrialRecord, ahead: Sequence[TrialRecord], leading: int) -> set[int]:
     needed = {trial.last_checkpoint} if trial.live or _may_run_again(trial) else set()
     if any(trial is one for one in ahead):
         needed.add(_kept(trial, record.best_of(trial.trial)))
-    elif trial.live and record.may_win(trial):
+    elif trial.live and record.may_be_kept(trial, leading):
         needed.add(_kept(trial, record.best_report_of(trial.trial)))
     return needed
 

@@ -6,7 +6,6 @@ It depends only on the record, so that a later driver goes on with it in the sam
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from tuner.errors import RunFolderError
 from tuner.history.records import RunRecord
@@ -34,11 +33,6 @@ def due_refit(study: Study, record: RunRecord, limits: Limits) -> Refit | None:
     last = found.last
     over = last is not None and (last.status in ("completed", "failed") or last.ended_by == STOP)
     return None if over and found.going_on is None else found
-
-
-def refit_request(run: RecordedRun) -> dict[str, Any]:
-    """Fields of the event that asks for it; if the search has ended, nothing else is trained."""
-    return {} if run.record.ended is None else {"alone": True, "ended_by": run.end_reason}
 
 
 def check_refittable(run: RecordedRun) -> Refit:

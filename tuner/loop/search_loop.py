@@ -19,7 +19,7 @@ from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.loop.earlier_runs import said_of
 from tuner.loop.failing import Failing
 from tuner.loop.judging import EARLY_STOPPING, Judge, Metrics
-from tuner.loop.keeping import Keeper
+from tuner.loop.keeping import Keeper, leading
 from tuner.loop.limits import STOP, EpochTimes, Limits
 from tuner.loop.packing import Admission, Place
 from tuner.loop.queue import Entry, Queue, Start
@@ -92,9 +92,12 @@ class SearchLoop:
             replay.tell(event)
             self._take_in(event)
         self._log = EventLog(folder)
-        self._keeper = Keeper(self.record, CheckpointStore(folder), emit=self._emit, races=study.repeats > 1)
+        self._leading = leading(study, self.record)
+        self._keeper = Keeper(self.record, CheckpointStore(folder), emit=self._emit, leading=self._leading)
         more = {"max_epochs": study.budget.max_epochs} | ({"learned": list(starts)} if starts and not history else {})
         self._emit("study_resumed" if history else "study_started", trials=study.trials, **more, **(opening or {}))
+        if study.combine is not None and not self.record.confirming.asked_to_combine:
+            self._emit("combination_requested", how=study.combine)
         for message, code in said_of(learned) if learned and not history else ():
             self.notice(message, code=code)
         self._carry_out_what_is_due()
@@ -169,7 +172,7 @@ class SearchLoop:
 
     def to_beat(self, start: Start) -> float | None:
         """The value that a trial must reach for its network to be kept; None if other seeds may change the order."""
-        return None if self.study.repeats > 1 or not start.suggested else self.record.to_beat
+        return None if self.study.repeats > 1 or not start.suggested else self.record.to_beat(self._leading)
 
     @property
     def overdue(self) -> bool:
@@ -323,7 +326,7 @@ class SearchLoop:
         return names
 
     def ask_for(self, kind: str, **request: Any) -> None:
-        """Emit a `confirmation_requested`, `refit_requested` or `refit_undone`: work in addition to the search."""
+        """Emit a request for work in addition to the search, such as `refit_requested`."""
         self._emit(kind, **request)
         self._limits.look_again()
         self._idle = False

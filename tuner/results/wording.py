@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from tuner.history.combination import combined_in, wanted
 from tuner.history.event_lines import finite
 from tuner.history.records import RunRecord, TrialRecord, flat_config
 from tuner.history.refits import shipped_refit
@@ -98,18 +100,57 @@ def own_network(run: RecordedRun) -> str | None:
     own = scored.get("refit", {}).get("own")
     if own is None or shipped_refit(run.record) is None:
         return None
+    return _beside_own(own, "the refitted one", command("refit", run.path, "--undo"))
+
+
+def _beside_own(own: Mapping[str, Any], shipped: str, undo: str) -> str:
+    """How what is shipped does on the test images beside the winner's own network."""
     gain, error, metric = own["gain"], own["error"], own.get("metric", "accuracy")  # older runs don't name it
     in_points = f"test_{metric}" in SHARES
-    by = f"{100 * abs(gain):.1f} ± {100 * error:.1f} points" if in_points else f"{abs(gain):.3g} ± {error:.2g}"
+    by = _points(abs(gain), error) if in_points else f"{abs(gain):.3g} ± {error:.2g}"
     reached = f"test_{metric} {short(own[f'test_{metric}'])}"
     start = f"on the same test images the winner's own network has {reached}"
     if in_points and by.startswith("0.0 ± 0.0 "):
-        return f"{start}, as the refitted one has"
-    told = f"{start}; the refitted one is {by}"
+        return f"{start}, as {shipped} has"
+    told = f"{start}; {shipped} is {by}"
     if gain >= -CLEARLY * error:
         return f"{told} {'behind' if gain < 0 else 'ahead'}"
-    undo = command("refit", run.path, "--undo")
     return f"{told} behind, more than chance; to use its own network again: {undo}"
+
+
+def _points(share: float, error: float) -> str:
+    return f"{100 * share:.1f} ± {100 * error:.1f} points"
+
+
+def combination(run: RecordedRun) -> list[str]:
+    """Sentences about the average of several trials that `best/` has, or why it hasn't; none if that wasn't asked for.
+
+    They name its members, what it gains on validation and on test images, and what it costs.
+    """
+    found = combined_in(run.scored(METRICS) or {})
+    if found is None or wanted(run.record) is None or shipped_refit(run.record) is not None:
+        return []
+    loss, gain = found["loss"], found["gain"]
+    seen = f"{plural(found['images'], 'validation image')} that the choice had not seen"
+    change = f"loss {short(loss)} to {short(loss - gain)}, {abs(gain):.2g} ± {found['error']:.2g}"
+    direction = "less" if gain >= 0 else "more"
+    if not found["in"]:
+        if found["candidates"] == 1:
+            return ["the best trials are not averaged, as only one has a network that could be; best/ has the winner's"]
+        return [
+            f"averaging the answers of the best {plural(found['candidates'], 'trial')} gains nothing that matters on "
+            f"{seen} ({change} {direction}); best/ has the winner's own network"
+        ]
+    members = ", ".join(f"{one['trial']} {one['share']:.0%}" for one in found["members"])
+    cost = found["cost"]
+    time = f"{cost['milliseconds']:.3g} ms an image in place of {cost['own_milliseconds']:.3g}"
+    size = f"{cost['bytes'] / 1e6:.3g} MB in place of {cost['own_bytes'] / 1e6:.3g}"
+    return [
+        f"best/ averages the answers of {plural(len(found['members']), 'trial')} ({members}); on {seen} that gains: "
+        f"{change} {direction}",
+        f"{_beside_own(found['own'], 'the average', command('combine', run.path, '--undo'))}",
+        f"the average takes {time} and {size}; best/single has the winner's own network",
+    ]
 
 
 def epochs_spent(record: RunRecord) -> str:

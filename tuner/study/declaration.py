@@ -30,6 +30,7 @@ LARGEST_SEED_BITS = 128
 LONGEST_NAME = 100  # bytes; file systems take 255
 SOUNDS_LOW = re.compile(r"(?:^|[_/. ])(?:loss|error|mse|rmse|mae|nll|perplexity)(?:$|[_/. ])", re.IGNORECASE)  # metrics
 MOST_REPEATS = 100
+AUTO, ENSEMBLE = "auto", "ensemble"  # ways to combine the best trials
 REFIT = splitting.REFIT  # for packages that may import studies but not trials
 KINDS: dict[str, type] = {
     "search": SearchAlgorithm,
@@ -51,10 +52,11 @@ class Study:
     `constraint` takes a configuration and says whether it is worth a trial, as `lambda config: config["batch_size"] *
     config["image_size"] ** 2 < 10_000_000`: others are never tried. `repeats` is the most seeds with which a leading
     configuration is trained before it counts as the best; 1 for no repeats. `refit="train+validation"` trains the
-    winner again at the end, on all images except those of the test split. `source` is the file that declared it, set by
-    `load_study`. `metric` may be left out for the trial's usual one, which is "val_accuracy" unless an
-    `ImageClassifier` has another task. `mode` may be left out: `ImageClassifier` declares which of its metrics are
-    better high and which low; a function's metric is maximised then.
+    winner again at the end, on all images except those of the test split. `combine="auto"` puts the average of the best
+    trials' answers into `best/` if validation images show that it pays, "ensemble" in any case. `source` is the file
+    that declared it, set by `load_study`. `metric` may be left out for the trial's usual one, which is "val_accuracy"
+    unless an `ImageClassifier` has another task. `mode` may be left out: `ImageClassifier` declares which of its
+    metrics are better high and which low; a function's metric is maximised then.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Study:
     seed: int = 0
     repeats: int = 1
     refit: Literal["train+validation"] | None = None
+    combine: Literal["auto", "ensemble"] | None = None
     source: Path | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -95,6 +98,12 @@ class Study:
         self._check_constraint()
         self._check_repeats()
         check_refit(self.refit, self.declared_trial)
+        check_combine(self.combine, self.declared_trial)
+        if self.refit is not None and self.combine is not None:
+            raise StudyError(
+                f"a study trains its winner again or averages its best trials, got refit={self.refit!r} and "
+                f"combine={self.combine!r}; leave one out"
+            )
         if self.warm_start is not None:
             self.warm_start.check()
         _ = self.starting_points
@@ -347,6 +356,19 @@ def check_refit(refit: object, trial: Trial) -> None:
         raise StudyError(
             f"refit needs an ImageClassifier, whose images tuner knows, got {trial.described}; leave refit out, and "
             "train the best again on all images in your own program"
+        )
+
+
+def check_combine(combine: object, trial: Trial) -> None:
+    """Raise StudyError for an unknown way to combine trials, and for trials whose networks tuner doesn't know."""
+    if combine is None:
+        return
+    if combine not in (AUTO, ENSEMBLE):
+        raise StudyError(f"combine needs {AUTO!r}, {ENSEMBLE!r} or None, got {shown(combine)}; write combine={AUTO!r}")
+    if trial.refit_share is None:
+        raise StudyError(
+            f"combine needs an ImageClassifier, whose networks tuner knows, got {trial.described}; leave combine out, "
+            "and average answers in your own program"
         )
 
 

@@ -15,6 +15,7 @@ from tuner.worker.implementation import WORKER, DataLook, Implementation
 from tuner.worker.ray_inside.last_trial import LAST
 
 if TYPE_CHECKING:
+    from tuner.history.combination import Candidate
     from tuner.train import CrossValidation, LoneHead, Trainer
     from tuner.trial.strategies import DeviceStrategy
     from tuner.worker.assignment import Assignment
@@ -157,7 +158,22 @@ class Classification(Implementation[ImageClassifier]):
 
         learnt = ((record.get("refit") or {}).get("own") or {}).get("learnt")
         scored = score(trial, config, checkpoint, split_seed=split_seed, device=device, learnt=learnt)
-        write_best(best, trial, config, checkpoint, scored, record)
+        write_best(best, trial, config, scored, record)
+
+    def combine(
+        self,
+        trial: ImageClassifier,
+        candidates: Sequence[Candidate],
+        best: Path,
+        *,
+        record: Mapping[str, Any],
+        split_seed: int,
+        device: str,
+    ) -> None:
+        """See `Implementation.combine`."""
+        from tuner.inspection.combining import write_combined
+
+        write_combined(trial, candidates, best, record=record, split_seed=split_seed, device=device)
 
     def beside_own(
         self, trial: ImageClassifier, config: dict[str, Any], *, refitted: Path, own: Path, split_seed: int, device: str

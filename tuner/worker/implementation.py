@@ -16,6 +16,7 @@ from tuner.trial import MemoryEstimate, Trial
 from tuner.trial.speed import Speed
 
 if TYPE_CHECKING:
+    from tuner.history.combination import Candidate
     from tuner.worker.assignment import Assignment
     from tuner.worker.reporting import WorkerSession
 
@@ -138,6 +139,22 @@ class Implementation(ABC, Generic[T]):
 
         `metrics.json` in it holds the `record` ("trial", "epoch", "metrics") with the test figures among its metrics.
         Runs on a worker, with a trial's resources; `device` is "cuda" or "cpu", `split_seed` the study's seed.
+        """
+        raise NotImplementedError
+
+    def combine(
+        self,
+        trial: T,
+        candidates: Sequence[Candidate],
+        best: Path,
+        *,
+        record: Mapping[str, Any],
+        split_seed: int,
+        device: str,
+    ) -> None:
+        """Write the folder `best` with the average of several trials, the winner first, as `score` does for one.
+
+        `record["combined"]["asked"]` says whether it is to pay.
         """
         raise NotImplementedError
 

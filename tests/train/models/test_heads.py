@@ -20,8 +20,7 @@ from torchvision.models import VisionTransformer as TorchvisionTransformer
 from tests import hub_cache
 from tuner.errors import StudyError
 from tuner.inspection.best import LoadedModel
-from tuner.inspection.card import ModelCard
-from tuner.inspection.scoring import Inputs
+from tuner.inspection.card import Inputs, ModelCard
 from tuner.inspection.shipping.forms import onnx_answers, original_answers, write_onnx
 from tuner.train.checkpoint_size import checkpoint_bytes
 from tuner.train.data import Normalisation

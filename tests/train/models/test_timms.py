@@ -14,8 +14,7 @@ from tests import hub_cache
 from tests.train.models.conftest import CLASSES, SIZES
 from tuner.errors import StudyError, WeightsError
 from tuner.inspection.best import LoadedModel
-from tuner.inspection.card import ModelCard
-from tuner.inspection.scoring import Inputs
+from tuner.inspection.card import Inputs, ModelCard
 from tuner.inspection.shipping.forms import onnx_answers, original_answers, write_onnx
 from tuner.space import Space, uniform
 from tuner.train.data import Normalisation, load_splits

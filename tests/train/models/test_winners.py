@@ -30,7 +30,7 @@ def winner(trial: ImageClassifier, folder: Path, **config: Any) -> Path:
     (folder / "checkpoint").mkdir(parents=True)
     trainer.save(folder / "checkpoint")
     scored = score(trial, CONFIG | config, folder / "checkpoint", split_seed=0)
-    write_best(folder / "best", trial, CONFIG | config, folder / "checkpoint", scored, {"trial": "00001", "epoch": 1})
+    write_best(folder / "best", trial, CONFIG | config, scored, {"trial": "00001", "epoch": 1})
     return folder / "best"
 
 

@@ -62,7 +62,7 @@ def test_half_precision_learns_the_same_numbers() -> None:
 
 
 def test_several_networks_answer_with_their_mean() -> None:
-    assert NumberTargets.together(torch.tensor([[[1.0]], [[2.0]]])).tolist() == [[1.5]]
+    assert NumberTargets.together(torch.tensor([[[1.0]], [[2.0]]]), torch.tensor([0.25, 0.75])).tolist() == [[1.75]]
 
 
 def test_predictions_have_the_interval_of_validation_errors() -> None:

@@ -103,7 +103,9 @@ def test_an_image_of_weight_two_counts_as_two() -> None:
 
 def test_several_networks_answer_with_their_mean_probabilities() -> None:
     each = torch.stack([answers(20)[0], answers(21)[0][:20], 30 * answers(22)[0][:20]]).double()
-    assert torch.allclose(LabelTargets.together(each).sigmoid(), each.sigmoid().mean(0), atol=1e-9)
+    shares = torch.tensor([0.2, 0.3, 0.5]).double()
+    mean = (each.sigmoid() * shares[:, None, None]).sum(0)
+    assert torch.allclose(LabelTargets.together(each, shares).sigmoid(), mean, atol=1e-9)
 
 
 def test_a_threshold_is_the_one_with_the_highest_f1() -> None:

@@ -10,7 +10,7 @@ from tuner.inspection.best import LoadedModel, declared_trial
 from tuner.inspection.shipping.examples import CHECKED, Examples
 from tuner.inspection.shipping.forms import SHIPPED
 from tuner.results.run import RecordedRun
-from tuner.results.wording import own_network, settings, trained_again, trials_and_repeats
+from tuner.results.wording import combination, own_network, settings, trained_again, trials_and_repeats
 from tuner.trial.models import TORCHVISION
 from tuner.trial.splitting import REFIT
 
@@ -50,6 +50,8 @@ def model_card(
 
 
 def _about(run: RecordedRun, loaded: LoadedModel) -> str:
+    trials = list(dict.fromkeys(trial for part in loaded.card.parts for trial in part.trials if trial))
+    several = f" It averages the answers of trials {', '.join(trials)} of the search." * (len(trials) > 1)
     together = (
         f" It is {loaded.card.networks} networks of a cross-validation, whose answers are averaged: each was "
         "trained on all training images but those of its part."
@@ -58,7 +60,8 @@ def _about(run: RecordedRun, loaded: LoadedModel) -> str:
     return (
         f"{loaded.answers.kind}: `{loaded.card.model}`, started from {run.info['started_from']}, trained on "
         f"`{loaded.card.data}`; written by tuner on {datetime.now(UTC):%Y-%m-%d}."
-        + together * (loaded.card.networks > 1)
+        + several
+        + together * (loaded.card.networks > 1 and not several)
         + again * (loaded.card.trained_on == REFIT)
     )
 
@@ -67,7 +70,13 @@ def _use(loaded: LoadedModel, form: str, facts: Mapping[str, Any], *, scripted: 
     if scripted:
         yield "```sh\npython predict.py photo.jpg\n```"
     yield SHIPPED[form].use.format(**{"opset": None, **facts}, classes=len(facts["labels"]), **_words(loaded))
-    if form == "safetensors" and loaded.card.networks > 1:
+    if form == "safetensors" and loaded.card.parts:
+        yield (
+            f"It has {len(loaded.card.parts)} networks, named `networks.0.network.` and so on, some of which may have "
+            f"the last layers of several side by side; the mean of their {loaded.answers.output} is the answer, "
+            "weighted by `shares` of `parts` in `best/model.json` of the run."
+        )
+    elif form == "safetensors" and loaded.card.networks > 1:
         yield (
             f"The names of its {loaded.card.networks} networks start with `networks.0.`, `networks.1.` and so on; the "
             f"mean of their {loaded.answers.output} is the answer."
@@ -131,6 +140,8 @@ def _metrics(run: RecordedRun, loaded: LoadedModel) -> Iterator[str]:
     told = trained_again(run.record)
     if told and loaded.card.trained_on == REFIT:
         yield f"No image was left to validate it: {told}."
+    for sentence in combination(run):
+        yield f"{sentence[0].upper()}{sentence[1:]}."
     own = own_network(run)
     if own and loaded.card.trained_on == REFIT:
         yield f"{own[0].upper()}{own[1:]}."

@@ -12,7 +12,7 @@ from torch import Tensor
 from tuner.errors import StudyError
 from tuner.history.refits import shipped_refit
 from tuner.inspection.best import LoadedModel
-from tuner.inspection.scoring import trial_splits
+from tuner.inspection.networks import trial_splits
 from tuner.results.declaring import declared_study
 from tuner.results.run import RecordedRun
 from tuner.train.data import Splits

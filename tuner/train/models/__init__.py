@@ -1,7 +1,7 @@
 """Classification models by name, fitted to a data set."""
 
 from tuner.train.models.by_name import builder
-from tuner.train.models.ensemble import Ensemble, empty_model, networks_of
+from tuner.train.models.ensemble import Ensemble, Member, answering_network, empty_model, networks_of
 from tuner.train.models.network import (
     Network,
     build_network,
@@ -17,7 +17,9 @@ from tuner.train.models.network import (
 
 __all__ = [
     "Ensemble",
+    "Member",
     "Network",
+    "answering_network",
     "build_network",
     "builder",
     "depth_rates",

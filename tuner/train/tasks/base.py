@@ -100,8 +100,17 @@ class Targets(ABC):
 
     @staticmethod
     @abstractmethod
-    def together(outputs: Tensor) -> Tensor:
-        """Outputs [N, L] that say the mean of what several networks' outputs [K, N, L] say."""
+    def together(outputs: Tensor, shares: Tensor) -> Tensor:
+        """Outputs [N, L] that say the mean, weighted by shares [K], of what K networks' outputs [K, N, L] say."""
+
+    @abstractmethod
+    def merits(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """What outputs [K, N, L] are judged by, [K, N, J] float64: that of a mean answer is the mean of it."""
+
+    @staticmethod
+    @abstractmethod
+    def losses(merits: Tensor) -> Tensor:
+        """The loss of each answer [..., N], whose mean is that of `own_metrics`, from `merits` [..., N, J]."""
 
     def metrics(self, outputs: Tensor, labels: Tensor, chosen: Sequence[ChosenMetric] = ()) -> Metrics:
         """The metrics of outputs [N, L] for labels, on any devices, and the user's `chosen` ones."""

@@ -104,9 +104,18 @@ class NumberTargets(Targets):
         return -(self.answers(outputs.double()) - labels).abs()[:, 0]
 
     @staticmethod
-    def together(outputs: Tensor) -> Tensor:
+    def together(outputs: Tensor, shares: Tensor) -> Tensor:
         """The mean."""
-        return outputs.mean(0)
+        return (outputs * shares[:, None, None]).sum(0)
+
+    def merits(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Errors of standardised numbers, J = 1."""
+        return (self.answers(outputs.double()) - labels) / self.deviation
+
+    @staticmethod
+    def losses(merits: Tensor) -> Tensor:
+        """See `Targets.losses`."""
+        return merits.square()[..., 0]
 
 
 def of_numbers(metric: OfNumbers, numbers: Tensor, labels: Tensor, names: Sequence[str]) -> Tensor:

@@ -10,6 +10,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+TINY = 1e-38  # the least probability that a loss tells from 0
+
 
 @dataclass(frozen=True)
 class Objective(ABC):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tuner.train.tasks.base import Targets
-from tuner.train.tasks.objective import Objective, at_least_float32
+from tuner.train.tasks.objective import TINY, Objective, at_least_float32
 from tuner.trial.metrics import NamedMetric
 from tuner.trial.tasks import ONE_LABEL, Label
 
@@ -101,9 +100,18 @@ class ClassTargets(Targets):
         return (outputs.argmax(1) == labels).double()
 
     @staticmethod
-    def together(outputs: Tensor) -> Tensor:
+    def together(outputs: Tensor, shares: Tensor) -> Tensor:
         """Logits whose softmax is the mean of the networks'."""
-        return outputs.log_softmax(2).logsumexp(0) - math.log(len(outputs))
+        return (outputs.log_softmax(2) + shares.log()[:, None, None]).logsumexp(0)
+
+    def merits(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """The right class's probability, J = 1."""
+        return outputs.double().softmax(2).gather(2, labels.expand(len(outputs), -1)[..., None])
+
+    @staticmethod
+    def losses(merits: Tensor) -> Tensor:
+        """See `Targets.losses`."""
+        return -merits.clamp(min=TINY).log()[..., 0]
 
 
 def balanced_weights(labels: Tensor, classes: int) -> Tensor:

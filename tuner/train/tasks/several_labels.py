@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from tuner.errors import DataError
 from tuner.train.tasks.base import Targets
-from tuner.train.tasks.objective import Objective, at_least_float32
+from tuner.train.tasks.objective import TINY, Objective, at_least_float32
 from tuner.trial.tasks import SEVERAL_LABELS, Label
 from tuner.trial.tasks.several_labels import OfLabels
 
@@ -115,9 +115,19 @@ class LabelTargets(Targets):
         return (self.said(outputs) == (labels > HALF)).all(1).double()
 
     @staticmethod
-    def together(outputs: Tensor) -> Tensor:
+    def together(outputs: Tensor, shares: Tensor) -> Tensor:
         """Logits of the networks' mean probabilities."""
-        return F.logsigmoid(outputs).logsumexp(0) - F.logsigmoid(-outputs).logsumexp(0)
+        weights = shares.log()[:, None, None]
+        return (F.logsigmoid(outputs) + weights).logsumexp(0) - (F.logsigmoid(-outputs) + weights).logsumexp(0)
+
+    def merits(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """The probabilities that labels are as they are, J = L."""
+        return (outputs.double() * (2 * labels - 1)).sigmoid()
+
+    @staticmethod
+    def losses(merits: Tensor) -> Tensor:
+        """See `Targets.losses`."""
+        return -merits.clamp(min=TINY).log().mean(-1)
 
 
 def average_precision(scores: Tensor, labels: Tensor) -> Tensor:

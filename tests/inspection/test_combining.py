@@ -1,0 +1,217 @@
+"""The best trials as one model that averages their answers."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.train.conftest import small_model, write_colours
+from tests.train.test_features import SMALL, state_of_seven_classes
+from tuner import Folds
+from tuner.history.combination import Candidate
+from tuner.inspection import load_model
+from tuner.inspection.combining import SINGLE, Found, chosen_shares, found_among, write_combined
+from tuner.inspection.networks import Pool, trained, trial_splits
+from tuner.train import trainer_of
+from tuner.train.models import Ensemble, networks_of
+from tuner.train.tasks import targets_of
+from tuner.trial import ImageClassifier
+from tuner.trial.tasks import NUMBER, ONE_LABEL, SEVERAL_LABELS
+
+HEAD: dict[str, Any] = {"finetune": "head", "lr": 0.01, "batch_size": 16, "image_size": 32}
+CLASSES = targets_of(ONE_LABEL)(("a", "b", "c"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> ImageClassifier:
+    """A library's model with saved weights, on images of three colours, some of which are filed under a wrong one."""
+    folder = tmp_path_factory.mktemp("data")
+    torch.save(state_of_seven_classes(), folder / "saved.pt")
+    data = write_colours(folder / "colours")
+    for file in sorted((data / "red").iterdir())[:8]:
+        file.rename(data / "blue" / f"red-{file.name}")
+    return ImageClassifier(f"folder:{data}", SMALL, weights=folder / "saved.pt")
+
+
+def candidates(trial: ImageClassifier, folder: Path, *configs: dict[str, Any], epochs: int = 2) -> list[Candidate]:
+    found = []
+    for number, config in enumerate(configs):
+        running = trainer_of(trial, config, seed=number, epochs=epochs, split_seed=0)
+        for _ in range(epochs):
+            running.run_epoch()
+        running.save(folder / f"{number:05}")
+        found.append(Candidate(f"{number:05}", epochs, config, folder / f"{number:05}"))
+    return found
+
+
+def combined(trial: ImageClassifier, members: list[Candidate], best: Path, how: str = "ensemble") -> dict[str, Any]:
+    record = {"trial": members[0].trial, "epoch": members[0].epoch, "metrics": {}, "combined": {"asked": how}}
+    write_combined(trial, members, best, record=record, split_seed=0)
+    told: dict[str, Any] = json.loads((best / "metrics.json").read_text())
+    return told
+
+
+def answers(module: nn.Module, images: Tensor) -> Tensor:
+    with torch.inference_mode():
+        return module.eval()(images).softmax(1)
+
+
+@pytest.mark.parametrize("folds", [None, Folds(3)])
+@pytest.mark.parametrize("flips", [False, True])
+def test_heads_of_one_backbone_answer_with_their_mean_and_share_it(
+    pretrained: ImageClassifier, tmp_path: Path, folds: Folds | None, flips: bool
+) -> None:
+    from dataclasses import replace
+
+    trial = replace(pretrained, validation=folds)
+    base = HEAD | {"test_time_flip": flips}
+    members = candidates(trial, tmp_path, base, base | {"lr": 0.1}, base | {"optimizer": "lbfgs", "weight_decay": 0.1})
+    pool = Pool(trial, members, 0, "cpu")
+    each = [trained(trial, one.config, one.checkpoint, 0, "cpu") for one in members]
+    for one, outputs in zip(each, pool.outputs, strict=True):
+        assert one.validated is not None
+        torch.testing.assert_close(outputs, one.validated[0], rtol=1e-4, atol=1e-4)
+        assert pool.labels.equal(one.validated[1])
+
+    shares = torch.tensor([0.5, 0.0, 0.5], dtype=torch.float64)
+    model = pool.averaged(shares)
+    parts = model.parts
+    assert len(parts) == len(networks_of(model.module)) == 1
+    splits = trial_splits(trial, base, split_seed=0)
+    images = splits.normalisation(splits.test.images())
+    expected = sum(answers(each[number].module, images) for number in (0, 2)) / 2
+    torch.testing.assert_close(answers(model.module, images), expected, rtol=1e-4, atol=1e-5)
+
+    told = combined(trial, members, tmp_path / "best")
+    loaded = load_model(tmp_path / "best")
+    assert loaded.card.parts[0].config["image_size"] == 32
+    assert told["combined"]["in"]
+    shares_told = {one["trial"]: one["share"] for one in told["combined"]["members"]}
+    found = sum(answers(each[int(name)].module, images) * share for name, share in shares_told.items())
+    torch.testing.assert_close(answers(loaded.module, images), found, rtol=1e-4, atol=1e-5)
+    own = load_model(tmp_path / "best" / SINGLE)
+    torch.testing.assert_close(answers(own.module, images), answers(each[0].module, images))
+    assert sum(file.stat().st_size for file in (tmp_path / "best").glob("model.safetensors")) < 1.2 * sum(
+        tensor.numel() * 4 for tensor in each[0].module.state_dict().values()
+    )
+
+
+def test_other_sizes_and_networks_see_the_winners_images_resized(pretrained: ImageClassifier, tmp_path: Path) -> None:
+    members = candidates(pretrained, tmp_path, HEAD, HEAD | {"image_size": 48}, HEAD | {"finetune": "all"})
+    told = combined(pretrained, members, tmp_path / "best")
+    pool = Pool(pretrained, members, 0, "cpu")
+    model = pool.averaged(torch.full((3,), 1 / 3, dtype=torch.float64))
+    parts = model.parts
+    assert [part.image_size for part in parts] == [32, 48, 32]
+    assert told["combined"]["candidates"] == 3
+    splits = pool.splits
+    images = splits.normalisation(splits.test.images())
+    resized = nn.functional.interpolate(images, (48, 48), mode="bilinear", antialias=True)
+    each = [trained(pretrained, one.config, one.checkpoint, 0, "cpu").module for one in members]
+    expected = (answers(each[0], images) + answers(each[1], resized) + answers(each[2], images)) / 3
+    torch.testing.assert_close(answers(model.module, images), expected, rtol=1e-4, atol=1e-5)
+    assert isinstance(model.module, Ensemble)
+
+
+def test_networks_of_a_users_function_are_averaged(tmp_path: Path) -> None:
+    trial = ImageClassifier(f"folder:{write_colours(tmp_path / 'colours')}", small_model, weights=None)
+    config = {"lr": 1e-2, "batch_size": 16, "image_size": 12}
+    members = candidates(trial, tmp_path, config, config | {"lr": 1e-3})
+    told = combined(trial, members, tmp_path / "best")["combined"]
+    if told["in"]:
+        loaded = load_model(tmp_path / "best", trial=trial)
+        assert len(networks_of(loaded.module)) == len(told["members"])
+    else:
+        assert load_model(tmp_path / "best", trial=trial).card.parts == ()
+
+
+def drawn(images: int, trials: int, *, together: float, seed: int, classes: int = 4) -> tuple[Tensor, Tensor]:
+    """Outputs of equally good networks, of whose errors a part is the same, and labels."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(classes, (images,), generator=generator)
+    truth = 2.0 * nn.functional.one_hot(labels, classes)
+    shared = torch.randn(1, images, classes, generator=generator) * together**0.5
+    own = torch.randn(trials, images, classes, generator=generator) * (1 - together) ** 0.5
+    return truth + 1.5 * (shared + own), labels
+
+
+def targets(classes: int = 4) -> Any:
+    return targets_of(ONE_LABEL)(tuple(map(str, range(classes))))
+
+
+def test_networks_that_err_differently_pay() -> None:
+    outputs, labels = drawn(300, 6, together=0.3, seed=0)
+    found = found_among(outputs, labels, targets(), seed=0)
+    assert found.pays
+    assert float(found.shares.sum()) == pytest.approx(1)
+    fresh, others = drawn(4000, 6, together=0.3, seed=1)
+    averaged = targets().together(fresh, found.shares.float())
+    before, after = (targets().metrics(one, others) for one in (fresh[0], averaged))
+    assert found.gain == pytest.approx(before.loss - after.loss, abs=3 * found.error)
+    assert after["accuracy"] > before["accuracy"]
+
+
+def test_the_same_network_several_times_pays_nothing() -> None:
+    outputs, labels = drawn(300, 1, together=1.0, seed=0)
+    found = found_among(outputs.expand(5, -1, -1), labels, targets(), seed=0)
+    assert not found.pays
+    assert found.gain == pytest.approx(0, abs=1e-12)
+    assert found.shares.tolist() == [1, 0, 0, 0, 0]
+
+
+def test_of_equally_good_networks_a_gain_is_rarely_claimed() -> None:
+    claims = sum(
+        found_among(*drawn(150, 5, together=0.998, seed=seed), targets(), seed=seed).pays for seed in range(100)
+    )
+    assert claims <= 10
+
+
+def test_a_trial_that_loses_gets_no_share() -> None:
+    outputs, labels = drawn(200, 2, together=0.5, seed=3)
+    useless = torch.zeros(1, *outputs.shape[1:])
+    found = found_among(torch.cat([outputs, useless]), labels, targets(), seed=0)
+    assert float(found.shares[2]) == 0
+
+
+def test_fewer_right_answers_beyond_chance_do_not_pay() -> None:
+    kinds = {"shares": torch.ones(1), "loss": 1.0, "gain": 0.1, "error": 0.01, "images": 100}
+    assert Found(**kinds, better=-0.01, better_error=0.02).pays
+    assert not Found(**kinds, better=-0.05, better_error=0.02).pays
+    assert not Found(**(kinds | {"gain": 0.01, "error": 0.001}), better=0.1, better_error=0.02).pays  # too little
+    assert not Found(**(kinds | {"error": 0.1}), better=0.1, better_error=0.02).pays
+
+
+@pytest.mark.parametrize("task", [ONE_LABEL, SEVERAL_LABELS, NUMBER])
+def test_the_loss_of_averaged_answers_is_that_of_the_mean_merits(task: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    width = 1 if task is NUMBER else 3
+    names = tuple("abc"[:width])
+    outputs = torch.randn(4, 50, width, generator=generator).double()
+    labels = {
+        ONE_LABEL.name: torch.randint(3, (50,), generator=generator),
+        SEVERAL_LABELS.name: (torch.rand(50, 3, generator=generator) > 0.5).float(),
+        NUMBER.name: 10 * torch.randn(50, 1, generator=generator).double(),
+    }[task.name]
+    of_task = targets_of(task).of(names, labels)
+    shares = torch.tensor([0.1, 0.2, 0.3, 0.4]).double()
+    merits = (of_task.merits(outputs, labels) * shares[:, None, None]).sum(0)
+    expected = of_task.metrics(of_task.together(outputs, shares), labels).loss
+    assert float(of_task.losses(merits).mean()) == pytest.approx(expected, rel=1e-6)
+
+
+def test_shares_are_chosen_from_as_little_as_one_image() -> None:
+    import numpy as np
+
+    merits = torch.tensor([[[0.2]], [[0.9]]], dtype=torch.float64)
+    assert chosen_shares(merits, targets().losses, np.random.default_rng(0)).tolist() == [0, 1]

@@ -1,0 +1,208 @@
+"""The best trials of a search as one model that averages their answers, if validation images show that it pays.
+
+Which trials count, and how much, is chosen greedily with replacement by the loss of the averaged answers to validation
+images (Caruana et al. 2004, "Ensemble selection from libraries of models"), several times on images drawn with
+replacement, so that chance decides less. What that gains is measured by choosing again on four fifths of these images
+and looking at the others. In a cross-validation, answers to an image are those of networks that didn't learn from it.
+
+Trials whose layers before the head are the same, as with `finetune="head"`, share these, so they cost hardly more time
+than one of them.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tuner.history.combination import Candidate, must_pay
+from tuner.inspection.best import write_best
+from tuner.inspection.networks import Pool, Trained
+from tuner.inspection.scoring import paired_gain, score, score_of
+from tuner.train.tasks import Targets
+from tuner.trial import ImageClassifier
+
+ROUNDS, BAGS, NESTED = 20, 20, 5
+LEAST_SHARE = 0.05  # of a trial in the answers; those with less are left out
+LEAST_GAIN = 0.02  # of the winner's loss; less isn't worth another model
+NORMAL_90 = 1.645  # 90 % lie within so many standard errors on either side of the mean
+TIMED = 5  # answers to one image, of which the median time is told
+ROUNDING = 1e-9
+SINGLE = "single"  # folder in `best/` of the winner's own model
+OF_FORWARD = (
+    "stem",
+    "image_size",
+    "pooling",
+    "blocks",
+    "test_time_flip",
+)  # hyperparameters that change what is computed
+
+State = dict[str, Tensor]
+Losses = Callable[[Tensor], Tensor]  # see `Targets.losses`
+
+
+def write_combined(
+    trial: ImageClassifier,
+    candidates: Sequence[Candidate],
+    best: Path,
+    *,
+    record: Mapping[str, Any],
+    split_seed: int,
+    device: torch.device | str = "cpu",
+) -> None:
+    """Write `best/` with the average of the candidates' answers, or with the winner if that gains nothing that matters.
+
+    The averaged model takes images as the winner does; others get them resized from these. The winner's own model is
+    then in `single/`. "combined" in metrics.json says what was found.
+
+    Args:
+        trial: data and model as the study declares them
+        candidates: the winner first
+        best: folder to write
+        record: becomes metrics.json, see `write_best`; "asked" of its "combined" is "auto" for an average that pays,
+            "ensemble" for one in any case
+        split_seed: of the study
+        device: where to compute
+    """
+    winner, how = candidates[0], record["combined"]["asked"]
+    own = score(trial, winner.config, winner.checkpoint, split_seed=split_seed, device=device)
+    pool = Pool(trial, candidates, split_seed, device)
+    found = found_among(pool.outputs, pool.labels, pool.splits.targets, seed=split_seed)
+    told: dict[str, Any] = {
+        "asked": how,
+        **found.told,
+        "candidates": len(pool.members),
+        "left_out": list(pool.left_out),
+    }
+    several = int((found.shares > 0).sum()) > 1
+    if not several or not (found.pays or not must_pay(how)):
+        write_best(best, trial, winner.config, own, dict(record) | {"combined": told | {"in": False}})
+        return
+    model = pool.averaged(found.shares)
+    scored = score_of(trial.of(winner.config), model, device)
+    gain, error = paired_gain(own.goodness, scored.goodness)
+    task = scored.answers.targets.task
+    told |= {
+        "in": True,
+        "members": [
+            {"trial": one.trial, "epoch": one.epoch, "share": float(share)}
+            for one, share in zip(pool.members, found.shares, strict=True)
+            if share > 0
+        ],
+        "own": {**own.test.by_name("test"), "metric": task.paired, "gain": gain, "error": error},
+        "cost": _cost(model, own.model),
+    }
+    write_best(best, trial, winner.config, scored, dict(record) | {"combined": told})
+    write_best(best / SINGLE, trial, winner.config, own, record)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Which trials average best, and what that gains on validation images that the choice hasn't seen.
+
+    Attributes:
+        shares: [M] float64 of the candidates, the winner first; their sum is 1
+        loss: the winner's mean loss
+        gain, error: mean loss less than the winner's, paired by images, and its standard error
+        better, better_error: the same of how good answers are, see `Targets.goodness`
+        images: how many validation images there are
+    """
+
+    shares: Tensor
+    loss: float
+    gain: float
+    error: float
+    better: float
+    better_error: float
+    images: int
+
+    @property
+    def pays(self) -> bool:
+        """Whether the gain matters and is none of chance, and no fewer answers are right beyond chance."""
+        sure = self.gain - NORMAL_90 * self.error > 0 and self.gain >= LEAST_GAIN * self.loss
+        return sure and self.better + NORMAL_90 * self.better_error >= 0
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """As plain data."""
+        names = ("loss", "gain", "error", "better", "better_error", "images")
+        return {name: getattr(self, name) for name in names} | {"pays": self.pays}
+
+
+def found_among(outputs: Tensor, labels: Tensor, targets: Targets, *, seed: int) -> Found:
+    """Choose among candidates, the winner first, by their outputs [M, N, L] for N validation images with labels."""
+    generator = np.random.default_rng(seed)
+    merits = targets.merits(outputs, labels)
+    blended = torch.empty_like(merits[0])
+    good = torch.zeros(len(labels), dtype=torch.float64)
+    parts = np.array_split(generator.permutation(len(labels)), min(NESTED, len(labels)))
+    for part in map(torch.from_numpy, parts):
+        rest = torch.ones(len(labels), dtype=torch.bool)
+        rest[part] = False
+        shares = chosen_shares(merits[:, rest], targets.losses, generator)
+        blended[part] = (merits[:, part] * shares[:, None, None]).sum(0)
+        good[part] = targets.goodness(targets.together(outputs[:, part], shares.float()), labels[part])
+    losses = targets.losses(merits[0])
+    gain, error = paired_gain(targets.losses(blended), losses)
+    better, better_error = paired_gain(targets.goodness(outputs[0], labels), good)
+    shares = chosen_shares(merits, targets.losses, generator)
+    return Found(shares, float(losses.mean()), gain, error, better, better_error, len(labels))
+
+
+def chosen_shares(merits: Tensor, losses: Losses, generator: np.random.Generator) -> Tensor:
+    """Shares [M] float64 of candidates in an average with a small loss, from their `Targets.merits` [M, N, J]."""
+    count, images = merits.shape[:2]
+    shares = torch.zeros(count, dtype=torch.float64)
+    for _ in range(BAGS if images > 1 else 1):
+        drawn = np.bincount(generator.integers(images, size=images), minlength=images)
+        shares += _greedy(merits, losses, torch.from_numpy(drawn / images))
+    shares /= shares.sum()
+    shares[shares < min(LEAST_SHARE, float(shares.max()))] = 0
+    return shares / shares.sum()
+
+
+def _greedy(merits: Tensor, losses: Losses, weights: Tensor) -> Tensor:
+    """How often candidates are taken, as shares [M], if each time the one is added whose average has the least loss."""
+    total, taken, least, best = torch.zeros_like(merits[0]), [], float("inf"), 1
+    for count in range(1, ROUNDS + 1):
+        told = losses((total + merits) / count) @ weights
+        taken.append(int((told <= told.min() * (1 + ROUNDING)).nonzero()[0]))  # of equals the better trial
+        total = total + merits[taken[-1]]
+        if float(told.min()) < least:
+            least, best = float(told.min()), count
+    return torch.bincount(torch.tensor(taken[:best]), minlength=len(merits)).double() / best
+
+
+def _cost(model: Trained, own: Trained) -> dict[str, float]:
+    """Milliseconds for an image and bytes of the averaged model, and of the winner's own."""
+    splits = own.splits
+    device = next(own.module.parameters()).device
+    images = splits.normalisation(splits.train.images(torch.zeros(1, dtype=torch.int64)).to(device))
+    return {
+        "milliseconds": _milliseconds(model.module, images),
+        "own_milliseconds": _milliseconds(own.module, images),
+        "bytes": _bytes(model.module),
+        "own_bytes": _bytes(own.module),
+    }
+
+
+def _milliseconds(module: nn.Module, images: Tensor) -> float:
+    """Median time of an answer to one image, as it is computed here."""
+    times = []
+    with torch.inference_mode():
+        for _ in range(TIMED + 1):
+            start = time.perf_counter()
+            module.eval()(images).cpu()
+            times.append(1000 * (time.perf_counter() - start))
+    return statistics.median(times[1:])
+
+
+def _bytes(module: nn.Module) -> float:
+    return float(sum(tensor.numel() * tensor.element_size() for tensor in module.state_dict().values()))
