@@ -22,10 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tuner.errors import DataError
 from tuner.history.combination import Candidate, must_pay
 from tuner.inspection.best import write_best
 from tuner.inspection.networks import Pool, Trained
-from tuner.inspection.scoring import paired_gain, score, score_of
+from tuner.inspection.scoring import paired_gain, score_of
 from tuner.train.tasks import Targets
 from tuner.trial import ImageClassifier
 
@@ -72,8 +73,10 @@ def write_combined(
         device: where to compute
     """
     winner, how = candidates[0], record["combined"]["asked"]
-    own = score(trial, winner.config, winner.checkpoint, split_seed=split_seed, device=device)
     pool = Pool(trial, candidates, split_seed, device)
+    own = score_of(trial.of(winner.config), pool.winner(), device)
+    if pool.outputs is None:
+        raise DataError("combine needs validation images to choose by, got data without any")
     found = found_among(pool.outputs, pool.labels, pool.splits.targets, seed=split_seed)
     told: dict[str, Any] = {
         "asked": how,

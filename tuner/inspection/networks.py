@@ -15,9 +15,10 @@ from tuner.history.combination import Candidate
 from tuner.inspection.card import Part
 from tuner.space.values import recorded
 from tuner.train.cross_validation import NETWORKS, whole_model
-from tuner.train.data import Normalisation, Splits, load_splits
+from tuner.train.data import Normalisation, Split, Splits, load_splits
 from tuner.train.evaluation import Evaluator
 from tuner.train.models import Ensemble, Member, answering_network, empty_model, empty_network, load_state
+from tuner.train.tasks import Targets
 from tuner.trial import ImageClassifier
 
 OF_FORWARD = (
@@ -37,16 +38,18 @@ class Trained:
 
     Attributes:
         splits: the data
-        module: from normalised images to outputs
+        module: from normalised images to outputs, in evaluation mode
         validated: outputs [N, L] for validation images, of networks that did not learn from them, and labels, on the
             CPU; None if there are none
         parts: its networks, if there are several
+        tested: outputs [N, L] for the test images, if they are known
     """
 
     splits: Splits
     module: nn.Module
     validated: tuple[Tensor, Tensor] | None
     parts: tuple[Part, ...] = ()
+    tested: Tensor | None = None
 
 
 def trained(
@@ -57,20 +60,7 @@ def trained(
     device: torch.device | str = "cpu",
 ) -> Trained:
     """A trial's model from its checkpoint; see `tuner.inspection.score` for arguments and exceptions."""
-    trial = trial.of(config)
-    if trial.folds:
-        return Pool(trial, [Candidate("", 0, config, checkpoint)], split_seed, device).averaged(torch.ones(1))
-    splits, chosen = trial_splits(trial, config, split_seed=split_seed), trial.hyperparameters(config)
-    channels, classes = splits.channels, len(splits.classes)
-    module = empty_model(trial, channels=channels, classes=classes, config=chosen, task=splits.task)
-    state = whole_model(checkpoint, trial, config, channels=channels, classes=classes)
-    load_state(module, state, source=str(checkpoint), name=trial.model_name)
-    module.to(device)
-    validation = splits.validation
-    if not len(validation):
-        return Trained(splits, module, None)
-    outputs = Evaluator(device).logits(module, validation, splits.normalisation).cpu()
-    return Trained(splits, module, (outputs, validation.labels))
+    return Pool(trial, [Candidate("", 0, config, checkpoint)], split_seed, device).winner()
 
 
 def trial_splits(trial: ImageClassifier, config: dict[str, Any], *, split_seed: int) -> Splits:
@@ -126,7 +116,7 @@ class Pool:
         splits: the data as the winner takes it
         members: the candidates that take the same part of an image as the winner does, the winner first
         left_out: names of the others
-        outputs: [M, N, L] float32 for the validation images, on the CPU
+        outputs: [M, N, L] float32 for the validation images, on the CPU; None if there are none
         labels: of these, [N] or [N, L]
     """
 
@@ -151,24 +141,47 @@ class Pool:
             else:
                 left_out.append(candidate.trial)
         self.left_out = tuple(left_out)
-        self.outputs, self.labels = self._answers()
+        self._tested: dict[int, Tensor] = {}  # outputs [H, N, L] for the test images, by the backbone's place
+        folds = range(self._trial.folds)
+        parts = [self._split_of(part) for part in folds] or [self.splits.validation]
+        self.labels = torch.cat([split.labels for split in parts])
+        self.outputs = self._answers(parts) if len(self.labels) else None
+
+    def winner(self) -> Trained:
+        """The first candidate's own model: a plain network, or those of its cross-validation."""
+        shares = torch.zeros(len(self.members))
+        shares[0] = 1
+        found = self.averaged(shares)
+        if self._trial.folds:
+            return found
+        own, config, (backbone, *_) = self._trial.of(self._config), self._config, self._backbones
+        channels, classes, task = self.splits.channels, len(self.splits.classes), self.splits.task
+        module = empty_model(own, channels=channels, classes=classes, config=own.hyperparameters(config), task=task)
+        source = str(self.members[0].checkpoint)
+        load_state(module, backbone.state | backbone.heads[0][2], source=source, name=own.model_name)
+        return replace(found, module=module.to(self._device).eval(), parts=())
 
     def averaged(self, shares: Tensor) -> Trained:
         """The model that averages the candidates with these shares [M]."""
         folds = max(1, self._trial.folds)
-        weighed = []
-        for one in self._backbones:
-            heads = [head for head in one.heads if shares[head[0]] > 0]
-            if heads:
+        weighed, tested = [], []
+        for place, one in enumerate(self._backbones):
+            rows = [row for row, (number, _, _) in enumerate(one.heads) if shares[number] > 0]
+            if rows:
+                heads = [one.heads[row] for row in rows]
                 told = tuple(float(shares[number]) / folds for number, _, _ in heads)
                 trials = tuple(self.members[number].trial for number, _, _ in heads)
                 weighed.append((replace(one, heads=heads), replace(one.part, trials=trials, shares=told)))
+                tested.append(self._test_answers(place)[rows])
         targets = self.splits.targets
-        module = Ensemble([self._member(one, part) for one, part in weighed], targets.together).to(self._device)
-        chosen = shares > 0
-        outputs = self.outputs[chosen]
-        together = targets.together(outputs, shares[chosen].float()) if len(outputs) > 1 else outputs[0]
-        return Trained(self.splits, module, (together, self.labels), tuple(part for _, part in weighed))
+        module = Ensemble([self._member(one, part) for one, part in weighed], targets.together).to(self._device).eval()
+        parts = tuple(part for _, part in weighed)
+        by_head = torch.tensor([share for part in parts for share in part.shares])
+        validated = None
+        if self.outputs is not None:
+            chosen = shares > 0
+            validated = _together(targets, self.outputs[chosen], shares[chosen].float()), self.labels
+        return Trained(self.splits, module, validated, parts, _together(targets, torch.cat(tested), by_head))
 
     def _add(self, trial: ImageClassifier, candidate: Candidate, splits: Splits) -> None:
         number, config = len(self.members), trial.hyperparameters(candidate.config)
@@ -205,26 +218,40 @@ class Pool:
         member = empty_member(one.trial, part, one.config, channels=channels, classes=classes, given=given)
         names = one.heads[0][2]
         heads = {name: torch.cat([head[name] for _, _, head in one.heads]) for name in names}
-        member.network.load_state_dict(one.state | heads)
+        source = str(self.members[one.heads[0][0]].checkpoint)
+        load_state(member.network, one.state | heads, source=source, name=one.part.model)
         return member
 
-    def _answers(self) -> tuple[Tensor, Tensor]:
-        """Outputs [M, N, L] and labels of the validation images, in a cross-validation part by part."""
-        folds = self._trial.folds
+    def _split_of(self, part: int) -> Split:
+        """The validation images of a part of the cross-validation."""
         winner = self._trial.of(self._config)
-        parts = [
-            trial_splits(winner.fold(part), self._config, split_seed=self._seed).validation for part in range(folds)
-        ] or [self.splits.validation]
+        return trial_splits(winner.fold(part), self._config, split_seed=self._seed).validation
+
+    def _answers(self, parts: Sequence[Split]) -> Tensor:
+        """Outputs [M, N, L] for validation images, of each part by the networks that didn't learn from it."""
         told: dict[tuple[int, int], Tensor] = {}
-        evaluator = Evaluator(self._device)
         for one in self._backbones:
-            shares = tuple(1.0 for _ in one.heads)
-            member = self._member(one, replace(one.part, trials=("",) * len(shares), shares=shares)).to(self._device)
-            for fold, split in enumerate(parts):
-                outputs = member.apart(evaluator.logits(member, split, self.splits.normalisation)).cpu()
+            for fold, outputs in enumerate(self._asked(one, parts)):
                 told |= {(number, fold): outputs[row] for row, (number, of, _) in enumerate(one.heads) if of == fold}
         each = [torch.cat([told[number, fold] for fold in range(len(parts))]) for number in range(len(self.members))]
-        return torch.stack(each), torch.cat([split.labels for split in parts])
+        return torch.stack(each)
+
+    def _test_answers(self, place: int) -> Tensor:
+        """Outputs [H, N, L] of a backbone's heads for the test images."""
+        if place not in self._tested:
+            (self._tested[place],) = self._asked(self._backbones[place], [self.splits.test])
+        return self._tested[place]
+
+    def _asked(self, one: _Backbone, splits: Sequence[Split]) -> list[Tensor]:
+        """Outputs [H, N, L] of a backbone's heads for the images of each split."""
+        evaluator, shares = Evaluator(self._device), (1.0,) * len(one.heads)
+        member = self._member(one, replace(one.part, trials=("",) * len(shares), shares=shares)).to(self._device)
+        return [member.apart(evaluator.logits(member, split, self.splits.normalisation)).cpu() for split in splits]
+
+
+def _together(targets: Targets, outputs: Tensor, shares: Tensor) -> Tensor:
+    """Outputs [N, L] that say the weighted mean of outputs [K, N, L]; of one network they are its own."""
+    return targets.together(outputs, shares / shares.sum()) if len(outputs) > 1 else outputs[0]
 
 
 def _networks(state: State, folds: int) -> Iterable[State]:

