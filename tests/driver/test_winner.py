@@ -40,5 +40,5 @@ def test_a_scored_winner_is_not_replaced_by_less(tmp_path: Path) -> None:
 def test_a_winner_is_scored_with_the_gpus_of_a_trial(monkeypatch: pytest.MonkeyPatch, device: str, sees: str) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(EOFError):  # there is no trial
-        _score_on_worker(b"", [], None, [], "", 0, device, {})
+        _score_on_worker(b"", [], None, None, "", 0, device, {})
     assert os.environ["CUDA_VISIBLE_DEVICES"] == sees

@@ -134,6 +134,44 @@ def test_the_best_trials_are_averaged_undone_and_averaged_again(tmp_path: Path, 
     assert len(load_run(run.path).record.trials) == 12
 
 
+OF_A_FUNCTION = """
+from pathlib import Path
+
+import torch
+
+from tuner import Budget, ImageClassifier, NoEarlyStopping, Random, Study, loguniform
+
+
+def small(config):
+    only = Path({folder!r}) / "only"
+    if only.exists() and abs(config["lr"] - float(only.read_text())) > 1e-12:
+        raise RuntimeError("this network is broken now")
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 12 * 12, 3))
+
+
+study = Study(
+    "functions", trial=ImageClassifier("folder:photos", small, None), space={{"lr": loguniform(1e-3, 1e-1)}},
+    search=Random(), scheduler=NoEarlyStopping(), budget=Budget(trials=4, max_epochs=2), combine="ensemble",
+)
+"""
+
+
+def test_where_others_fail_the_winner_ships_alone_and_it_is_told(tmp_path: Path) -> None:
+    write_colours(tmp_path / "photos")
+    (tmp_path / "space.py").write_text(OF_A_FUNCTION.format(folder=str(tmp_path)))
+    run = searched(tmp_path)
+    assert run.best is not None
+    (tmp_path / "only").write_text(str(run.best.config["lr"]))
+    again = tuner("combine", "out", "--as", "ensemble", folder=tmp_path)
+    assert again.code == 0, again.err
+    told = " ".join(tuner("show", "out", folder=tmp_path).out.split())
+    assert "could not be averaged (" in told
+    assert "this network is broken now" in told
+    assert load_run(run.path).info["unscored"] is None
+    assert not (Path(run.path) / "best" / "single").exists()
+    assert (Path(run.path) / "best" / "model.safetensors").exists()
+
+
 def test_trials_whose_head_is_no_matrix_turn_out_to_be_trained_one_by_one(tmp_path: Path) -> None:
     study(tmp_path, trials=20, scheduler="NoEarlyStopping()")
     state = random_network("squeezenet1_1", channels=3, classes=7, seed=9).module.state_dict()

@@ -14,6 +14,7 @@ import numpy as np
 from tuner.driver.rehearsal import rehearse
 from tuner.errors import RunFolderError, StudyError, setting
 from tuner.history.checkpoints import CheckpointStore
+from tuner.history.combination import POOL
 from tuner.history.records import RunRecord
 from tuner.loop.room import disk_too_full, least_bytes, needed_free, round_above
 from tuner.machine.hardware import this_machine
@@ -42,12 +43,14 @@ class DiskNeed:
         settings: hyperparameters of the configuration that has it
         workers: trials at once
         waiting: about how many trials are paused at once; None if nothing limits the number
+        kept: how many of the best networks are kept to be averaged
     """
 
     checkpoint_bytes: int | None
     settings: dict[str, Any]
     workers: int
     waiting: int | None
+    kept: int = 0
 
     @property
     def least_bytes(self) -> int | None:
@@ -59,7 +62,7 @@ class DiskNeed:
         """About the most bytes that are kept at the same time without a limit."""
         if self.least_bytes is None or self.checkpoint_bytes is None or self.waiting is None:
             return None
-        return self.least_bytes + self.waiting * self.checkpoint_bytes
+        return self.least_bytes + (self.waiting + self.kept) * self.checkpoint_bytes
 
     def sentence(self) -> str:
         """The need in words."""
@@ -71,6 +74,7 @@ class DiskNeed:
         if self.most_bytes is None:
             return f"{each}; the search needs {least}, and more for each trial that waits, of which there is no limit"
         waiting = f", and {self.waiting} that wait" if self.waiting else ""
+        waiting += f", and the best {self.kept} to be averaged" if self.kept else ""
         return (
             f"{each}; for {self.workers} trial{'s' * (self.workers > 1)} at once{waiting} the search keeps up to "
             f"{_told(self.most_bytes)}, and needs {least}"
@@ -115,7 +119,7 @@ class DiskNeed:
 
 def disk_need(study: Study, workers: int, largest: Largest) -> DiskNeed:
     """What the study's checkpoints take, given the result of `largest_checkpoint`."""
-    return DiskNeed(*largest, workers, most_waiting(study, workers))
+    return DiskNeed(*largest, workers, most_waiting(study, workers), POOL if study.combine else 0)
 
 
 def most_waiting(study: Study, workers: int) -> int | None:

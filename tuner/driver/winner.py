@@ -60,8 +60,16 @@ def write_winner(
     folder.delete(NEW)
     trial = study.declared_trial
     if implementation_of(trial).scores and has_network(record, details):
-        others = [one for one in pool(record) if one[0] is not best] if "combined" in details else []
-        _score(study, trial, folder, best, others, details, resources, leave)
+        others = [one for one in pool(record) if one[0] is not best] if "combined" in details else None
+        try:
+            _score(study, trial, folder, best, others, details, resources, leave)
+        except ScoringInterrupted:
+            raise
+        except Exception as error:  # many networks need more memory and time than one
+            if "combined" not in details:
+                raise
+            alone = details | {"combined": details["combined"] | {"failed": _last_line(error)}}
+            _score(study, trial, folder, best, None, alone, resources, leave)
         replace_best(folder)
     else:
         copy_as_saved(folder, record, best, details)
@@ -72,21 +80,24 @@ def _score(
     trial: Trial,
     folder: Folder,
     best: TrialRecord,
-    others: Sequence[tuple[TrialRecord, int]],
+    others: Sequence[tuple[TrialRecord, int]] | None,
     details: dict[str, Any],
     resources: Resources,
     leave: Callable[[], bool],
 ) -> None:
-    """Score on a worker, with a trial's resources: the driver needs neither torch nor a GPU."""
+    """Score on a worker, with a trial's resources: the driver needs neither torch nor a GPU.
+
+    `others` are those whose answers may be averaged with the winner's; None if they aren't.
+    """
     needs = {"num_cpus": resources.cpus or 1, "num_gpus": resources.gpus or 0}
     scorer = ray.remote(_Scorer).options(**needs, max_restarts=RETRIES, max_task_retries=RETRIES).remote()
     device = "cuda" if resources.gpus else "cpu"
     restored = study.search_space.restored
-    members = [(one.trial, epoch, sendable(restored(one.config))) for one, epoch in others]
+    members = None if others is None else [(one.trial, epoch, sendable(restored(one.config))) for one, epoch in others]
     config = sendable(restored(best.config))
     given = (pickle_trial(trial), list(sys.path), config, members, folder.uri, study.seed, device, details)
     limit = max(SHORTEST_LIMIT, EPOCHS_ALLOWED * best.running_seconds / max(1, len(best.epochs)))
-    limit *= 1 + len(others)
+    limit *= 1 + len(others or ())
     try:
         _await(scorer.score.remote(*given), limit, leave)
     except (ScoringInterrupted, TimeoutError):
@@ -120,7 +131,7 @@ def _score_on_worker(
     pickled: bytes,
     import_path: list[str],
     config: Any,
-    others: Sequence[tuple[str, int, Any]],
+    others: Sequence[tuple[str, int, Any]] | None,
     run_uri: str,
     split_seed: int,
     device: str,
@@ -142,7 +153,7 @@ def _score_on_worker(
             details = details | {"refit": details["refit"] | {"own": told}}
         scored = trial.refitted() if "refit" in details else trial
         implementation = implementation_of(trial)
-        if "combined" in details:
+        if others is not None:
             own_network = details["trial"], details["epoch"], config
             members = [Candidate(*own_network, checkpoint), *_fetched(store, others, temporary)]
             implementation.combine(trial, members, best, record=details, **how)
@@ -152,6 +163,11 @@ def _score_on_worker(
         files = [file for file in best.rglob("*") if file.is_file()]
         for file in sorted(files, key=lambda file: (file.parent == best, file.name == "model.json")):
             folder.write(f"{NEW}/{file.relative_to(best).as_posix()}", file.read_bytes())  # last: says they're whole
+
+
+def _last_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[-1]
 
 
 def _fetched(store: CheckpointStore, others: Sequence[tuple[str, int, Any]], target: Path) -> list[Candidate]:

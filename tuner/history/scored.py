@@ -66,11 +66,15 @@ def _is_of_own(content: Any) -> bool:
 
 
 def _is_average(content: Any) -> bool:
-    """Whether it says what averaging several trials gains, or null."""
-    return content is None or (
-        isinstance(content, dict)
-        and isinstance(content.get("in"), bool)
-        and all(finite(content.get(name)) for name in ("loss", "gain", "error", "better", "better_error"))
+    """Whether it says what averaging several trials gains, or only that nothing is averaged, or null."""
+    if content is None:
+        return True
+    if not isinstance(content, dict) or not isinstance(content.get("in"), bool):
+        return False
+    if set(content) <= {"asked", "in", "failed"}:
+        return not content["in"] and isinstance(content.get("failed", ""), str)
+    return (
+        all(finite(content.get(name)) for name in ("loss", "gain", "error", "better", "better_error"))
         and is_count(content.get("images"))
         and is_count(content.get("candidates"))
         and (not content["in"] or (_are_members(content.get("members")) and _has_own(content)))

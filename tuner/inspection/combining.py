@@ -103,7 +103,7 @@ def write_combined(
         "cost": _cost(model, own.model),
     }
     write_best(best, trial, winner.config, scored, dict(record) | {"combined": told})
-    write_best(best / SINGLE, trial, winner.config, own, record)
+    write_best(best / SINGLE, trial, winner.config, own, {name: record[name] for name in record if name != "combined"})
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,10 @@ def chosen_shares(merits: Tensor, losses: Losses, generator: np.random.Generator
     """Shares [M] float64 of candidates in an average with a small loss, from their `Targets.merits` [M, N, J]."""
     count, images = merits.shape[:2]
     shares = torch.zeros(count, dtype=torch.float64)
-    for _ in range(BAGS if images > 1 else 1):
+    if images == 0:
+        shares[0] = 1
+        return shares
+    for _ in range(BAGS):
         drawn = np.bincount(generator.integers(images, size=images), minlength=images)
         shares += _greedy(merits, losses, torch.from_numpy(drawn / images))
     shares /= shares.sum()

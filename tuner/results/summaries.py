@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from tuner.history.combination import combined_in, wanted
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord
 from tuner.history.refits import TRAINED_ON, shipped_refit
@@ -78,7 +79,8 @@ def _winner(run: RecordedRun) -> dict[str, Any] | None:
     `metrics` are those of its network. If configurations have several trials, `repeated` lists them, the best first,
     and `verdict` says which is best and how certainly. `refit` names the trial that trained it again on training and
     validation images together; `best/` has its network, whose test metrics are given. `own` in it has those of the
-    winner's own network, and what the refit gains in the `metric` that it names, with its standard error.
+    winner's own network, and what the refit gains in the `metric` that it names, with its standard error. `combined`
+    says what an average of several trials gains, and whether `best/` has it.
     """
     best = run.best
     worth = best and run.record.standing_of(best.trial)
@@ -86,6 +88,7 @@ def _winner(run: RecordedRun) -> dict[str, Any] | None:
         return None
     known, refit = repeated(run), shipped_refit(run.record)
     trained = _trained_again(run, refit) if refit else None
+    average = combined_in(run.scored(METRICS) or {}) if wanted(run.record) and not refit else None
     return {
         "trial_id": best.trial,
         "config": best.config_in_json,
@@ -95,5 +98,6 @@ def _winner(run: RecordedRun) -> dict[str, Any] | None:
         "epoch": worth.epoch,
         "metrics": run.best_metrics,
         "refit": trained,
+        **({"combined": average} if average else {}),
         **(_told_of_seeds(run, worth.seeds, known) if known else {}),
     }

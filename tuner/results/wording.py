@@ -130,6 +130,9 @@ def combination(run: RecordedRun) -> list[str]:
     found = combined_in(run.scored(METRICS) or {})
     if found is None or wanted(run.record) is None or shipped_refit(run.record) is not None:
         return []
+    if "loss" not in found:
+        why = f" ({found['failed']})" if "failed" in found else ""
+        return [f"the best trials could not be averaged{why}; best/ has the winner's own network"]
     loss, gain = found["loss"], found["gain"]
     seen = f"{plural(found['images'], 'validation image')} that the choice had not seen"
     change = f"loss {short(loss)} to {short(loss - gain)}, {abs(gain):.2g} ± {found['error']:.2g}"
