@@ -30,9 +30,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.transfer import CLASSES, installed_weights
 from tuner.history.worth import of_full_length
-from tuner.inspection.scoring import trained_module, trial_splits
+from tuner.inspection.networks import trained
 from tuner.train import trainer_of
-from tuner.train.evaluation import Evaluator
 from tuner.trial import Folds, ImageClassifier
 
 TEST = 100  # photos of a class
@@ -138,9 +137,8 @@ def figures(name: str, pairs: list[tuple[float, float]]) -> dict[str, Any]:
 
 
 def _accuracy(trial: ImageClassifier, config: dict[str, Any], checkpoint: Path, seed: int) -> float:
-    splits = trial_splits(trial, config, split_seed=seed)
-    module = trained_module(trial, config, splits, checkpoint)
-    return Evaluator("cpu").metrics(module, splits.test, splits.normalisation).accuracy
+    model = trained(trial, config, checkpoint, seed)
+    return model.splits.targets.metrics(model.tested, model.splits.test.labels)["accuracy"]
 
 
 def _write_photos(data_dir: Path, folder: Path, count: int) -> None:

@@ -118,7 +118,7 @@ def test_the_best_trials_are_averaged_undone_and_averaged_again(tmp_path: Path) 
     own = load_model(best / "single").predict(photo)[0].confidence
     assert answers != own
     shown = tuner("show", "out", folder=tmp_path).out
-    assert "best/ averages the answers of" in " ".join(shown.split())
+    assert "trials are averaged in best/ (" in " ".join(shown.split())
 
     undone = tuner("combine", "out", "--undo", folder=tmp_path)
     assert undone.code == 0, undone.err

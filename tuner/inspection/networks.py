@@ -41,15 +41,15 @@ class Trained:
         module: from normalised images to outputs, in evaluation mode
         validated: outputs [N, L] for validation images, of networks that did not learn from them, and labels, on the
             CPU; None if there are none
+        tested: outputs [N, L] for the test images, on the CPU
         parts: its networks, if there are several
-        tested: outputs [N, L] for the test images, if they are known
     """
 
     splits: Splits
     module: nn.Module
     validated: tuple[Tensor, Tensor] | None
+    tested: Tensor
     parts: tuple[Part, ...] = ()
-    tested: Tensor | None = None
 
 
 def trained(
@@ -181,7 +181,7 @@ class Pool:
         if self.outputs is not None:
             chosen = shares > 0
             validated = _together(targets, self.outputs[chosen], shares[chosen].float()), self.labels
-        return Trained(self.splits, module, validated, parts, _together(targets, torch.cat(tested), by_head))
+        return Trained(self.splits, module, validated, _together(targets, torch.cat(tested), by_head), parts)
 
     def _add(self, trial: ImageClassifier, candidate: Candidate, splits: Splits) -> None:
         number, config = len(self.members), trial.hyperparameters(candidate.config)

@@ -22,7 +22,6 @@ from tuner.inspection.networks import Trained, trained
 from tuner.inspection.saliency import has_maps, overlay, saliency
 from tuner.inspection.tasks import Answers, answers_of
 from tuner.train.data import Splits
-from tuner.train.evaluation import Evaluator
 from tuner.train.models import networks_of
 from tuner.train.tasks import Metrics
 from tuner.trial import ImageClassifier
@@ -117,10 +116,7 @@ def score_of(
     learnt: Mapping[str, Any] | None = None,
 ) -> Score:
     """Score a model on the test split; `trial` has the model's name, for other arguments see `score`."""
-    splits, module, validated = model.splits, model.module, model.validated
-    logits = model.tested
-    if logits is None:
-        logits = Evaluator(device).logits(module, splits.test, splits.normalisation).cpu()
+    splits, module, validated, logits = model.splits, model.module, model.validated, model.tested
     answers = answers_of(splits.targets)
     learnt = answers.learn(validated) if validated else learnt or {}
     answers = answers_of(splits.targets.with_facts(learnt))
@@ -230,14 +226,12 @@ def beside_own(
         "validation_images", on how many the winner was validated; "learnt", what its answers to these taught.
     """
     trial = trial.of(config)
-    model, evaluator = trained(trial, config, own, split_seed, device), Evaluator(device)
-    splits, validated = model.splits, model.validated
-    outputs = evaluator.logits(model.module, splits.test, splits.normalisation).cpu()
+    model = trained(trial, config, own, split_seed, device)
+    splits, validated, outputs = model.splits, model.validated, model.tested
     learnt = answers_of(splits.targets).learn(validated) if validated else {}
     refit = trained(trial.refitted(), config, refitted, split_seed, device)
-    of_refit = evaluator.logits(refit.module, refit.splits.test, refit.splits.normalisation).cpu()
     targets, labels = splits.targets.with_facts(learnt), splits.test.labels
-    better = refit.splits.targets.with_facts(learnt).goodness(of_refit, labels)
+    better = refit.splits.targets.with_facts(learnt).goodness(refit.tested, labels)
     gain, error = paired_gain(targets.goodness(outputs, labels), better)
     told: dict[str, Any] = targets.metrics(outputs, labels, trial.chosen_metrics).by_name("test")
     paired = {"metric": targets.task.paired, "gain": gain, "error": error}

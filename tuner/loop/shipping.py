@@ -59,7 +59,8 @@ def trains(ships: Ships | None) -> bool:
 
 def request_of(run: RecordedRun, ships: Ships) -> dict[str, Any]:
     """Fields of the event that asks for it; if the search has ended, nothing else is trained."""
-    alone = {} if run.record.ended is None else {"alone": True, "ended_by": run.end_reason}
+    ended_by = run.end_reason or run.record.confirming.ended_by  # the last driver may have been killed meanwhile
+    alone = {} if run.record.ended is None else {"alone": True, "ended_by": ended_by}
     return alone | ({"how": ships} if EVENTS[ships] == "combination_requested" else {})
 
 

@@ -149,8 +149,8 @@ def combination(run: RecordedRun) -> list[str]:
     time = f"{cost['milliseconds']:.3g} ms an image in place of {cost['own_milliseconds']:.3g}"
     size = f"{cost['bytes'] / 1e6:.3g} MB in place of {cost['own_bytes'] / 1e6:.3g}"
     return [
-        f"best/ averages the answers of {plural(len(found['members']), 'trial')} ({members}); on {seen} that gains: "
-        f"{change} {direction}",
+        f"the answers of {plural(len(found['members']), 'trial')} are averaged in best/ ({members}); on {seen} that "
+        f"gains: {change} {direction}",
         f"{_beside_own(found['own'], 'the average', command('combine', run.path, '--undo'))}",
         f"the average takes {time} and {size}; best/single has the winner's own network",
     ]
