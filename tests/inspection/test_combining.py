@@ -1,47 +1,41 @@
 """The best trials as one model that averages their answers."""
 
 import json
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from tests.train.conftest import small_model, write_colours
-from tests.train.test_features import SMALL, state_of_seven_classes
+from tests.train.test_features import pretrained_colours
 from tuner import Folds
 from tuner.history.combination import Candidate
 from tuner.inspection import load_model
 from tuner.inspection.combining import SINGLE, Found, chosen_shares, found_among, write_combined
 from tuner.inspection.networks import Pool, trained, trial_splits
 from tuner.train import trainer_of
-from tuner.train.models import Ensemble, networks_of
+from tuner.train.data import Normalisation
+from tuner.train.models import Ensemble, Member, networks_of
 from tuner.train.tasks import targets_of
 from tuner.trial import ImageClassifier
 from tuner.trial.tasks import NUMBER, ONE_LABEL, SEVERAL_LABELS
 
 HEAD: dict[str, Any] = {"finetune": "head", "lr": 0.01, "batch_size": 16, "image_size": 32}
-CLASSES = targets_of(ONE_LABEL)(("a", "b", "c"))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TUNER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> ImageClassifier:
-    """A library's model with saved weights, on images of three colours, some of which are filed under a wrong one."""
-    folder = tmp_path_factory.mktemp("data")
-    torch.save(state_of_seven_classes(), folder / "saved.pt")
-    data = write_colours(folder / "colours")
-    for file in sorted((data / "red").iterdir())[:8]:
-        file.rename(data / "blue" / f"red-{file.name}")
-    return ImageClassifier(f"folder:{data}", SMALL, weights=folder / "saved.pt")
+    """See `pretrained_colours`."""
+    return pretrained_colours(tmp_path_factory.mktemp("data"))
 
 
 def candidates(trial: ImageClassifier, folder: Path, *configs: dict[str, Any], epochs: int = 2) -> list[Candidate]:
@@ -72,8 +66,6 @@ def answers(module: nn.Module, images: Tensor) -> Tensor:
 def test_heads_of_one_backbone_answer_with_their_mean_and_share_it(
     pretrained: ImageClassifier, tmp_path: Path, folds: Folds | None, flips: bool
 ) -> None:
-    from dataclasses import replace
-
     trial = replace(pretrained, validation=folds)
     base = HEAD | {"test_time_flip": flips}
     members = candidates(trial, tmp_path, base, base | {"lr": 0.1}, base | {"optimizer": "lbfgs", "weight_decay": 0.1})
@@ -96,7 +88,7 @@ def test_heads_of_one_backbone_answer_with_their_mean_and_share_it(
 
     told = combined(trial, members, tmp_path / "best")
     loaded = load_model(tmp_path / "best")
-    assert loaded.card.parts[0].config["image_size"] == 32
+    assert loaded.card.test_time_flip == flips
     assert told["combined"]["in"]
     shares_told = {one["trial"]: one["share"] for one in told["combined"]["members"]}
     found = sum(answers(each[int(name)].module, images) * share for name, share in shares_told.items())
@@ -212,7 +204,32 @@ def test_the_loss_of_averaged_answers_is_that_of_the_mean_merits(task: Any) -> N
 
 
 def test_shares_are_chosen_from_as_little_as_one_image() -> None:
-    import numpy as np
-
     merits = torch.tensor([[[0.2]], [[0.9]]], dtype=torch.float64)
     assert chosen_shares(merits, targets().losses, np.random.default_rng(0)).tolist() == [0, 1]
+    assert chosen_shares(merits[:, :0], targets().losses, np.random.default_rng(0)).tolist() == [
+        1,
+        0,
+    ]  # none tells more
+
+
+def test_a_network_sees_images_as_it_learnt_to_whatever_the_average_takes() -> None:
+    given, own = Normalisation((0.5, 0.4, 0.3), (0.2, 0.3, 0.4)), Normalisation((0.1, 0.2, 0.6), (0.5, 0.1, 0.2))
+    member = Member(nn.Flatten(), (1.0,), normalisation=(given, own))
+    images = torch.randint(256, (2, 3, 4, 4), dtype=torch.uint8)
+    torch.testing.assert_close(member.fitted(given(images)), own(images), rtol=1e-4, atol=1e-5)
+
+
+def test_an_average_weighs_heads_by_their_shares() -> None:
+    first, second = nn.Linear(5, 6, bias=False), nn.Linear(5, 3, bias=False)
+    module = Ensemble([Member(first, (0.5, 0.1)), Member(second, (0.4,))], targets(3).together)
+    features = torch.randn(7, 5)
+    one, two = first(features).unflatten(1, (2, 3)).softmax(2).unbind(1)
+    expected = 0.5 * one + 0.1 * two + 0.4 * second(features).softmax(1)
+    torch.testing.assert_close(module(features).softmax(1), expected)
+
+
+def test_a_choice_that_only_fits_its_own_images_claims_nothing() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(4, (40,), generator=generator)
+    outputs = torch.randn(60, 40, 4, generator=generator)  # of which some are right by chance, together mostly
+    assert not found_among(outputs, labels, targets(), seed=0).better > 0.2

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.train.conftest import small_model
+from tests.train.conftest import small_model, write_colours
 from tests.train.pretend import pretending
 from tuner.errors import TrialError
 from tuner.train import CrossValidation, Trainer, features, trainer_of
@@ -37,6 +37,15 @@ def state_of_seven_classes() -> dict[str, torch.Tensor]:
     with torch.inference_mode():
         module(torch.randn(64, 3, 12, 12, generator=torch.Generator().manual_seed(0)))
     return module.state_dict()
+
+
+def pretrained_colours(folder: Path) -> ImageClassifier:
+    """48 training and 6 validation images of three colours, of which there are 16 to 28 images; saved weights."""
+    torch.save(state_of_seven_classes(), folder / "saved.pt")
+    data = write_colours(folder / "colours")
+    for file in sorted((data / "red").iterdir())[:8]:
+        file.rename(data / "blue" / f"red-{file.name}")
+    return ImageClassifier(f"folder:{data}", SMALL, weights=folder / "saved.pt")
 
 
 @pytest.fixture

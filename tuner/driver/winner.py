@@ -14,7 +14,7 @@ import ray
 from ray import cloudpickle
 
 from tuner.driver.thread_work import meanwhile
-from tuner.errors import TrialError
+from tuner.errors import TrialError, describe_error
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.combination import Candidate, pool
 from tuner.history.records import RunRecord, TrialRecord
@@ -68,7 +68,7 @@ def write_winner(
         except Exception as error:  # many networks need more memory and time than one
             if "combined" not in details:
                 raise
-            alone = details | {"combined": details["combined"] | {"failed": _last_line(error)}}
+            alone = details | {"combined": details["combined"] | {"failed": describe_error(error)}}
             _score(study, trial, folder, best, None, alone, resources, leave)
         replace_best(folder)
     else:
@@ -163,11 +163,6 @@ def _score_on_worker(
         files = [file for file in best.rglob("*") if file.is_file()]
         for file in sorted(files, key=lambda file: (file.parent == best, file.name == "model.json")):
             folder.write(f"{NEW}/{file.relative_to(best).as_posix()}", file.read_bytes())  # last: says they're whole
-
-
-def _last_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[-1]
 
 
 def _fetched(store: CheckpointStore, others: Sequence[tuple[str, int, Any]], target: Path) -> list[Candidate]:

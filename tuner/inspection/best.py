@@ -162,7 +162,7 @@ def write_best(
         *(trial.model_name, trial.source.name, str(trial.own_weights), score.answers.targets.names, score.inputs),
         networks=max(1, trial.folds),
         trained_on=REFIT if isinstance(trial.validation, Joined) else TRAIN,
-        test_time_flip=bool(config.get("test_time_flip")) and not model.parts,
+        test_time_flip=any(one.get("test_time_flip") for one in [config, *(part.config for part in model.parts)]),
         commit=trial.commit,
         task=score.answers.targets.task.name,
         parts=model.parts,

@@ -27,25 +27,17 @@ from tuner.history.combination import Candidate, must_pay
 from tuner.inspection.best import write_best
 from tuner.inspection.networks import Pool, Trained
 from tuner.inspection.scoring import paired_gain, score_of
+from tuner.train.cross_validation import NORMAL_90
 from tuner.train.tasks import Targets
 from tuner.trial import ImageClassifier
 
 ROUNDS, BAGS, NESTED = 20, 20, 5
 LEAST_SHARE = 0.05  # of a trial in the answers; those with less are left out
 LEAST_GAIN = 0.02  # of the winner's loss; less isn't worth another model
-NORMAL_90 = 1.645  # 90 % lie within so many standard errors on either side of the mean
 TIMED = 5  # answers to one image, of which the median time is told
 ROUNDING = 1e-9
 SINGLE = "single"  # folder in `best/` of the winner's own model
-OF_FORWARD = (
-    "stem",
-    "image_size",
-    "pooling",
-    "blocks",
-    "test_time_flip",
-)  # hyperparameters that change what is computed
 
-State = dict[str, Tensor]
 Losses = Callable[[Tensor], Tensor]  # see `Targets.losses`
 
 

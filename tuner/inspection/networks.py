@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,12 @@ from tuner.space.values import recorded
 from tuner.train.cross_validation import NETWORKS, whole_model
 from tuner.train.data import Normalisation, Split, Splits, load_splits
 from tuner.train.evaluation import Evaluator
-from tuner.train.models import Ensemble, Member, answering_network, empty_model, empty_network, load_state
+from tuner.train.models import Ensemble, Member, answering_network, empty_network, load_state
 from tuner.train.tasks import Targets
 from tuner.trial import ImageClassifier
 
-OF_FORWARD = (
-    "stem",
-    "image_size",
-    "pooling",
-    "blocks",
-    "test_time_flip",
-)  # hyperparameters that change what is computed
+# Hyperparameters that change what is computed.
+OF_FORWARD = ("stem", "image_size", "pooling", "blocks", "test_time_flip")
 
 State = dict[str, Tensor]
 
@@ -90,27 +85,42 @@ def empty_member(
 
 @dataclass
 class _Backbone:
-    """Networks of candidates that differ only in their last layers: `heads` has each one's candidate and part.
+    """Networks of candidates that differ only in their last layers.
 
-    `part` has no trials and shares yet.
+    Attributes:
+        trial: whose model it is
+        config: all hyperparameters of one of the candidates
+        part: says how images are taken; without trials and shares
+        state: tensors before the last layer, or all where it isn't known
+        heads: each last layer's candidate, part of the cross-validation, and tensors
+        member: the network with all heads, on the device, if it is kept there
+        tested: its outputs [H, N, L] for the test images, once these were asked for
     """
 
     trial: ImageClassifier
     config: dict[str, Any]
     part: Part
-    head: str
     state: State
     heads: list[tuple[int, int, State]]
+    member: Member | None = None
+    tested: Tensor | None = None
 
-    def joins(self, other: State) -> bool:
-        """Whether a network's tensors before the head are these."""
-        return self.state.keys() == other.keys() and all(
-            torch.equal(one, other[name]) for name, one in self.state.items()
+    def joins(self, config: Mapping[str, Any], part: Part, state: State) -> bool:
+        """Whether a network of these hyperparameters, part and tensors before the last layer is this one."""
+        return (
+            (self.part.model, self.part.image_size) == (part.model, part.image_size)
+            and all(self.config.get(name) == config.get(name) for name in OF_FORWARD)
+            and self.state.keys() == state.keys()
+            and all(torch.equal(one, state[name]) for name, one in self.state.items())
         )
+
+    def rows_of(self, shares: Tensor) -> list[int]:
+        """The places of the heads whose candidate has a share, of shares [M]."""
+        return [row for row, (number, _, _) in enumerate(self.heads) if shares[number] > 0]
 
 
 class Pool:
-    """The candidates' networks, with what they answer to validation images.
+    """The candidates' networks, with what they answer to validation and test images.
 
     Attributes:
         splits: the data as the winner takes it
@@ -127,23 +137,23 @@ class Pool:
         self._trial, self._device, self._seed = trial, device, split_seed
         self._config = candidates[0].config
         self.splits = trial_splits(trial, self._config, split_seed=split_seed)
-        seen: dict[Any, Splits] = {}
+        self._shared = bool(trial.folds) or len(candidates) > 1  # whether networks may have the same layers
+        self._heads: dict[str, str] = {}  # the last layer's name, by model
         self.members: list[Candidate] = []
         self._backbones: list[_Backbone] = []
+        seen: dict[Any, Splits] = {}
         left_out = []
         for candidate in candidates:
             own = trial.of(candidate.config)
             key = own.model_name, own.asked_size(candidate.config)
             if key not in seen:
-                seen[key] = trial_splits(own, candidate.config, split_seed=split_seed)
+                seen[key] = trial_splits(own, candidate.config, split_seed=split_seed) if seen else self.splits
             if _same_region(seen[key], self.splits):
                 self._add(own, candidate, seen[key])
             else:
                 left_out.append(candidate.trial)
         self.left_out = tuple(left_out)
-        self._tested: dict[int, Tensor] = {}  # outputs [H, N, L] for the test images, by the backbone's place
-        folds = range(self._trial.folds)
-        parts = [self._split_of(part) for part in folds] or [self.splits.validation]
+        parts = [self._split_of(part) for part in range(trial.folds)] or [self.splits.validation]
         self.labels = torch.cat([split.labels for split in parts])
         self.outputs = self._answers(parts) if len(self.labels) else None
 
@@ -151,76 +161,91 @@ class Pool:
         """The first candidate's own model: a plain network, or those of its cross-validation."""
         shares = torch.zeros(len(self.members))
         shares[0] = 1
-        found = self.averaged(shares)
         if self._trial.folds:
-            return found
-        own, config, (backbone, *_) = self._trial.of(self._config), self._config, self._backbones
-        channels, classes, task = self.splits.channels, len(self.splits.classes), self.splits.task
-        module = empty_model(own, channels=channels, classes=classes, config=own.hyperparameters(config), task=task)
-        source = str(self.members[0].checkpoint)
-        load_state(module, backbone.state | backbone.heads[0][2], source=source, name=own.model_name)
-        return replace(found, module=module.to(self._device).eval(), parts=())
+            return self.averaged(shares)
+        own, one = self._trial.of(self._config), self._backbones[0]
+        if len(one.heads) == 1:
+            module = self._whole(one).network
+        else:
+            module = answering_network(own, channels=self.splits.channels, outputs=self._classes, config=one.config)
+            load_state(module, one.state | one.heads[0][2], source=self._source(one), name=own.model_name)
+        (row,) = one.rows_of(shares)
+        validated = None if self.outputs is None else (self.outputs[0], self.labels)
+        return Trained(self.splits, module.to(self._device).eval(), validated, self._test_answers(one)[row])
 
     def averaged(self, shares: Tensor) -> Trained:
         """The model that averages the candidates with these shares [M]."""
-        folds = max(1, self._trial.folds)
-        weighed, tested = [], []
-        for place, one in enumerate(self._backbones):
-            rows = [row for row, (number, _, _) in enumerate(one.heads) if shares[number] > 0]
+        members, parts, tested = [], [], []
+        for one in self._backbones:
+            rows = one.rows_of(shares)
             if rows:
                 heads = [one.heads[row] for row in rows]
-                told = tuple(float(shares[number]) / folds for number, _, _ in heads)
+                told = tuple(float(shares[number]) / max(1, self._trial.folds) for number, _, _ in heads)
                 trials = tuple(self.members[number].trial for number, _, _ in heads)
-                weighed.append((replace(one, heads=heads), replace(one.part, trials=trials, shares=told)))
-                tested.append(self._test_answers(place)[rows])
-        targets = self.splits.targets
-        module = Ensemble([self._member(one, part) for one, part in weighed], targets.together).to(self._device).eval()
-        parts = tuple(part for _, part in weighed)
-        by_head = torch.tensor([share for part in parts for share in part.shares])
+                parts.append(replace(one.part, trials=trials, shares=told))
+                members.append(self._member(replace(one, heads=heads), parts[-1]))
+                tested.append(self._test_answers(one)[rows])
+        targets, by_head = self.splits.targets, torch.tensor([share for part in parts for share in part.shares])
         validated = None
         if self.outputs is not None:
             chosen = shares > 0
             validated = _together(targets, self.outputs[chosen], shares[chosen].float()), self.labels
-        return Trained(self.splits, module, validated, _together(targets, torch.cat(tested), by_head), parts)
+        module = Ensemble(members, targets.together).to(self._device).eval()
+        return Trained(self.splits, module, validated, _together(targets, torch.cat(tested), by_head), tuple(parts))
+
+    @property
+    def _classes(self) -> int:
+        return len(self.splits.classes)
 
     def _add(self, trial: ImageClassifier, candidate: Candidate, splits: Splits) -> None:
         number, config = len(self.members), trial.hyperparameters(candidate.config)
-        channels, classes = splits.channels, len(splits.classes)
-        state = whole_model(candidate.checkpoint, trial, candidate.config, channels=channels, classes=classes)
-        shape = config | ({"image_size": splits.image_size} if isinstance(trial.model, str) else {})
-        head = empty_network(trial, channels=channels, classes=classes, config=shape).head
+        state = whole_model(
+            candidate.checkpoint, trial, candidate.config, channels=splits.channels, classes=self._classes
+        )
+        library = isinstance(trial.model, str)
+        if library:  # a function's images may have a size of their own
+            config["image_size"] = splits.image_size
         part = Part(
             *(trial.model_name, str(trial.own_weights), recorded(candidate.config), splits.image_size),
             splits.normalisation,
             *((), (), trial.commit),
         )
+        self.members.append(candidate)
+        head = self._head_of(trial, config) if library and self._shared else None  # a function makes its own outputs
         for fold, tensors in enumerate(_networks(state, trial.folds)):
-            before = {name: one for name, one in tensors.items() if not name.startswith(f"{head}.")}
-            last = {name: one for name, one in tensors.items() if name not in before}
-            same = (
-                one
-                for one in self._backbones
-                if isinstance(trial.model, str)  # a function's last layer has the outputs that it gives it
-                and (one.part.model, one.part.image_size) == (part.model, part.image_size)
-                and all(one.config.get(name) == shape.get(name) for name in OF_FORWARD)
-                and one.joins(before)
-            )
-            found = next(same, None)
+            last = {name: one for name, one in tensors.items() if head is not None and name.startswith(f"{head}.")}
+            before = {name: one for name, one in tensors.items() if name not in last}
+            found = next((one for one in self._backbones if last and one.joins(config, part, before)), None)
             if found is None:
-                found = _Backbone(trial, shape, part, head, before, [])
+                found = _Backbone(trial, config, part, before, [])
                 self._backbones.append(found)
             found.heads.append((number, fold, last))
-        self.members.append(candidate)
+
+    def _head_of(self, trial: ImageClassifier, config: dict[str, Any]) -> str:
+        """The name of the last layer of a library's model."""
+        if trial.model_name not in self._heads:
+            network = empty_network(trial, channels=self.splits.channels, classes=self._classes, config=config)
+            self._heads[trial.model_name] = network.head
+        return self._heads[trial.model_name]
+
+    def _source(self, one: _Backbone) -> str:
+        return str(self.members[one.heads[0][0]].checkpoint)
 
     def _member(self, one: _Backbone, part: Part) -> Member:
         given = self.splits.image_size, self.splits.normalisation
-        channels, classes = self.splits.channels, len(self.splits.classes)
-        member = empty_member(one.trial, part, one.config, channels=channels, classes=classes, given=given)
-        names = one.heads[0][2]
-        heads = {name: torch.cat([head[name] for _, _, head in one.heads]) for name in names}
-        source = str(self.members[one.heads[0][0]].checkpoint)
-        load_state(member.network, one.state | heads, source=source, name=one.part.model)
+        channels = self.splits.channels
+        member = empty_member(one.trial, part, one.config, channels=channels, classes=self._classes, given=given)
+        heads = {name: torch.cat([head[name] for _, _, head in one.heads]) for name in one.heads[0][2]}
+        load_state(member.network, one.state | heads, source=self._source(one), name=one.part.model)
         return member
+
+    def _whole(self, one: _Backbone) -> Member:
+        """The network with all heads, on the device; of several backbones none stays there."""
+        count = len(one.heads)
+        part = replace(one.part, trials=("",) * count, shares=(1.0,) * count)
+        found = one.member or self._member(one, part).to(self._device)
+        one.member = found if len(self._backbones) == 1 else None
+        return found
 
     def _split_of(self, part: int) -> Split:
         """The validation images of a part of the cross-validation."""
@@ -231,22 +256,22 @@ class Pool:
         """Outputs [M, N, L] for validation images, of each part by the networks that didn't learn from it."""
         told: dict[tuple[int, int], Tensor] = {}
         for one in self._backbones:
-            for fold, outputs in enumerate(self._asked(one, parts)):
+            for fold, split in enumerate(parts):
+                outputs = self._asked(one, split)
                 told |= {(number, fold): outputs[row] for row, (number, of, _) in enumerate(one.heads) if of == fold}
         each = [torch.cat([told[number, fold] for fold in range(len(parts))]) for number in range(len(self.members))]
         return torch.stack(each)
 
-    def _test_answers(self, place: int) -> Tensor:
+    def _test_answers(self, one: _Backbone) -> Tensor:
         """Outputs [H, N, L] of a backbone's heads for the test images."""
-        if place not in self._tested:
-            (self._tested[place],) = self._asked(self._backbones[place], [self.splits.test])
-        return self._tested[place]
+        if one.tested is None:
+            one.tested = self._asked(one, self.splits.test)
+        return one.tested
 
-    def _asked(self, one: _Backbone, splits: Sequence[Split]) -> list[Tensor]:
-        """Outputs [H, N, L] of a backbone's heads for the images of each split."""
-        evaluator, shares = Evaluator(self._device), (1.0,) * len(one.heads)
-        member = self._member(one, replace(one.part, trials=("",) * len(shares), shares=shares)).to(self._device)
-        return [member.apart(evaluator.logits(member, split, self.splits.normalisation)).cpu() for split in splits]
+    def _asked(self, one: _Backbone, split: Split) -> Tensor:
+        """Outputs [H, N, L] of a backbone's heads for the images of a split, on the CPU."""
+        member = self._whole(one)
+        return member.apart(Evaluator(self._device).logits(member, split, self.splits.normalisation)).cpu()
 
 
 def _together(targets: Targets, outputs: Tensor, shares: Tensor) -> Tensor:

@@ -107,7 +107,7 @@ def _beside_own(own: Mapping[str, Any], shipped: str, undo: str) -> str:
     """How what is shipped does on the test images beside the winner's own network."""
     gain, error, metric = own["gain"], own["error"], own.get("metric", "accuracy")  # older runs don't name it
     in_points = f"test_{metric}" in SHARES
-    by = _points(abs(gain), error) if in_points else f"{abs(gain):.3g} ± {error:.2g}"
+    by = f"{100 * abs(gain):.1f} ± {100 * error:.1f} points" if in_points else f"{abs(gain):.3g} ± {error:.2g}"
     reached = f"test_{metric} {short(own[f'test_{metric}'])}"
     start = f"on the same test images the winner's own network has {reached}"
     if in_points and by.startswith("0.0 ± 0.0 "):
@@ -116,10 +116,6 @@ def _beside_own(own: Mapping[str, Any], shipped: str, undo: str) -> str:
     if gain >= -CLEARLY * error:
         return f"{told} {'behind' if gain < 0 else 'ahead'}"
     return f"{told} behind, more than chance; to use its own network again: {undo}"
-
-
-def _points(share: float, error: float) -> str:
-    return f"{100 * share:.1f} ± {100 * error:.1f} points"
 
 
 def combination(run: RecordedRun) -> list[str]:
@@ -151,7 +147,7 @@ def combination(run: RecordedRun) -> list[str]:
     return [
         f"the answers of {plural(len(found['members']), 'trial')} are averaged in best/ ({members}); on {seen} that "
         f"gains: {change} {direction}",
-        f"{_beside_own(found['own'], 'the average', command('combine', run.path, '--undo'))}",
+        _beside_own(found["own"], "the average", command("combine", run.path, "--undo")),
         f"the average takes {time} and {size}; best/single has the winner's own network",
     ]
 

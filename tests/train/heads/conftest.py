@@ -1,10 +1,8 @@
 from collections.abc import Iterator
 
 import pytest
-import torch
 
-from tests.train.conftest import write_colours
-from tests.train.test_features import SMALL, state_of_seven_classes
+from tests.train.test_features import pretrained_colours
 from tuner.trial import ImageClassifier
 
 
@@ -17,10 +15,5 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> ImageClassifier:
-    """48 training and 6 validation images of three colours, of which there are 16 to 28 images; saved weights."""
-    folder = tmp_path_factory.mktemp("data")
-    torch.save(state_of_seven_classes(), folder / "saved.pt")
-    data = write_colours(folder / "colours")
-    for file in sorted((data / "red").iterdir())[:8]:
-        file.rename(data / "blue" / f"red-{file.name}")
-    return ImageClassifier(f"folder:{data}", SMALL, weights=folder / "saved.pt")
+    """See `pretrained_colours`."""
+    return pretrained_colours(tmp_path_factory.mktemp("data"))
