@@ -115,6 +115,9 @@ def test_other_sizes_and_networks_see_the_winners_images_resized(pretrained: Ima
     expected = (answers(each[0], images) + answers(each[1], resized) + answers(each[2], images)) / 3
     torch.testing.assert_close(answers(model.module, images), expected, rtol=1e-4, atol=1e-5)
     assert isinstance(model.module, Ensemble)
+    larger = model.module.networks[1]
+    assert isinstance(larger, Member)
+    torch.testing.assert_close(larger.fitted(images), resized, rtol=1e-4, atol=1e-4)
 
 
 def test_networks_of_a_users_function_are_averaged(tmp_path: Path) -> None:
