@@ -74,9 +74,13 @@ def empty_member(
 ) -> Member:
     """A part of a model without its weights; `config` has all hyperparameters, `given` is what the model takes."""
     outputs = classes * len(part.shares)
+    return _as_member(answering_network(trial, channels=channels, outputs=outputs, config=config), part, given)
+
+
+def _as_member(network: nn.Module, part: Part, given: tuple[int, Normalisation]) -> Member:
     size, normalisation = given
     return Member(
-        answering_network(trial, channels=channels, outputs=outputs, config=config),
+        network,
         part.shares,
         size=None if part.image_size == size else part.image_size,
         normalisation=None if part.normalisation == normalisation else (normalisation, part.normalisation),
@@ -183,7 +187,11 @@ class Pool:
                 told = tuple(float(shares[number]) / max(1, self._trial.folds) for number, _, _ in heads)
                 trials = tuple(self.members[number].trial for number, _, _ in heads)
                 parts.append(replace(one.part, trials=trials, shares=told))
-                members.append(self._member(replace(one, heads=heads), parts[-1]))
+                members.append(
+                    self._member(
+                        one if len(rows) == len(one.heads) else replace(one, heads=heads, member=None), parts[-1]
+                    )
+                )
                 tested.append(self._test_answers(one)[rows])
         targets, by_head = self.splits.targets, torch.tensor([share for part in parts for share in part.shares])
         validated = None
@@ -234,17 +242,19 @@ class Pool:
     def _member(self, one: _Backbone, part: Part) -> Member:
         given = self.splits.image_size, self.splits.normalisation
         channels = self.splits.channels
+        if one.member is not None and len(one.heads) == len(part.shares):
+            return _as_member(one.member.network, part, given)
         member = empty_member(one.trial, part, one.config, channels=channels, classes=self._classes, given=given)
         heads = {name: torch.cat([head[name] for _, _, head in one.heads]) for name in one.heads[0][2]}
         load_state(member.network, one.state | heads, source=self._source(one), name=one.part.model)
         return member
 
     def _whole(self, one: _Backbone) -> Member:
-        """The network with all heads, on the device; of several backbones none stays there."""
+        """The network with all heads, on the device; of several trials' backbones none stays there."""
         count = len(one.heads)
         part = replace(one.part, trials=("",) * count, shares=(1.0,) * count)
         found = one.member or self._member(one, part).to(self._device)
-        one.member = found if len(self._backbones) == 1 else None
+        one.member = found if len(self._backbones) == 1 or len(self.members) == 1 else None
         return found
 
     def _split_of(self, part: int) -> Split:
@@ -256,8 +266,8 @@ class Pool:
         """Outputs [M, N, L] for validation images, of each part by the networks that didn't learn from it."""
         told: dict[tuple[int, int], Tensor] = {}
         for one in self._backbones:
-            for fold, split in enumerate(parts):
-                outputs = self._asked(one, split)
+            for fold in {fold for _, fold, _ in one.heads}:
+                outputs = self._asked(one, parts[fold])
                 told |= {(number, fold): outputs[row] for row, (number, of, _) in enumerate(one.heads) if of == fold}
         each = [torch.cat([told[number, fold] for fold in range(len(parts))]) for number in range(len(self.members))]
         return torch.stack(each)

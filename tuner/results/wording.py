@@ -146,7 +146,7 @@ def combination(run: RecordedRun) -> list[str]:
     size = f"{cost['bytes'] / 1e6:.3g} MB in place of {cost['own_bytes'] / 1e6:.3g}"
     return [
         f"the answers of {plural(len(found['members']), 'trial')} are averaged in best/ ({members}); on {seen} that "
-        f"gains: {change} {direction}",
+        f"{'gains' if gain >= 0 else 'loses'}: {change} {direction}",
         _beside_own(found["own"], "the average", command("combine", run.path, "--undo")),
         f"the average takes {time} and {size}; best/single has the winner's own network",
     ]
