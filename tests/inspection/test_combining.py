@@ -117,7 +117,7 @@ def test_other_sizes_and_networks_see_the_winners_images_resized(pretrained: Ima
     assert isinstance(model.module, Ensemble)
     larger = model.module.networks[1]
     assert isinstance(larger, Member)
-    torch.testing.assert_close(larger.fitted(images), resized, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(larger.fitted(images), resized, rtol=0, atol=0.01)  # other statistics by a little
 
 
 def test_networks_of_a_users_function_are_averaged(tmp_path: Path) -> None:

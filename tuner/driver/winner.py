@@ -14,7 +14,7 @@ import ray
 from ray import cloudpickle
 
 from tuner.driver.thread_work import meanwhile
-from tuner.errors import TrialError, describe_error
+from tuner.errors import TrialError, last_line
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.combination import Candidate, pool
 from tuner.history.records import RunRecord, TrialRecord
@@ -68,7 +68,7 @@ def write_winner(
         except Exception as error:  # many networks need more memory and time than one
             if "combined" not in details:
                 raise
-            alone = details | {"combined": details["combined"] | {"failed": describe_error(error)}}
+            alone = details | {"combined": details["combined"] | {"failed": last_line(error)}}
             _score(study, trial, folder, best, None, alone, resources, leave)
         replace_best(folder)
     else:

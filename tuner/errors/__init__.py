@@ -141,6 +141,11 @@ def describe_error(error: BaseException) -> str:
         return f"{type(error).__name__}, which can't be shown"
 
 
+def last_line(error: BaseException) -> str:
+    """The last line of an exception's message, which says what happened where a traceback stands before it."""
+    return next(reversed(str(error).strip().splitlines()), type(error).__name__)
+
+
 def one_line(text: str) -> str:
     """The text without line breaks, and without characters that can't be encoded."""
     return " ".join(part.strip() for part in text.splitlines()).encode(errors="backslashreplace").decode()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.errors import TunerError, describe_error
+from tuner.errors import TunerError, describe_error, last_line
 from tuner.history.records import RunRecord
 from tuner.history.run_info import now, write_info
 from tuner.history.scored import BEST
@@ -50,8 +50,8 @@ def outcome_of(error: BaseException, folder: Folder) -> Outcome:
     """The outcome of a search that an error ended; a full disk only pauses it: all written files are complete."""
     if no_space(error):
         return Outcome(disk_too_full(folder.uri, None, "none"))
-    lines = str(error).strip().splitlines() or [""]
-    return Outcome(f"{type(error).__name__}: {lines[-1]}", error)
+    line = last_line(error) if str(error).strip() else ""
+    return Outcome(f"{type(error).__name__}: {line}", error)
 
 
 def is_concluded(run: RecordedRun) -> bool:
@@ -115,12 +115,11 @@ class Conclusion:
             if no_space(error):
                 self._step(NEW, lambda: folder.delete(NEW))
                 return self._disk_full()
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            self.info["unscored"] = lines[-1]
+            self.info["unscored"] = why = last_line(error)
             scored = "" if isinstance(error, NoNetworkError) else "the winner could not be scored on the test split: "
             kept = "" if isinstance(error, NoNetworkError) or is_written(folder, record) else self._earlier_kept()
             self._notice(
-                f"{scored}{lines[-1]}{kept}; its configuration and metrics are in the tables, and start_from in a new "
+                f"{scored}{why}{kept}; its configuration and metrics are in the tables, and start_from in a new "
                 "study trains it again"
             )
         return outcome
