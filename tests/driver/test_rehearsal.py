@@ -1,6 +1,7 @@
 """A search played before it starts: the early stopping and the limits are the real ones."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,21 @@ def test_a_busy_machine_is_told_and_no_end_has_no_cost() -> None:
         "other programs used this machine while it was measured: alone it is about 4.0 times as fast",
     )
     assert search_cost(study(budget=Budget(trials=None, max_epochs=4)), 2, speeds()) is None
+
+
+def test_before_an_average_networks_of_each_model_and_image_size_answer() -> None:
+    by_kind = {f"{size}": speed(1.0, once_for=f"model {size}", score_seconds=size) for size in (64, 96)}
+    measured = Speeds(
+        {**by_kind, "96 flip": by_kind["96"]}, lambda config: str(config["image_size"]), ready_seconds=2.0
+    )
+    classifier = ImageClassifier("digits", "resnet18", None)
+    space = {"image_size": choice([64, 96]), "lr": loguniform(1e-4, 1e-1)}
+    declared = Study("played", trial=classifier, space=space, budget=Budget(trials=4, max_epochs=4))
+    alone = search_cost(declared, 2, measured)
+    averaged = search_cost(replace(declared, combine="auto"), 2, measured)
+    assert alone is not None
+    assert averaged is not None
+    assert averaged.seconds[1] - alone.seconds[1] == pytest.approx(64, abs=1)
 
 
 def test_repeats_that_come_on_top_of_the_trials_are_told() -> None:

@@ -17,22 +17,22 @@ def test_a_scored_winner_is_not_replaced_by_less(tmp_path: Path) -> None:
     loop, folder = build(study(), tmp_path), LocalFolder(tmp_path)
     drive(loop)
     loop.end()
-    write_winner(loop.study, folder, loop.record, Resources(), lambda: False)
+    write_winner(loop.study, folder, loop.record, Resources(), 1, lambda: False)
     assert (tmp_path / "best" / "metrics.json").is_file()
     (tmp_path / "best" / "model.safetensors").write_bytes(b"weights")
     best = loop.record.best_trial()
     assert best is not None
     best.checkpoints.clear()
-    write_winner(loop.study, folder, loop.record, Resources(), lambda: False)
+    write_winner(loop.study, folder, loop.record, Resources(), 1, lambda: False)
     assert (tmp_path / "best" / "model.safetensors").read_bytes() == b"weights"
 
     (tmp_path / "best" / "metrics.json").write_text(json.dumps({"trial": "another", "epoch": 1}))
     with pytest.raises(NoNetworkError, match=r"was not kept; best/ keeps the network of an earlier winner$"):
-        write_winner(loop.study, folder, loop.record, Resources(), lambda: False)
+        write_winner(loop.study, folder, loop.record, Resources(), 1, lambda: False)
     assert (tmp_path / "best" / "model.safetensors").read_bytes() == b"weights"
 
     (tmp_path / "best" / "model.safetensors").unlink()
-    write_winner(loop.study, folder, loop.record, Resources(), lambda: False)
+    write_winner(loop.study, folder, loop.record, Resources(), 1, lambda: False)
     assert json.loads((tmp_path / "best" / "metrics.json").read_text())["trial"] == best.trial
 
 

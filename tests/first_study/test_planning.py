@@ -110,24 +110,35 @@ def test_splits_on_the_disk_are_used_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("images", "rate", "finetune", "metric", "refit"),
+    ("images", "rate", "finetune", "metric", "combine"),
     [
-        (110, 20.0, "head", "val_loss", "train+validation"),  # 198, each validated once
-        (112, 20.0, "head", "val_accuracy", "train+validation"),
+        (110, 20.0, "head", "val_loss", "auto"),  # 198, each validated once
+        (112, 20.0, "head", "val_accuracy", "auto"),
         (520, 400.0, "gradual", "val_accuracy", None),  # 104
     ],
 )
-def test_few_images_for_validation_choose_by_the_loss_and_a_head_learns_from_them_in_the_end(
+def test_few_images_for_validation_choose_by_the_loss_and_heads_may_be_averaged_in_the_end(
     tmp_path: Path,
     images: int,
     rate: float,
     finetune: str,
     metric: str,
-    refit: str | None,
+    combine: str | None,
 ) -> None:
     root = folder(tmp_path / "even", {"a": images, "b": images}, size=(32, 24))
     given = settings(planned(root, rate=rate))
-    assert (given["finetune"], given["metric"], given.get("refit")) == (finetune, metric, refit)
+    assert (given["finetune"], given["metric"], given.get("combine")) == (finetune, metric, combine)
+    assert "refit" not in given
+
+
+def test_a_head_of_one_model_learns_from_all_images_in_the_end(tmp_path: Path) -> None:
+    root = folder(tmp_path / "one", {"a": 40, "b": 40}, size=(240, 240))
+    one = settings(planned(root, models=MODELS[:1]))
+    assert (one["image_size"], one["refit"], one.get("combine")) == ("choice([224, 288])", "train+validation", None)
+    for part in ("train", "val"):
+        folder(tmp_path / "own" / part, {"a": 20, "b": 20})
+    given = settings(planned(tmp_path / "own"))  # without folds the winner's images choose the average, too
+    assert (given["validation"], given["refit"], given.get("combine")) == ("folder", "train+validation", None)
 
 
 def test_heads_are_solved_and_cross_validated(tmp_path: Path) -> None:
@@ -135,7 +146,7 @@ def test_heads_are_solved_and_cross_validated(tmp_path: Path) -> None:
     given = settings(found)
     assert (given["optimizer"], given["weight_decay"]) == ("lbfgs", "loguniform(1e-3, 1)")
     assert not {"lr", "batch_size", "dropout"} & given.keys()
-    assert given["budget"] == "Budget(total_epochs=4000, max_epochs=2, minutes=30)"
+    assert given["budget"] == "Budget(total_epochs=4000, max_epochs=1, minutes=30)"
     assert "choice and interval rest on all 54 images" in reason(found, "validation")
     (tmp_path / "study.py").write_text(found.text(), encoding="utf-8")
     assert load_study(tmp_path / "study.py").declared_trial.validation == Folds(5)  # type: ignore[attr-defined]

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from tests.history.events_of_a_run import ended, event, fold, reported, saved, started
 from tests.loop.simulation import build, drive, study
-from tuner import ASHA, Budget, HyperBand, uniform
+from tuner import ASHA, Budget, HyperBand, choice, uniform
 from tuner.history.events import Event
 from tuner.history.records import RunRecord
 from tuner.loop.keeping import not_needed
@@ -116,11 +116,14 @@ def test_a_search_keeps_its_winners_checkpoint_whatever_the_scheduler(tmp_path: 
         assert {(t.trial, e) for t in loop.record.trials.values() for e in t.checkpoints} == {(best.trial, epoch)}
 
 
-def test_of_small_heads_the_best_ten_are_kept_so_that_they_can_be_averaged(tmp_path: Path) -> None:
-    for more, kept in (({}, 1), ({"finetune": "head"}, 10)):
-        space = {"x": uniform(0, 1), **more}
-        loop = build(study(space=space, budget=Budget(trials=30, max_epochs=3)), tmp_path / str(kept))
+def test_of_small_heads_the_best_ten_on_each_model_are_kept_so_that_they_can_be_averaged(tmp_path: Path) -> None:
+    for more, each in (({}, 0), ({"finetune": "head"}, 10)):
+        space = {"x": uniform(0, 1), "model": choice(["a", "b"]), **more}
+        loop = build(study(space=space, budget=Budget(trials=60, max_epochs=1)), tmp_path / str(each))
         drive(loop)
         loop.end()
-        best = [one.trial.trial for one in loop.record.ranked()[:kept]]
-        assert sorted(best) == sorted(t.trial for t in loop.record.trials.values() if t.checkpoints)
+        ranked = [one.trial for one in loop.record.ranked()]
+        best = [[trial.trial for trial in ranked if trial.config["model"] == name][:each] for name in "ab"]
+        kept = [trial.trial for trial in loop.record.trials.values() if trial.checkpoints]
+        assert sorted(kept) == sorted(best[0] + best[1] or [ranked[0].trial])
+        assert len(kept) == (2 * each or 1)

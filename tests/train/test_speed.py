@@ -61,7 +61,7 @@ def test_a_cross_validation_counts_all_its_networks(tmp_path: Path, data: str) -
     found, splits = measured(trial, image_size=32), load_splits(trial.fold(0), seed=0, image_size=32)
     assert found.images == pytest.approx((len(splits.train), len(splits.validation), len(splits.test)), abs=1)
     train, validation, test = found.images
-    assert found.score_seconds * found.images_per_second == pytest.approx(4 * test)
+    assert found.score_seconds * found.images_per_second == pytest.approx(train + validation + 4 * test)
     assert found.epoch_seconds[0] * found.images_per_second > 4 * (train + validation)  # to learn takes longer still
 
 
@@ -123,7 +123,14 @@ def test_each_network_of_a_cross_validation_counts(tmp_path: Path, monkeypatch: 
     assert found.images == (len(splits.train), len(splits.validation), len(splits.test))
     train, validation, test = found.images
     assert found.epoch_seconds[0] == pytest.approx(3 * (train / 8 + validation / 8))
-    assert found.score_seconds == pytest.approx(3 * test / 8)
+    assert found.score_seconds == pytest.approx((train + validation + 3 * test) / 8)
+
+
+@pytest.mark.usefixtures("counted")
+def test_heads_of_a_cross_validation_answer_together(tmp_path: Path) -> None:
+    trial = ImageClassifier(f"folder:{photos(tmp_path)}", "squeezenet1_1", "imagenet", validation=Folds(3))
+    found = measured(trial, image_size=32, finetune="head")
+    assert found.score_seconds * found.images_per_second == pytest.approx(sum(found.images))
 
 
 def test_a_metric_of_a_class_is_measured(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -183,7 +183,7 @@ def search_cost(study: Study, workers: int, speeds: Speeds, notes: list[str] | N
     measured = list(speeds.by_kind.values())
     machine = this_machine()
     around = (OPENING + CONCLUSION) * speeds.ready_seconds
-    around += max(each.look_seconds for each in measured) / machine.cpus + max(each.score_seconds for each in measured)
+    around += max(each.look_seconds for each in measured) / machine.cpus + _scoring(study, measured)
     seconds = _interval([play.seconds + around for play in played])
     slowest = min(each.busy for each in measured)
     busy = [
@@ -205,6 +205,14 @@ def search_cost(study: Study, workers: int, speeds: Speeds, notes: list[str] | N
             *(busy if slowest < BUSY else ()),
         ),
     )
+
+
+def _scoring(study: Study, measured: Sequence[Speed]) -> float:
+    """Seconds until the winner has answered, and if trials may be averaged, others with each model and image size."""
+    each: dict[str, float] = {}
+    for speed in measured:
+        each[speed.once_for] = max(speed.score_seconds, each.get(speed.once_for, 0.0))
+    return sum(each.values()) if study.combine else max(each.values())
 
 
 def _interval(seconds: list[float]) -> tuple[float, float, float]:

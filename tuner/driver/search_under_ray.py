@@ -122,7 +122,7 @@ class Search:
     def _conclusion(self) -> Conclusion:
         scores = implementation_of(self.study.declared_trial).scores
         step = {"winner_step": "scoring the winner on the test split"} if scores else {}
-        write = partial(write_winner, self.study, self.folder, self.loop.record, self.resources)
+        write = partial(write_winner, self.study, self.folder, self.loop.record, self.resources, self.workers)
         return Conclusion(self.loop, self.info, self.interrupted, self.lease, write, **step, tell=self._concludes)
 
     def _concludes(self, step: str) -> None:

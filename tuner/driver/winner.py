@@ -28,7 +28,7 @@ from tuner.lifecycle.writing_best import (
     replace_best,
     winner_due,
 )
-from tuner.machine.hardware import NO_GPUS
+from tuner.machine.hardware import NO_GPUS, this_machine
 from tuner.machine.temporary import OwnedFolder
 from tuner.storage.folder import Folder
 from tuner.storage.locations import open_folder
@@ -46,12 +46,13 @@ RETRIES = 2  # if the worker dies
 
 
 def write_winner(
-    study: Study, folder: Folder, record: RunRecord, resources: Resources, leave: Callable[[], bool]
+    study: Study, folder: Folder, record: RunRecord, resources: Resources, workers: int, leave: Callable[[], bool]
 ) -> None:
     """Write `best/`: the winner as its implementation scores it, or only its checkpoint.
 
-    Raises ScoringInterrupted as soon as `leave` says so, TimeoutError if scoring takes far longer than it should, and
-    any exception of the scoring itself.
+    It is scored with the resources of a trial, but by as many threads as `workers` trials at once had, which have
+    ended. Raises ScoringInterrupted as soon as `leave` says so, TimeoutError if scoring takes far longer than it
+    should, and any exception of the scoring itself.
     """
     due = winner_due(folder, record)
     if due is None:
@@ -62,14 +63,14 @@ def write_winner(
     if implementation_of(trial).scores and has_network(record, details):
         others = [one for one in pool(record) if one[0] is not best] if "combined" in details else None
         try:
-            _score(study, trial, folder, best, others, details, resources, leave)
+            _score(study, trial, folder, best, others, details, resources, workers, leave)
         except ScoringInterrupted:
             raise
         except Exception as error:  # many networks need more memory and time than one
             if "combined" not in details:
                 raise
             alone = details | {"combined": details["combined"] | {"failed": last_line(error)}}
-            _score(study, trial, folder, best, None, alone, resources, leave)
+            _score(study, trial, folder, best, None, alone, resources, workers, leave)
         replace_best(folder)
     else:
         copy_as_saved(folder, record, best, details)
@@ -83,6 +84,7 @@ def _score(
     others: Sequence[tuple[TrialRecord, int]] | None,
     details: dict[str, Any],
     resources: Resources,
+    workers: int,
     leave: Callable[[], bool],
 ) -> None:
     """Score on a worker, with a trial's resources: the driver needs neither torch nor a GPU.
@@ -90,12 +92,13 @@ def _score(
     `others` are those whose answers may be averaged with the winner's; None if they aren't.
     """
     needs = {"num_cpus": resources.cpus or 1, "num_gpus": resources.gpus or 0}
+    threads = max(1, workers * int(resources.cpu_count))
     scorer = ray.remote(_Scorer).options(**needs, max_restarts=RETRIES, max_task_retries=RETRIES).remote()
     device = "cuda" if resources.gpus else "cpu"
     restored = study.search_space.restored
     members = None if others is None else [(one.trial, epoch, sendable(restored(one.config))) for one, epoch in others]
     config = sendable(restored(best.config))
-    given = (pickle_trial(trial), list(sys.path), config, members, folder.uri, study.seed, device, details)
+    given = (pickle_trial(trial), list(sys.path), config, members, folder.uri, study.seed, device, threads, details)
     limit = max(SHORTEST_LIMIT, EPOCHS_ALLOWED * best.running_seconds / max(1, len(best.epochs)))
     limit *= 1 + len(others or ())
     try:
@@ -135,11 +138,15 @@ def _score_on_worker(
     run_uri: str,
     split_seed: int,
     device: str,
+    threads: int,
     details: dict[str, Any],
 ) -> None:
     if device == "cpu":
         os.environ.update(NO_GPUS)
     extend_import_path(import_path)
+    import torch
+
+    torch.set_num_threads(min(threads, this_machine().cpus))
     trial, config = cloudpickle.loads(pickled), received(config)
     folder = open_folder(run_uri)
     store = CheckpointStore(folder)

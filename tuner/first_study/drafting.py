@@ -187,7 +187,7 @@ def _budget(
     longest = study.budget.max_epochs
     epoch = max(each.epoch(longest) for each in speeds.by_kind.values())
     length = {
-        LENGTHS["solved"]: "the first solves a last layer, the second finishes what it left",
+        LENGTHS["solved"]: "it solves a last layer",
         LENGTHS["head"]: "a last layer needs no more",
     }.get(longest, f"the longest takes {epoch:.0f} s")
     further = search_cost(study.with_options(total_epochs=total + longest), workers, speeds)
@@ -200,5 +200,6 @@ def _budget(
         )
     else:
         why = f"{total} epochs of all trials are expected to fit {SHARE:.0%} of the minutes"
-    reason = f"{why}; at most {longest} epochs for a trial: {length}; after the minutes no further epoch begins"
+    most = f"at most {longest} epoch{'s' * (longest > 1)} for a trial: {length}"
+    reason = f"{why}; {most}; after the minutes no further epoch begins"
     return Setting("budget", budget_text(wishes, total, longest), reason)

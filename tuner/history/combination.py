@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,14 @@ if TYPE_CHECKING:
     from tuner.history.records import RunRecord
     from tuner.history.trial_record import TrialRecord
 
-POOL = 10  # configurations, of those that were trained to their end, whose networks are kept for it
+POOL = 10  # configurations, of those that were trained to their end, whose networks may be averaged
+OF_FORWARD = (
+    "stem",
+    "image_size",
+    "pooling",
+    "blocks",
+    "test_time_flip",
+)  # hyperparameters that change what is computed
 
 
 @dataclass(frozen=True)
@@ -36,14 +44,27 @@ def wanted(record: RunRecord) -> str | None:
     return record.confirming.combine
 
 
+def kind_of(config: Mapping[str, Any]) -> str:
+    """What configurations share whose networks compute the same but for their weights."""
+    return repr([config.get(name) for name in ("model", *OF_FORWARD)])
+
+
 def pool(record: RunRecord) -> list[tuple[TrialRecord, int]]:
-    """The best trials that were trained to their end, and the epoch whose network is kept; the winner first."""
-    found = []
-    for standing in record.completed(POOL)[:POOL]:
+    """Good trials that were trained to their end and differ, and the epoch whose network is kept; the winner first.
+
+    Answers of heads on the same features hardly differ, and an average of them gains little. So of each `kind_of` only
+    as many count as of the others, as long as there are others.
+    """
+    kept: list[tuple[TrialRecord, int]] = []
+    for standing in record.completed(len(record.trials)):
         trial, epoch = standing.trial, standing.worth.epoch
         if trial.checkpoints:
-            found.append((trial, epoch if epoch in trial.checkpoints else trial.last_checkpoint))
-    return found
+            kept.append((trial, epoch if epoch in trial.checkpoints else trial.last_checkpoint))
+    kinds = [kind_of(trial.config) for trial, _ in kept]
+    most = math.ceil(POOL / max(1, len(set(kinds))))
+    first = [place for place, kind in enumerate(kinds) if kinds[:place].count(kind) < most][:POOL]
+    others = [place for place in range(len(kept)) if place not in first]
+    return [kept[place] for place in sorted([*first, *others[: POOL - len(first)]])]
 
 
 def combined_in(scored: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tuner.history.combination import Candidate
+from tuner.history.combination import OF_FORWARD, Candidate
 from tuner.inspection.card import Part
 from tuner.space.values import recorded
 from tuner.train.cross_validation import NETWORKS, whole_model
@@ -20,9 +20,6 @@ from tuner.train.evaluation import Evaluator
 from tuner.train.models import Ensemble, Member, answering_network, empty_network, load_state
 from tuner.train.tasks import Targets
 from tuner.trial import ImageClassifier
-
-# Hyperparameters that change what is computed.
-OF_FORWARD = ("stem", "image_size", "pooling", "blocks", "test_time_flip")
 
 State = dict[str, Tensor]
 

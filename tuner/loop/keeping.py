@@ -5,49 +5,92 @@ best epoch of the best ended trial, and of the best completed trial (mostly the 
 running trial that may become the best (its last epoch follows when it ends). Of a configuration with several seeds the
 best seed's is kept, because one more seed may make it the winner, and so are those of refits; if a study races
 configurations (`Study.repeats`), also those of the best three full-length ones, and of the best ten if they may be
-averaged (`Study.combine`, or later `tuner combine`, for heads that are small). (30 trials of 9 epochs of ResNet18 with
-Adam would be 36 GB.) Only this module decides it; if a disk limit needs more deleted, `tuner.loop.room` chooses.
+averaged (`Study.combine`), or where only heads learn, which are small, of the best ten on each kind of features (also
+for `tuner combine`). (30 trials of 9 epochs of ResNet18 with Adam would be 36 GB.) Only this module decides it; if a
+disk limit needs more deleted, `tuner.loop.room` chooses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 from tuner.history.checkpoints import CheckpointStore, Reports
-from tuner.history.combination import POOL, wanted
+from tuner.history.combination import POOL, kind_of, wanted
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.study.declaration import Study
 
 RACED = 3  # configurations whose network is kept if a study races them
 
 
-def leading(study: Study, record: RunRecord) -> int:
-    """How many of the best configurations that were trained to their end keep their network."""
-    small = study.search_space.constants.get("finetune") == "head"
-    averaged = wanted(record) is not None or study.combine is not None or small
-    return max(POOL if averaged else 1, RACED if study.repeats > 1 else 1)
+@dataclass(frozen=True)
+class Leading:
+    """How many of the best configurations that were trained to their end keep their network.
+
+    Attributes:
+        count: that many
+        of_each: of each `kind_of`, and not of all
+    """
+
+    count: int = 1
+    of_each: bool = False
+
+    @classmethod
+    def of(cls, study: Study, record: RunRecord) -> Leading:
+        """That of a search."""
+        if study.search_space.constants.get("finetune") == "head":
+            return cls(POOL, of_each=True)
+        averaged = wanted(record) is not None or study.combine is not None
+        return cls(max(POOL if averaged else 1, RACED if study.repeats > 1 else 1))
 
 
 class Keeper:
     """Deletes a run's checkpoints when they are no longer needed, and finds those that came or went without a driver.
 
-    `emit` writes an event and applies it to the record; `leading` says how many of the best full-length configurations
-    keep their network.
+    `emit` writes an event and applies it to the record.
     """
 
     def __init__(
-        self, record: RunRecord, store: CheckpointStore, *, emit: Callable[..., None], leading: int = 1
+        self, record: RunRecord, store: CheckpointStore, *, emit: Callable[..., None], leading: Leading = Leading()
     ) -> None:
         self._record, self._store, self._emit, self._leading = record, store, emit, leading
         self._ahead: list[TrialRecord] = []  # when checkpoints were last looked at
+        self._kinds: dict[str, str] = {}  # by trial
 
     def prune(self, changed: str | None = None) -> None:
         """Delete checkpoints that are no longer needed after a change of this trial; None: check all trials."""
-        ahead = _ahead(self._record, self._leading)
+        ahead = _ahead(self._record, self._leading.count)
+        if self._leading.of_each:
+            ahead += [trial for trial in self._best_of_each() if not any(trial is one for one in ahead)]
         among = None if changed is None or ahead != self._ahead else [self._record.trials[changed]]
         self._ahead = ahead
         for trial, epoch in not_needed(self._record, among, ahead, self._leading):
             self.drop(trial, epoch)
+
+    def to_beat(self, config: Mapping[str, Any]) -> float | None:
+        """The value that a trial must reach for its network to be kept at the end; None if any is."""
+        if not self._leading.of_each:
+            return self._record.to_beat(self._leading.count)
+        kind = kind_of(config)
+        alike = (trial for trial in self._record.by_worth() if self._kind(trial) == kind)
+        last = next(islice(alike, self._leading.count - 1, None), None)
+        worth = last and self._record.worth_of(last.trial)
+        return worth.value if worth else None
+
+    def _best_of_each(self) -> Iterator[TrialRecord]:
+        seen: Counter[str] = Counter()
+        for trial in self._record.by_worth():
+            seen[kind := self._kind(trial)] += 1
+            if seen[kind] <= self._leading.count:
+                yield trial
+
+    def _kind(self, trial: TrialRecord) -> str:
+        if trial.trial not in self._kinds:
+            self._kinds[trial.trial] = kind_of(trial.config)
+        return self._kinds[trial.trial]
 
     def drop(self, trial: str, epoch: int) -> None:
         """Delete a checkpoint, needed or not."""
@@ -93,7 +136,7 @@ def not_needed(
     record: RunRecord,
     among: Iterable[TrialRecord] | None = None,
     ahead: Sequence[TrialRecord] | None = None,
-    leading: int = 1,
+    leading: Leading = Leading(),
 ) -> list[tuple[str, int]]:
     """(trial, epoch) of each checkpoint that is no longer needed, among these trials, by default all.
 
@@ -113,11 +156,11 @@ def _ahead(record: RunRecord, leading: int = 1) -> list[TrialRecord]:
     return list({trial.trial: trial for trial in found if trial is not None}.values())
 
 
-def _needed(record: RunRecord, trial: TrialRecord, ahead: Sequence[TrialRecord], leading: int) -> set[int]:
+def _needed(record: RunRecord, trial: TrialRecord, ahead: Sequence[TrialRecord], leading: Leading) -> set[int]:
     needed = {trial.last_checkpoint} if trial.live or _may_run_again(trial) else set()
     if any(trial is one for one in ahead):
         needed.add(_kept(trial, record.best_of(trial.trial)))
-    elif trial.live and record.may_be_kept(trial, leading):
+    elif trial.live and (leading.of_each or record.may_be_kept(trial, leading.count)):
         needed.add(_kept(trial, record.best_report_of(trial.trial)))
     return needed
 

@@ -19,7 +19,7 @@ from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.loop.earlier_runs import said_of
 from tuner.loop.failing import Failing
 from tuner.loop.judging import EARLY_STOPPING, Judge, Metrics
-from tuner.loop.keeping import Keeper, leading
+from tuner.loop.keeping import Keeper, Leading
 from tuner.loop.limits import STOP, EpochTimes, Limits
 from tuner.loop.packing import Admission, Place
 from tuner.loop.queue import Entry, Queue, Start
@@ -92,8 +92,9 @@ class SearchLoop:
             replay.tell(event)
             self._take_in(event)
         self._log = EventLog(folder)
-        self._leading = leading(study, self.record)
-        self._keeper = Keeper(self.record, CheckpointStore(folder), emit=self._emit, leading=self._leading)
+        self._keeper = Keeper(
+            self.record, CheckpointStore(folder), emit=self._emit, leading=Leading.of(study, self.record)
+        )
         more = {"max_epochs": study.budget.max_epochs} | ({"learned": list(starts)} if starts and not history else {})
         self._emit("study_resumed" if history else "study_started", trials=study.trials, **more, **(opening or {}))
         if study.combine is not None and not self.record.confirming.asked_to_combine:
@@ -172,7 +173,7 @@ class SearchLoop:
 
     def to_beat(self, start: Start) -> float | None:
         """The value that a trial must reach for its network to be kept; None if other seeds may change the order."""
-        return None if self.study.repeats > 1 or not start.suggested else self.record.to_beat(self._leading)
+        return None if self.study.repeats > 1 or not start.suggested else self._keeper.to_beat(start.config)
 
     @property
     def overdue(self) -> bool:

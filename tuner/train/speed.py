@@ -97,7 +97,7 @@ def measure_trial(
         once_seconds=once,
         once_for=f"{trial.model_name} {sample.images.shape[-1]}",
         epoch_seconds=tuple(lengths),
-        score_seconds=networks * test * per_image * _views(trainer),
+        score_seconds=_answered(trial, config, sample.sizes) * per_image * _views(trainer),
         look_seconds=sum(sample.sizes) * sample.read_seconds,
         cache_bytes=0 if streamed or not sample.read_seconds else stored,
         memory_bytes=memory,
@@ -105,6 +105,15 @@ def measure_trial(
         images_per_second=1 / per_image,
         busy=busy,
     )
+
+
+def _answered(trial: ImageClassifier, config: dict[str, Any], sizes: tuple[int, int, int]) -> int:
+    """How many images a winner's networks answer for its score; heads of a cross-validation share their backbone."""
+    train, validation, test = sizes
+    if not trial.folds:
+        return validation + test
+    alone = trial.hyperparameters(config)["finetune"] == "head"
+    return train + validation + test * (1 if alone else trial.folds)
 
 
 # Images that represent all

@@ -23,7 +23,7 @@ class Speed:
         once_seconds: of what the first trial does for all with its model and image size: a frozen backbone's features
         once_for: what these trials share
         epoch_seconds: of the first epochs; later ones take as long as the last
-        score_seconds: of the winner's predictions for the test split
+        score_seconds: of the winner's predictions for validation and test images
         look_seconds: of decoding all images by one thread
         cache_bytes: of the decoded images
         memory_bytes: the most of the worker's process
