@@ -144,7 +144,8 @@ def _features(photos: Path, model: str) -> tuple[tuple[Tensor, Tensor], tuple[Te
     answer = evaluation.Evaluator(torch.device("cpu")).logits
     parts = [answer(network.module, one, splits.normalisation) for one in (splits.train, splits.validation)]
     labels = torch.cat([splits.train.labels, splits.validation.labels])
-    return (torch.cat(parts), labels), (answer(network.module, splits.test, splits.normalisation), splits.test.labels)
+    test = answer(network.module, splits.test, splits.normalisation).clone()  # not of inference mode
+    return (torch.cat(parts), labels), (test, splits.test.labels)
 
 
 def _figures(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -26,17 +26,15 @@ from tuner.results.trial_rows import Cells
 from tuner.results.trial_texts import ended_how, epochs_told, why_stopped
 from tuner.results.wording import (
     best_so_far,
-    combination,
     duration,
     ending,
     epochs_spent,
-    own_network,
     plural,
     report_of,
     settings,
+    shipped,
     short,
     shown_path,
-    trained_again,
     trials_and_repeats,
     valued,
 )
@@ -220,13 +218,12 @@ def _winner(run: RecordedRun) -> list[str]:
         return []
     lines = [f"best: {best_so_far(run.record, run.validation_images)}"]
     told = verdict(run, repeated(run))
-    lines += [one for one in (told, trained_again(run.record)) if one]
+    lines += [told] if told else []
     tests = ", ".join(f"{name} {short(value)}" for name, value in run.best_metrics.items() if name.startswith("test_"))
     if tests:
         weights = run.info.get("started_from")
         lines.append(f"on the test split: {tests}" + (f" (started from {weights})" if weights else ""))
-        lines += [told] if (told := own_network(run)) else []
-    lines += combination(run)
+    lines += shipped(run)
     lines.append(epochs_spent(run.record))
     why, report = ending(run), report_of(run)
     lines += [f"the search ended as {why}"] if why else []

@@ -13,8 +13,8 @@ from tuner.results.wording import (
     best_so_far,
     duration,
     settings,
+    shipped,
     shown_path,
-    trained_again,
     trials_and_repeats,
     with_error,
 )
@@ -62,8 +62,7 @@ def search_failure(run: RecordedRun) -> SearchFailed | None:
 def in_html(run: RecordedRun) -> str:
     """The run in a few lines, and its best trials."""
     counts = ", ".join(f"{count} {status}" for status, count in run.record.counts().items() if count)
-    told = trained_again(run.record)
-    again = f"{escape(told)}<br>" if told else ""
+    again = "".join(f"{escape(sentence)}<br>" for sentence in shipped(run))
     won = best_so_far(run.record, run.validation_images)
     head = (
         f"<p><b>{escape(run.title)}</b>, {run.status}: {trials_and_repeats(run.record)} ({counts or 'none'}) in "

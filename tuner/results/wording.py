@@ -82,6 +82,11 @@ def repeats_of(record: RunRecord) -> int:
     return len(record.trials) - record.configurations - record.refits
 
 
+def shipped(run: RecordedRun) -> list[str]:
+    """Sentences about the network in `best/` where it is not just the winner's own, or another was wanted."""
+    return [one for one in (trained_again(run.record), own_network(run)) if one] + combination(run)
+
+
 def trained_again(record: RunRecord) -> str | None:
     """A sentence about the trial whose network is in `best/`; None if it is the winner's own."""
     refit = shipped_refit(record)

@@ -219,9 +219,10 @@ def check_images(images: int, least: int) -> None:
         )
 
 
-def check_loss(loss: float, kind: str, *, epoch: int, lr: float) -> None:
-    """Raise TrialDiverged unless the loss of this kind is finite."""
+def check_loss(loss: float, kind: str, *, epoch: int, lr: float | None) -> None:
+    """Raise TrialDiverged unless the loss of this kind is finite; `lr` is None of a head that is solved."""
     if not math.isfinite(loss):
-        raise TrialDiverged(
-            f"the loss must stay finite, got a {kind} loss of {loss} in epoch {epoch} with lr={lr:g}; lower lr"
-        )
+        how, fix = (" with optimizer='lbfgs'", "raise weight_decay, or look whether the model's weights are whole")
+        if lr is not None:
+            how, fix = f" with lr={lr:g}", "lower lr"
+        raise TrialDiverged(f"the loss must stay finite, got a {kind} loss of {loss} in epoch {epoch}{how}; {fix}")

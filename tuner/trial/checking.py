@@ -27,6 +27,7 @@ from tuner.trial.tasks import TASKS, Task
 OF_SOME_MODELS = (  # hyperparameters that not every model can have, or not without weights
     *("stochastic_depth", "image_size", "pooling", "blocks", "finetune", "freeze_batch_norm"),
 )
+LONGEST_SOLUTION = 3  # epochs that lbfgs may need
 DRAWS = 50  # configurations, of which one must allow what only some can
 USUAL_SIZE = 224  # edge in pixels of most weights' images
 
@@ -250,7 +251,7 @@ def notices(trial: ModelAndData, space: Space, max_epochs: int) -> list[str]:
         *_of_the_length(space, max_epochs),
         *_of_the_weights(trial, space),
         *_of_what_learns(trial, space, max_epochs),
-        *_of_solved_heads(space),
+        *_of_solved_heads(space, max_epochs),
         *_of_augmentation(space),
         *_of_the_images(trial, space),
     ]
@@ -280,8 +281,13 @@ def _of_the_weights(trial: ModelAndData, space: Space) -> Iterator[str]:
         )
 
 
-def _of_solved_heads(space: Space) -> Iterator[str]:
+def _of_solved_heads(space: Space, max_epochs: int) -> Iterator[str]:
     optimizers = _values(space, "optimizer")
+    if optimizers == [LBFGS] and max_epochs > LONGEST_SOLUTION:
+        yield (
+            f"optimizer='lbfgs' mostly solves a last layer in its first epoch, and changes nothing later; in place of "
+            f"max_epochs={max_epochs} write 1, or at most {LONGEST_SOLUTION} where weight_decay is small"
+        )
     searched = [name for name in IGNORED if name in space.dimensions]
     drawn = [name for name in searched if LBFGS in dict(space.conditions.get(name, ())).get("optimizer", (LBFGS,))]
     if LBFGS in optimizers and drawn:

@@ -20,7 +20,7 @@ from tuner.history.scored import BEST
 from tuner.plots import Plots, of_tasks
 from tuner.plots.mistakes import fields_of, shown_mistakes
 from tuner.results.run import RecordedRun
-from tuner.results.wording import trained_again, trials_and_repeats
+from tuner.results.wording import shipped, trained_again, trials_and_repeats
 from tuner.space.values import recorded
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def add_winner(shown: wandb.Run, run: RecordedRun) -> None:
         return
     metrics = {name: value for name, value in run.best_metrics.items() if finite(value)}
     metadata = {**metrics, "trial": best.trial, "epoch": run.best_epoch, "config": best.config_in_json}
-    told = trained_again(run.record)
-    metadata |= {"trained_on": TRAINED_ON} if told else {}
+    metadata |= {"trained_on": TRAINED_ON} if trained_again(run.record) else {}
+    told = "; ".join(shipped(run))
     with tempfile.TemporaryDirectory() as temporary:
         folder = run.folder.fetch(BEST, Path(temporary) / BEST)
         name = f"{_NOT_IN_A_NAME.sub('-', run.name)}-winner"

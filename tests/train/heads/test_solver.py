@@ -173,7 +173,9 @@ def test_a_head_whose_weights_are_not_finite_diverged(pretrained: ImageClassifie
     head = solved(pretrained)
     with torch.no_grad():
         head._batch._each[0]._heads[0].live.fill_(float("nan"))
-    with pytest.raises(TrialDiverged, match="got a training loss of nan in epoch 1"):
+    with pytest.raises(
+        TrialDiverged, match="training loss of nan in epoch 1 with optimizer='lbfgs'; raise weight_decay"
+    ):
         head.run_epoch()
 
 
@@ -232,6 +234,18 @@ def test_what_it_ignores_is_told(pretrained: ImageClassifier) -> None:
     assert told(both) == [f"{start}give each .when(optimizer=['sgd'])"]
     assert told(space | {"optimizer": "lbfgs"}) == [f"{start}leave these out"]
     assert told(both | conditional) == told(space | {"optimizer": "sgd"}) == []
+
+
+def test_epochs_in_which_nothing_is_left_to_solve_are_told(pretrained: ImageClassifier) -> None:
+    solved = Space({"finetune": "head", "optimizer": "lbfgs", "weight_decay": loguniform(1e-3, 1)})
+    some = Space({"finetune": "head", "optimizer": choice(["lbfgs", "adam"])})
+    told = (
+        "optimizer='lbfgs' mostly solves a last layer in its first epoch, and changes nothing later; in place of "
+        "max_epochs=9 write 1, or at most 3 where weight_decay is small"
+    )
+    assert told in pretrained.notices(solved, 9)
+    for space, epochs in ((solved, 3), (some, 9)):
+        assert not any("mostly solves" in one for one in pretrained.notices(space, epochs))
 
 
 def test_a_space_in_which_some_can_be_solved_is_accepted(pretrained: ImageClassifier) -> None:

@@ -10,7 +10,7 @@ from tuner.inspection.best import LoadedModel, declared_trial
 from tuner.inspection.shipping.examples import CHECKED, Examples
 from tuner.inspection.shipping.forms import SHIPPED
 from tuner.results.run import RecordedRun
-from tuner.results.wording import combination, own_network, settings, trained_again, trials_and_repeats
+from tuner.results.wording import settings, shipped, trials_and_repeats
 from tuner.trial.models import TORCHVISION
 from tuner.trial.splitting import REFIT
 
@@ -137,14 +137,10 @@ def _metrics(run: RecordedRun, loaded: LoadedModel) -> Iterator[str]:
         return
     yield from loaded.answers.goodness(run)
     yield from _all_metrics(run.best_metrics, run.test_intervals)
-    told = trained_again(run.record)
-    if told and loaded.card.trained_on == REFIT:
-        yield f"No image was left to validate it: {told}."
-    for sentence in combination(run):
+    if loaded.card.trained_on == REFIT:
+        yield "No image was left to validate it."
+    for sentence in shipped(run):
         yield f"{sentence[0].upper()}{sentence[1:]}."
-    own = own_network(run)
-    if own and loaded.card.trained_on == REFIT:
-        yield f"{own[0].upper()}{own[1:]}."
 
 
 def _all_metrics(metrics: Mapping[str, Any], intervals: Mapping[str, tuple[float, float, str]]) -> Iterator[str]:

@@ -25,7 +25,7 @@ DRAWING = Lock()  # held while the process's generator is used
 NORM_EPSILON = 1e-6  # of torch.nn.utils.clip_grads_with_norm_
 
 
-def diverged(head: Head, loss: float, lr: float) -> TrialDiverged | None:
+def diverged(head: Head, loss: float, lr: float | None) -> TrialDiverged | None:
     """The error of a head whose loss in its next epoch isn't finite."""
     try:
         check_loss(loss, "training", epoch=head.epoch + 1, lr=lr)

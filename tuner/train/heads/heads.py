@@ -238,7 +238,7 @@ class Heads:
         start, heads = time.perf_counter(), [self._heads[member] for member in members]
         if kind_of(heads[0]) == LBFGS:
             means = Solver(heads, self._train, self._layer).run()
-            errors = [diverged(head, mean, head.learning_rate) for head, mean in zip(heads, means, strict=True)]
+            errors = [diverged(head, mean, None) for head, mean in zip(heads, means, strict=True)]
         else:
             epoch = Epoch(heads, self._train, self._layer, least=self._parts.strategy.least_batch)
             losses = epoch.run(STEPS_BETWEEN_CHECKS if self._parts.device.type == "cpu" else None)
@@ -278,7 +278,8 @@ class Heads:
             return trained.error
         if validated is not None:
             try:
-                check_loss(validated.loss, "validation", epoch=head.epoch + 1, lr=head.learning_rate)
+                lr = None if kind_of(head) == LBFGS else head.learning_rate
+                check_loss(validated.loss, "validation", epoch=head.epoch + 1, lr=lr)
             except TrialDiverged as error:
                 return error
         head.epoch += 1
