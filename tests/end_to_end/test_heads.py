@@ -119,11 +119,14 @@ def test_the_best_trials_are_averaged_undone_and_averaged_again(tmp_path: Path) 
     assert answers != own
     shown = tuner("show", "out", folder=tmp_path).out
     assert "trials are averaged in best/ (" in " ".join(shown.split())
+    gains = "What the average gains in each class"
+    assert gains in (Path(run.path) / "report.html").read_text()
 
     undone = tuner("combine", "out", "--undo", folder=tmp_path)
     assert undone.code == 0, undone.err
     assert load_model(best).predict(photo)[0].confidence == own
     assert not (best / "single").exists()
+    assert gains not in (Path(run.path) / "report.html").read_text()
     refused = tuner("combine", "out", "--undo", folder=tmp_path)
     assert refused.code == 2
     assert "combine --undo needs a run whose best/ averages several trials" in refused.err

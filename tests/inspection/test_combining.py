@@ -93,6 +93,12 @@ def test_heads_of_one_backbone_answer_with_their_mean_and_share_it(
     shares_told = {one["trial"]: one["share"] for one in told["combined"]["members"]}
     found = sum(answers(each[int(name)].module, images) * share for name, share in shares_told.items())
     torch.testing.assert_close(answers(loaded.module, images), found, rtol=1e-4, atol=1e-5)
+    by_class = told["combined"]["classes"]
+    counts = torch.bincount(splits.test.labels, minlength=len(splits.classes)).tolist()
+    assert {one["class"]: one["images"] for one in by_class} == dict(zip(splits.classes, counts, strict=True))
+    for name, accuracy in (("own", told["combined"]["own"]), ("average", told["metrics"])):
+        right = sum(one[name] * one["images"] for one in by_class) / sum(counts)
+        assert right == pytest.approx(accuracy["test_accuracy"])
     own = load_model(tmp_path / "best" / SINGLE)
     torch.testing.assert_close(answers(own.module, images), answers(each[0].module, images))
     assert sum(file.stat().st_size for file in (tmp_path / "best").glob("model.safetensors")) < 1.2 * sum(

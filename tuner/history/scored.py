@@ -95,6 +95,17 @@ def _has_own(content: Any) -> bool:
         and _is_of_own(content["own"])
         and isinstance(cost, dict)
         and all(finite(cost.get(name)) for name in names)
+        and _are_classes(content.get("classes", []))
+    )
+
+
+def _are_classes(content: Any) -> bool:
+    return isinstance(content, list) and all(
+        isinstance(one, dict)
+        and isinstance(one.get("class"), str)
+        and is_count(one.get("images"))
+        and all(finite(one.get(name)) for name in ("own", "average"))
+        for one in content
     )
 
 

@@ -26,7 +26,7 @@ from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.run import RecordedRun
 from tuner.results.seeds import repeated, verdict
 from tuner.results.trial_rows import searched, trial_rows
-from tuner.results.winner_metrics import epoch_metrics, first_test_metric, test_metrics
+from tuner.results.winner_metrics import class_gains, epoch_metrics, first_test_metric, test_metrics
 from tuner.results.wording import (
     REPORT,
     best_so_far,
@@ -91,6 +91,7 @@ def report_html(run: RecordedRun) -> str:
         test=test_metrics(run),
         first_test=first_test_metric(run),
         epoch_metrics=epoch_metrics(run),
+        class_gains=class_gains(run),
         winner_settings=in_utf8(flat_config(best.config)) if best else {},
         incumbent=best_so_far(run.record, images),
         usual=usual_metric(run.record, best, worth) if best and worth else None,

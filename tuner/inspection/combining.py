@@ -26,10 +26,11 @@ from tuner.errors import DataError
 from tuner.history.combination import Candidate, must_pay
 from tuner.inspection.best import write_best
 from tuner.inspection.networks import Pool, Trained
-from tuner.inspection.scoring import paired_gain, score_of
+from tuner.inspection.scoring import Score, paired_gain, score_of
 from tuner.train.cross_validation import NORMAL_90
 from tuner.train.tasks import Targets
 from tuner.trial import ImageClassifier
+from tuner.trial.tasks import ONE_LABEL
 
 ROUNDS, BAGS, NESTED = 20, 20, 5
 LEAST_SHARE = 0.05  # of a trial in the answers; those with less are left out
@@ -92,10 +93,26 @@ def write_combined(
             if share > 0
         ],
         "own": {**own.test.by_name("test"), "metric": task.paired, "gain": gain, "error": error},
+        "classes": _by_class(own, scored),
         "cost": _cost(model, own.model),
     }
     write_best(best, trial, winner.config, scored, dict(record) | {"combined": told})
     write_best(best / SINGLE, trial, winner.config, own, {name: record[name] for name in record if name != "combined"})
+
+
+def _by_class(own: Score, average: Score) -> list[dict[str, Any]]:
+    """For each class that test images have, how many, and the shares that both answer right; none of other tasks."""
+    targets, labels = average.answers.targets, average.model.splits.test.labels
+    if targets.task is not ONE_LABEL:
+        return []
+    return [
+        {
+            **{"class": str(name), "images": int(of_it.sum())},
+            **{"own": float(own.goodness[of_it].mean()), "average": float(average.goodness[of_it].mean())},
+        }
+        for number, name in enumerate(targets.names)
+        if (of_it := labels == number).any()
+    ]
 
 
 @dataclass(frozen=True)

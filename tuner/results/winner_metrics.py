@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from tuner.history.combination import combined_in
 from tuner.history.event_lines import finite
+from tuner.history.refits import shipped_refit
+from tuner.history.scored import METRICS
 from tuner.results import findings
 from tuner.results.run import RecordedRun
 from tuner.results.wording import short
@@ -10,6 +15,7 @@ from tuner.trial.tasks import SHARES, USUAL
 
 STANDARD_ERROR = "_se"  # suffix of the name of a metric's standard error in a cross-validation
 NBSP = "\N{NO-BREAK SPACE}"  # no line break there on a narrow page
+MOST_CLASSES = 20  # of which the gain is shown
 NORMAL_90 = 1.645  # 90 % lie within so many standard errors on either side of the mean
 
 
@@ -28,6 +34,18 @@ def epoch_metrics(run: RecordedRun) -> list[tuple[str, str]]:
             spread = f" ± {error:.2g} (90{NBSP}% interval {low} to {high})"
         told.append((name, short(value) + spread))
     return told
+
+
+def class_gains(run: RecordedRun) -> list[dict[str, Any]]:
+    """For each class of the test images what an average of several trials gains: the greatest changes, the gains first.
+
+    Each with "class", "images", and the shares that the winner's network "own" and the "average" answer right; empty if
+    `best/` has no average.
+    """
+    found = combined_in(run.scored(METRICS) or {}) if shipped_refit(run.record) is None else None
+    classes: list[dict[str, Any]] = list((found or {}).get("classes", []))
+    greatest = sorted(classes, key=lambda one: -abs(one["average"] - one["own"]))[:MOST_CLASSES]
+    return sorted(greatest, key=lambda one: one["own"] - one["average"])
 
 
 def test_metrics(run: RecordedRun) -> list[tuple[str, str]]:
