@@ -1,5 +1,6 @@
 """Which trials may be averaged: good ones that differ."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from tests.history.events_of_a_run import ended, fold, reported, saved, started
@@ -7,11 +8,14 @@ from tuner.history.combination import POOL, pool
 from tuner.history.records import RunRecord
 
 
-def searched(*trials: tuple[float, dict[str, Any]], saves: bool = True) -> RunRecord:
+def searched(
+    *trials: tuple[float, dict[str, Any]], saves: bool = True, losses: Sequence[float | None] = ()
+) -> RunRecord:
     """Trials of one epoch that were trained to their end, each with its accuracy and configuration."""
     events = []
     for number, (accuracy, config) in enumerate(trials):
-        events += [started(number, config=config), reported(number, 1, accuracy=accuracy)]
+        metrics = {"accuracy": accuracy} | ({"val_loss": losses[number]} if losses else {})
+        events += [started(number, config=config), reported(number, 1, **metrics)]
         events += [saved(number, 1)] if saves else []
         events.append(ended(number, "completed"))
     return fold(*events)
@@ -34,3 +38,9 @@ def test_each_model_and_image_size_has_its_share_though_its_trials_are_not_among
     assert numbers(searched(*ahead, *behind)) == [*range(5), *range(50, 55)]
     assert numbers(searched(*ahead, *larger)) == [*range(9), 50]  # the others' share goes to the better ones
     assert numbers(searched(*behind, *ahead[:2])) == [12, 13, *range(8)]
+
+
+def test_after_the_winner_come_those_of_the_least_loss_by_which_an_average_is_chosen() -> None:
+    alike = [(0.9 - number / 1000, {"model": "a"}) for number in range(14)]
+    losses = [1.0, None, float("nan"), *(0.9 - number / 100 for number in range(11))]
+    assert numbers(searched(*alike, losses=losses)) == [0, *range(13, 4, -1)]

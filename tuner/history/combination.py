@@ -50,21 +50,29 @@ def kind_of(config: Mapping[str, Any]) -> str:
 
 
 def pool(record: RunRecord) -> list[tuple[TrialRecord, int]]:
-    """Good trials that were trained to their end and differ, and the epoch whose network is kept; the winner first.
+    """Good trials that were trained to their end and differ, and the epoch whose network is kept.
 
-    Answers of heads on the same features hardly differ, and an average of them gains little. So of each `kind_of` only
-    as many count as of the others, as long as there are others.
+    The winner is the first; the others follow by their validation loss, by which an average is chosen, as far as they
+    report one. Answers of heads on the same features hardly differ, and an average of them gains little. So of each
+    `kind_of` only as many count as of the others, as long as there are others.
     """
     kept: list[tuple[TrialRecord, int]] = []
     for standing in record.completed(len(record.trials)):
         trial, epoch = standing.trial, standing.worth.epoch
         if trial.checkpoints:
             kept.append((trial, epoch if epoch in trial.checkpoints else trial.last_checkpoint))
+    kept[1:] = sorted(kept[1:], key=_loss)
     kinds = [kind_of(trial.config) for trial, _ in kept]
     most = math.ceil(POOL / max(1, len(set(kinds))))
     first = [place for place, kind in enumerate(kinds) if kinds[:place].count(kind) < most][:POOL]
     others = [place for place in range(len(kept)) if place not in first]
     return [kept[place] for place in sorted([*first, *others[: POOL - len(first)]])]
+
+
+def _loss(kept: tuple[TrialRecord, int]) -> float:
+    trial, epoch = kept
+    value = trial.epochs[epoch].metrics.get("val_loss")
+    return value if isinstance(value, float) and math.isfinite(value) else math.inf
 
 
 def combined_in(scored: Mapping[str, Any]) -> Mapping[str, Any] | None:
