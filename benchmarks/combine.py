@@ -4,10 +4,11 @@
 
 "small": the networks of `benchmarks.small_tasks`, whole ones and heads, 9 epochs. "photos": heads on MobileNetV2 and
 EfficientNet-Lite0, solved, 5 folds, on cuts of two photo sets; "claim" is the same on a third set, on which nothing was
-designed. The best ten by validation accuracy go to `tuner.inspection.combining.write_combined`, as at a search's end,
-and the test metrics are those of its metrics.json. Needs `../shared/data` or TUNER_TEST_DATA, and the packages that
-`tests/train/test_beside_plain_loop.py` names. "null" simulates conclusions with candidates that gain next to nothing
-together, and counts how often a gain is claimed, and how often it is none.
+designed. Ten candidates are chosen and go to `tuner.inspection.combining.write_combined`, as at a search's end, and the
+test metrics are those of its metrics.json; "over_refit" is the accuracy beside a refit of the winner. Needs
+`../shared/data` or TUNER_TEST_DATA, and the packages that `tests/train/test_beside_plain_loop.py` names. "null"
+simulates conclusions with candidates that gain next to nothing together, and counts how often a gain is claimed, and
+how often it is none.
 
 Prints a JSON line for each task, and at last the means with half the width of their 90 % intervals over tasks.
 """
@@ -22,6 +23,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,9 @@ import torch
 
 from benchmarks import small_tasks
 from tuner import Folds, ImageClassifier, TrialError, choice, loguniform
-from tuner.history.combination import POOL, Candidate
+from tuner.history.combination import POOL, Candidate, pool
+from tuner.history.records import RunRecord
+from tuner.inspection import score
 from tuner.inspection.combining import found_among, write_combined
 from tuner.space import Space
 from tuner.train import trainer_of
@@ -58,36 +62,41 @@ def conclude(
     trial: ImageClassifier, space: Space, *, epochs: int, count: int, folder: Path, seed: int = 0
 ) -> dict[str, Any]:
     """Train so many random configurations, and conclude as a search does; what was shipped beside the winner."""
-    found = []
-    generator = np.random.default_rng(seed)
+    record = RunRecord("val_accuracy", "max")
+    configs, generator = {}, np.random.default_rng(seed)
     began = time.perf_counter()
     for number in range(count):
-        config = space.sample(generator)
+        configs[f"{number:05}"] = config = space.sample(generator)
         running = trainer_of(trial, config, epochs=epochs, seed=number, split_seed=0)
+        note = partial(_noted, record, f"{number:05}")
+        note("trial_started", number=number, config=config, seed=number, from_epoch=0)
         try:
-            for _ in range(epochs):
+            for epoch in range(1, epochs + 1):
                 metrics = running.run_epoch().metrics()
+                note("epoch_reported", epoch=epoch, metrics=metrics, decision="continue")
         except TrialError:  # diverged
+            note("trial_ended", status="failed", cause="diverged")
             continue
-        running.save(folder / str(number))
-        found.append(
-            (-float(metrics["val_accuracy"]), number, Candidate(str(number), epochs, config, folder / str(number)))
-        )
+        running.save(folder / f"{number:05}")
+        note("checkpoint_saved", epoch=epochs)
+        note("trial_ended", status="completed")
     trained = time.perf_counter() - began
-    members = [one for _, _, one in sorted(found, key=lambda one: one[:2])][:POOL]
-    record = {"trial": members[0].trial, "epoch": epochs, "metrics": {}, "combined": {"asked": "auto"}}
+    members = [Candidate(one.trial, epochs, configs[one.trial], folder / one.trial) for one, _ in pool(record)]
+    details = {"trial": members[0].trial, "epoch": epochs, "metrics": {}, "combined": {"asked": "auto"}}
     began = time.perf_counter()
-    write_combined(trial, members, folder / "best", record=record, split_seed=0)
+    write_combined(trial, members, folder / "best", record=details, split_seed=0)
     concluded = time.perf_counter() - began
     told = json.loads((folder / "best" / "metrics.json").read_text())
     combined, metrics = told["combined"], told["metrics"]
     own = combined["own"] if combined["in"] else metrics
+    refitted = _refitted(trial, members[0].config, epochs, folder / "refitted")
     return {
         "shipped": combined["in"],
         "members": len(combined.get("members", [])),
         "validation_gain": combined["gain"],
         "own_accuracy": own["test_accuracy"],
         "accuracy": metrics["test_accuracy"] - own["test_accuracy"],
+        "over_refit": metrics["test_accuracy"] - refitted,
         "error": combined["own"]["error"] if combined["in"] else 0.0,
         "own_loss": own["test_loss"],
         "loss": own["test_loss"] - metrics["test_loss"],
@@ -97,6 +106,21 @@ def conclude(
         "training_s": trained,
         "conclusion_s": concluded,
     }
+
+
+def _noted(record: RunRecord, trial: str, kind: str, **fields: Any) -> None:
+    flaw = record.apply({"event": kind, "time": 0.0, "trial": trial, **fields})
+    assert flaw is None, flaw
+
+
+def _refitted(trial: ImageClassifier, config: dict[str, Any], epochs: int, folder: Path) -> float:
+    """The test accuracy of the winner trained again on training and validation images together."""
+    running = trainer_of(trial.refitted(), config, epochs=epochs, seed=1000, split_seed=0)
+    for _ in range(epochs):
+        running.run_epoch()
+    running.save(folder)
+    scored = score(trial.refitted(), config, folder, split_seed=0)
+    return float(scored.test["accuracy"])
 
 
 def small(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -206,7 +230,7 @@ def main() -> None:
         )
     if options.rows != "null" and len(kept) > 1:
         means: dict[str, Any] = {"tasks": len(kept), "shipped": sum(row["shipped"] for row in kept)}
-        for name in ("accuracy", "loss"):
+        for name in ("accuracy", "over_refit", "loss"):
             values = [row[name] for row in kept]
             means[name] = round(statistics.fmean(values), 4)
             means[f"{name}_90"] = round(STUDENT_90 * statistics.stdev(values) / len(values) ** 0.5, 4)

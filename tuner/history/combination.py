@@ -14,14 +14,10 @@ if TYPE_CHECKING:
     from tuner.history.records import RunRecord
     from tuner.history.trial_record import TrialRecord
 
+LOSS = "val_loss"  # by which an average is chosen
 POOL = 10  # configurations, of those that were trained to their end, whose networks may be averaged
-OF_FORWARD = (
-    "stem",
-    "image_size",
-    "pooling",
-    "blocks",
-    "test_time_flip",
-)  # hyperparameters that change what is computed
+# Hyperparameters that change what is computed.
+OF_FORWARD = ("stem", "image_size", "pooling", "blocks", "test_time_flip")
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,7 @@ def pool(record: RunRecord) -> list[tuple[TrialRecord, int]]:
 
 def _loss(kept: tuple[TrialRecord, int]) -> float:
     trial, epoch = kept
-    value = trial.epochs[epoch].metrics.get("val_loss")
+    value = trial.epochs[epoch].metrics.get(LOSS)
     return value if isinstance(value, float) and math.isfinite(value) else math.inf
 
 
