@@ -1,5 +1,6 @@
 """The summary of a search for its page, from events with times of the test's own choosing."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,16 @@ def test_what_the_last_hour_gained_is_told_of_the_winner_and_not_of_a_lucky_epoc
         found = summary(run).next_hour
     assert found is not None
     assert found.gained == 0.0
+
+
+def test_what_ships_in_place_of_the_winners_own_network_is_told(tmp_path: Path) -> None:
+    events = [event("study_started"), event("combination_requested", how="auto")]
+    events += [started(0), reported(0, 1, 10.0, loss=3.0), ended(0, "completed", 10.0)]
+    combined = {"asked": "auto", "in": False, "failed": "out of memory"}
+    told = {"trial": "00000", "epoch": 1, "metrics": {"loss": 3.0}, "combined": combined}
+    run = of_events(tmp_path / "run", events)
+    (tmp_path / "run" / "best").mkdir()
+    (tmp_path / "run" / "best" / "metrics.json").write_text(json.dumps(told))
+    best = summary(run).best
+    assert best is not None
+    assert best.ships == ["the best trials could not be averaged (out of memory); best/ has the winner's own network"]

@@ -12,7 +12,7 @@ from tuner.history.similar_failures import failure_groups
 from tuner.plots.learning import OneCurve, learning_traces, live_layout, quantiles_of
 from tuner.results.run import RecordedRun
 from tuner.results.winner_metrics import test_metrics
-from tuner.results.wording import averaged, report_of, with_error
+from tuner.results.wording import averaged, report_of, shipped, with_error
 from tuner.service.errors import ServiceError
 from tuner.service.web.files import part_of
 from tuner.space.values import recorded
@@ -38,6 +38,7 @@ class Winner:
     averaged: str  # the epochs that it is the mean of; empty where it is of one
     config: dict[str, Any]
     tests: list[tuple[str, str]]  # metrics on the test split, as text
+    ships: list[str]  # sentences about the network in `best/`, where it isn't just this trial's
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def _winner(run: RecordedRun) -> Winner | None:
     if best is None or not worth:
         return None
     told, mean, config = with_error(worth), averaged(worth).strip(), recorded(flat_config(best.config))
-    return Winner(best.trial, worth.epoch, worth.value, told, mean, config, test_metrics(run))
+    return Winner(best.trial, worth.epoch, worth.value, told, mean, config, test_metrics(run), shipped(run))
 
 
 def _saved_hours(record: RunRecord, trials: list[TrialRecord], longest: int, used: float) -> float:

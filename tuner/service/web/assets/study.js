@@ -28,6 +28,7 @@ export function studyPage(study, again) {
       head(row, found),
       found && pauseOf(found, row),
       found && tiles(found, row),
+      found?.best && found.best.ships.map((sentence) => el("p", { class: "soft" }, `${sentence[0].toUpperCase()}${sentence.slice(1)}.`)),
       found && curves.section,
       found && trials.section,
       found && failuresOf(found),
