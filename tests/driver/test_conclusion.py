@@ -35,7 +35,7 @@ def concluded(folder: Path, outcome: Outcome, *, stop: bool) -> Run:
     interrupted = Interruption()
     interrupted.ask(outcome.interrupted_by or "")
     with held(LocalFolder(folder)) as lease:
-        write = partial(write_winner, loop.study, loop.folder, loop.record, Resources())
+        write = partial(write_winner, loop.study, loop.folder, loop.record, Resources(), 1)
         Conclusion(loop, dict(INFO), interrupted, lease, write).perform(outcome)
     return Run(LocalFolder(folder))
 
@@ -86,7 +86,7 @@ def fill(folder):
 
 def conclude(loop, lease):
     info = dict(INFO)
-    write = partial(write_winner, loop.study, loop.folder, loop.record, Resources())
+    write = partial(write_winner, loop.study, loop.folder, loop.record, Resources(), 1)
     outcome = Conclusion(loop, info, Interruption(), lease, write).perform(Outcome())
     print(outcome.finished, outcome.interrupted_by, info["status"], is_concluded(Run(loop.folder)), sep="|")
 

@@ -144,10 +144,9 @@ def _score_on_worker(
     if device == "cpu":
         os.environ.update(NO_GPUS)
     extend_import_path(import_path)
-    import torch
-
-    torch.set_num_threads(min(threads, this_machine().cpus))
     trial, config = cloudpickle.loads(pickled), received(config)
+    implementation = implementation_of(trial)
+    implementation.prepare(min(threads, this_machine().cpus))
     folder = open_folder(run_uri)
     store = CheckpointStore(folder)
     how: dict[str, Any] = {"split_seed": split_seed, "device": device}
@@ -156,10 +155,9 @@ def _score_on_worker(
         best = temporary / BEST
         own = _own(store, details, temporary / "own") if "refit" in details else None
         if own is not None:
-            told = implementation_of(trial).beside_own(trial, config, refitted=checkpoint, own=own, **how)
+            told = implementation.beside_own(trial, config, refitted=checkpoint, own=own, **how)
             details = details | {"refit": details["refit"] | {"own": told}}
         scored = trial.refitted() if "refit" in details else trial
-        implementation = implementation_of(trial)
         if others is not None:
             own_network = details["trial"], details["epoch"], config
             members = [Candidate(*own_network, checkpoint), *_fetched(store, others, temporary)]

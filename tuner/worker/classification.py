@@ -120,8 +120,8 @@ class Classification(Implementation[ImageClassifier]):
         """See `Implementation.cost_kind`."""
         return kind_of(trial.of(config).hyperparameters(config))
 
-    def begin_measuring(self, threads: int) -> None:
-        """See `Implementation.begin_measuring`."""
+    def prepare(self, threads: int) -> None:
+        """See `Implementation.prepare`."""
         import torch
 
         import_module("tuner.train.speed")

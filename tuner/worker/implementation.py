@@ -105,8 +105,8 @@ class Implementation(ABC, Generic[T]):
         """A name for configurations whose trials cost the same, in words; empty if that isn't known."""
         return ""
 
-    def begin_measuring(self, threads: int) -> None:
-        """Load what `speed` needs; runs in its own process."""
+    def prepare(self, threads: int) -> None:
+        """Let libraries use so many threads in this process, for `speed`, `score` and `combine`, and load them."""
         return
 
     def speed(

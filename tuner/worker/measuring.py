@@ -191,7 +191,7 @@ def main() -> None:
         task = pickle.loads(tasks.get())
         trial: Trial = pickle.loads(task["trial"])
         implementation = implementation_of(trial)
-        implementation.begin_measuring(task["threads"])
+        implementation.prepare(task["threads"])
         print(json.dumps({"ready": True}), file=answers, flush=True)
         for config in task["configs"]:
             print(json.dumps(_answer(implementation, trial, config, task["options"])), file=answers, flush=True)
