@@ -146,7 +146,7 @@ def test_refit_trains_the_winner_of_an_ended_run_and_predict_and_export_use_it(t
     assert shipped.code == 0, shipped.err
     card = (tmp_path / "model" / "README.md").read_text()
     assert "It was trained on all images but those of the test split, those for validation among them." in card
-    assert "No image was left to validate it: trial 00002 trained the winner" in card
+    assert "No image was left to validate it.\n\nTrial 00002 trained the winner" in card
     assert "On the same test images the winner's own network has test_accuracy" in card
     assert "on the same test images the winner's own network has test_accuracy" in done.out.replace("\n", " ")
     own = tuner("show", "runs", "--json", folder=tmp_path).json["best"]["refit"]["own"]

@@ -6,6 +6,7 @@ from tuner import ASHA, Budget, HyperBand, choice, uniform
 from tuner.history.events import Event
 from tuner.history.records import RunRecord
 from tuner.loop.keeping import not_needed
+from tuner.loop.queue import Start
 
 
 def trained(number: int, *values: float | None) -> list[Event]:
@@ -121,8 +122,13 @@ def test_of_small_heads_the_best_ten_on_each_model_are_kept_so_that_they_can_be_
         space = {"x": uniform(0, 1), "model": choice(["a", "b"]), **more}
         loop = build(study(space=space, budget=Budget(trials=60, max_epochs=1)), tmp_path / str(each))
         drive(loop)
-        loop.end()
         ranked = [one.trial for one in loop.record.ranked()]
+        for name in "ab":  # the place that a network must reach is that among its own kind
+            alike = [trial for trial in ranked if not each or trial.config["model"] == name]
+            last = loop.record.worth_of(alike[(each or 1) - 1].trial)
+            assert last is not None
+            assert loop.to_beat(Start("new", 99, {"x": 0.5, "model": name, **more}, 0, 1)) == last.value
+        loop.end()
         best = [[trial.trial for trial in ranked if trial.config["model"] == name][:each] for name in "ab"]
         kept = [trial.trial for trial in loop.record.trials.values() if trial.checkpoints]
         assert sorted(kept) == sorted(best[0] + best[1] or [ranked[0].trial])

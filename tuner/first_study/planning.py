@@ -483,7 +483,7 @@ def _metric(look: FirstLook, wishes: Wishes, chosen: _Choice) -> Setting:
 def _in_the_end(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
     """What ships of a search over heads; other networks' training varies, and luck may be worth more than a refit.
 
-    An average of folds' networks of several backbones has 1.5 points more than a refit of the winner on photos, and
+    An average of folds' networks of several backbones has 2 to 3 points more than a refit of the winner on photos, and
     refits of its members gain nothing: see docs/explanation/measured.md.
     """
     if chosen.finetune != "head":

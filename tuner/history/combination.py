@@ -69,8 +69,3 @@ def _loss(kept: tuple[TrialRecord, int]) -> float:
     trial, epoch = kept
     value = trial.epochs[epoch].metrics.get(LOSS)
     return value if isinstance(value, float) and math.isfinite(value) else math.inf
-
-
-def combined_in(scored: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What `best/metrics.json` says of an average of several trials; None if none was tried."""
-    return scored.get("combined")

@@ -12,7 +12,7 @@ from typing import Any
 
 from tuner.errors import TunerError
 from tuner.history.checkpoints import CheckpointStore
-from tuner.history.combination import combined_in, wanted
+from tuner.history.combination import wanted
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.refits import TRAINED_ON, shipped_refit
 from tuner.history.scored import BEST
@@ -108,7 +108,7 @@ def is_written(folder: Folder, record: RunRecord) -> bool:
     refit, stored = shipped_refit(record), written.get("refit")
     stored_refit = stored.get("trial") if isinstance(stored, dict) else None
     combined = None if refit else wanted(record)
-    if (refit and refit.trial, combined) != (stored_refit, (combined_in(written) or {}).get("asked")):
+    if (refit and refit.trial, combined) != (stored_refit, (written.get("combined") or {}).get("asked")):
         return False
     return (written.get("trial"), written.get("epoch")) == (best.trial, epoch)
 

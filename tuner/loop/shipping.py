@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from tuner.errors import RunFolderError
-from tuner.history.combination import combined_in, pool, wanted
-from tuner.history.scored import METRICS
+from tuner.history.combination import pool
 from tuner.loop.refitting import check_refittable, check_undoable, refit_cost
 from tuner.results.run import RecordedRun
 from tuner.study.declaration import AUTO, REFIT, Study, check_combine, check_refit
@@ -78,7 +77,7 @@ def _check_combinable(run: RecordedRun) -> None:
 
 
 def _check_combined(run: RecordedRun) -> None:
-    if wanted(run.record) is None or not (combined_in(run.scored(METRICS) or {}) or {}).get("in"):
+    if not (run.average or {}).get("in"):
         raise RunFolderError(
             f"combine --undo needs a run whose best/ averages several trials, got {run.path!r}, whose doesn't; "
             f"see it with: {command('show', run.path)}"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
 from tuner.errors import RunFolderError, StudyError
+from tuner.history.combination import wanted
 from tuner.history.events import Event, Reading, read_all
 from tuner.history.logs import log_text
 from tuner.history.records import RunRecord, TrialRecord
+from tuner.history.refits import shipped_refit
 from tuner.history.run_info import RUN_FILE, read_info
 from tuner.history.scored import METRICS, read_scored
 from tuner.results.courses import Lead, leads
@@ -151,6 +154,12 @@ class RecordedRun:
         """On how many images the winner was validated, also if it was trained again on them; 0 if that isn't known."""
         own = (self.scored(METRICS) or {}).get("refit", {}).get("own") or {}
         return int(own.get("validation_images", 0) or self.images.get("validation", 0))
+
+    @property
+    def average(self) -> Mapping[str, Any] | None:
+        """What `best/` says of an average of several trials, in it or found not to pay; None if none is to ship."""
+        found: Mapping[str, Any] | None = (self.scored(METRICS) or {}).get("combined")
+        return None if wanted(self.record) is None or shipped_refit(self.record) is not None else found
 
     @property
     def devices(self) -> float:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tuner.history.combination import combined_in, wanted
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord
 from tuner.history.refits import TRAINED_ON, shipped_refit
@@ -88,7 +87,6 @@ def _winner(run: RecordedRun) -> dict[str, Any] | None:
         return None
     known, refit = repeated(run), shipped_refit(run.record)
     trained = _trained_again(run, refit) if refit else None
-    average = combined_in(run.scored(METRICS) or {}) if wanted(run.record) and not refit else None
     return {
         "trial_id": best.trial,
         "config": best.config_in_json,
@@ -98,6 +96,6 @@ def _winner(run: RecordedRun) -> dict[str, Any] | None:
         "epoch": worth.epoch,
         "metrics": run.best_metrics,
         "refit": trained,
-        **({"combined": average} if average else {}),
+        **({"combined": run.average} if run.average else {}),
         **(_told_of_seeds(run, worth.seeds, known) if known else {}),
     }

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.history.combination import combined_in
 from tuner.history.event_lines import finite
-from tuner.history.refits import shipped_refit
-from tuner.history.scored import METRICS
 from tuner.results import findings
 from tuner.results.run import RecordedRun
 from tuner.results.wording import short
@@ -42,8 +39,7 @@ def class_gains(run: RecordedRun) -> list[dict[str, Any]]:
     Each with "class", "images", and the shares that the winner's network "own" and the "average" answer right; empty if
     `best/` has no average.
     """
-    found = combined_in(run.scored(METRICS) or {}) if shipped_refit(run.record) is None else None
-    classes: list[dict[str, Any]] = list((found or {}).get("classes", []))
+    classes: list[dict[str, Any]] = list((run.average or {}).get("classes", []))
     greatest = sorted(classes, key=lambda one: -abs(one["average"] - one["own"]))[:MOST_CLASSES]
     return sorted(greatest, key=lambda one: one["own"] - one["average"])
 

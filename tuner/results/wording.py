@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tuner.history.combination import combined_in, wanted
 from tuner.history.event_lines import finite
 from tuner.history.records import RunRecord, TrialRecord, flat_config
 from tuner.history.refits import shipped_refit
@@ -128,8 +127,8 @@ def combination(run: RecordedRun) -> list[str]:
 
     They name its members, what it gains on validation and on test images, and what it costs.
     """
-    found = combined_in(run.scored(METRICS) or {})
-    if found is None or wanted(run.record) is None or shipped_refit(run.record) is not None:
+    found = run.average
+    if found is None:
         return []
     if "loss" not in found:
         why = f" ({found['failed']})" if "failed" in found else ""

@@ -10,7 +10,7 @@ from tuner.inspection.best import LoadedModel, declared_trial
 from tuner.inspection.shipping.examples import CHECKED, Examples
 from tuner.inspection.shipping.forms import SHIPPED
 from tuner.results.run import RecordedRun
-from tuner.results.wording import settings, shipped, trials_and_repeats
+from tuner.results.wording import settings, shipped, trained_again, trials_and_repeats
 from tuner.trial.models import TORCHVISION
 from tuner.trial.splitting import REFIT
 
@@ -137,10 +137,12 @@ def _metrics(run: RecordedRun, loaded: LoadedModel) -> Iterator[str]:
         return
     yield from loaded.answers.goodness(run)
     yield from _all_metrics(run.best_metrics, run.test_intervals)
-    if loaded.card.trained_on == REFIT:
+    refitted = loaded.card.trained_on == REFIT
+    if refitted:
         yield "No image was left to validate it."
-    for sentence in shipped(run):
-        yield f"{sentence[0].upper()}{sentence[1:]}."
+    if refitted == (trained_again(run.record) is not None):  # not so if `best/` is still to be written
+        for sentence in shipped(run):
+            yield f"{sentence[0].upper()}{sentence[1:]}."
 
 
 def _all_metrics(metrics: Mapping[str, Any], intervals: Mapping[str, tuple[float, float, str]]) -> Iterator[str]:
