@@ -41,6 +41,7 @@ MOBILE = "mobilenet_v2"
 WEIGHTS = {MOBILE: "IMAGENET1K_V1", LITE0: "imagenet"}
 LITE0_CACHED = "models--timm--tf_efficientnet_lite0.in1k/snapshots/main/model.safetensors"  # in the hub's cache
 LENGTHS = (10, 100)
+AVERAGE = ("in", "failed", "candidates", "loss", "gain", "error", "better", "better_error")  # as metrics.json has them
 STUDENT_90 = {2: 6.31, 3: 2.92, 4: 2.35, 5: 2.13, 6: 2.02, 8: 1.89, 10: 1.83}
 
 
@@ -98,6 +99,7 @@ def _searched(folder: Path, here: dict[str, str], minutes: float, seed: int) -> 
     return {
         "search": 100 * float(found["best"]["metrics"]["test_accuracy"]),
         "single": 100 * float(combined["own"]["test_accuracy"]) if combined.get("in") else None,
+        "average": {name: combined.get(name) for name in AVERAGE if name in combined},
         "trials": found["trials"]["total"],
         "foreseen": first["cost"]["minutes"]["middle"],
         "took": round(took, 2),
