@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tuner.study.file import load_study
     from tuner.study.resources import Resources
     from tuner.trial import External, Folds, ImageClassifier, RecallAtPrecision, Table
+    from tuner.trial.callbacks import LightningReport, TransformersReport
     from tuner.trial.session import checkpoint, report
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "HyperBand",
     "HyperOpt",
     "ImageClassifier",
+    "LightningReport",
     "MedianStopping",
     "MultiFidelityGP",
     "NoEarlyStopping",
@@ -79,6 +81,7 @@ __all__ = [
     "Study",
     "StudyError",
     "Table",
+    "TransformersReport",
     "TrialError",
     "TunerError",
     "checkpoint",
@@ -134,6 +137,7 @@ _ROOMS = {
     "tuner.study.declaration": "Study",
     "tuner.study.file": "load_study",
     "tuner.study.as_json": "study_from_json study_to_json",
+    "tuner.trial.callbacks": "LightningReport TransformersReport",
     "tuner.trial": "External Folds ImageClassifier RecallAtPrecision Table",
 }  # each is loaded when one of its names is used: the command's help needs none of them
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}

@@ -16,6 +16,8 @@ from tuner.worker.assignment import Assignment
 from tuner.worker.messages import Message
 from tuner.worker.reporting import WorkerSession
 
+Metrics = dict[str, Any]
+
 
 def test_a_trial_goes_on_from_the_newest_whole_checkpoint_of_an_epoch_that_the_driver_knows(tmp_path: Path) -> None:
     """Epoch 3 was saved and never recorded: gone on from, it would be missing in the tables."""
@@ -52,6 +54,35 @@ def test_a_checkpoint_that_is_deleted_meanwhile_is_skipped_without_a_word(tmp_pa
     session.close()
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ({"epoch": 2}, {"epoch": 2}, "got epoch=2 after epoch=2 was reported"),
+        ({"epoch": 2.0}, {"epoch": 1.0}, "got epoch=1 after epoch=2 was reported"),
+        ({"training_iteration": 3}, {"training_iteration": 3}, "save training_iteration + 1 in the checkpoint"),
+        ({"epoch": 2}, {"epoch": 3}, None),
+        ({"epoch": 2}, {}, None),
+        ({}, {"epoch": 2}, None),
+        ({"epoch": "two"}, {"epoch": 2}, None),
+    ],
+)
+def test_an_epoch_that_a_function_repeats_after_a_pause_is_told_once(
+    tmp_path: Path, before: Metrics, after: Metrics, told: str | None
+) -> None:
+    reports = {1: {"loss": 2.0}, 2: {"loss": 1.0, **before}}
+    CheckpointStore(LocalFolder(tmp_path)).write(
+        ASSIGNMENT.trial, 2, lambda folder: (folder / "epoch").touch(), reports
+    )
+    session = Held(replace(ASSIGNMENT, run_uri=str(tmp_path), reported=2))
+    session.answers.set()
+    assert session.checkpoint() is not None
+    for _ in range(2):  # the second epoch of the stay isn't compared
+        session.report({"loss": 0.5, **after}, None)
+    session.flush()
+    assert [told in note for note in session.told] == [True] if told else session.told == []
+    session.close()
+
+
 def test_a_metric_that_contains_itself_fails_its_trial_in_a_sentence(tmp_path: Path) -> None:
     session = WorkerSession(replace(ASSIGNMENT, run_uri=str(tmp_path)))
     side: list[Any] = []
@@ -69,11 +100,13 @@ class Held(WorkerSession):
     def __init__(self, assignment: Assignment) -> None:
         super().__init__(assignment)
         self.answers, self.epochs, self.losses = threading.Event(), list[int](), list[float]()
+        self.told: list[str] = []  # notes
         self.ends_at = 10**9
 
     def _deliver(self, messages: Sequence[Message]) -> None:
         assert self.answers.wait(60)
         told = [json.loads(message.text) for message in messages]
+        self.told += [note for one in told for note in one.get("notes", [])]
         self.epochs += [one["epoch"] for one in told if "epoch" in one]
         self.losses += [one["metrics"]["loss"] for one in told if "epoch" in one]
         if any(epoch >= self.ends_at for epoch in self.epochs):

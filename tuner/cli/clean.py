@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 HELP = {
     "checkpoints": "delete checkpoints; unfinished trials then start again from their beginning",
+    "files": "delete what functions wrote into their trials' folders",
     "logs": "delete the output of trials",
     "wandb": "delete the files of W&B's client",
     "ray": "delete Ray's own files, and what dead searches left in the temporary folder",
@@ -133,7 +134,7 @@ def _told(request: Request, count: int) -> str:
 
 
 def _names(request: Request) -> list[str]:
-    names = {"ray": "Ray's files", "wandb": "W&B's files"}
+    names = {"files": "trials' files", "ray": "Ray's files", "wandb": "W&B's files"}
     if request.keep_best:
         names["checkpoints"] = "checkpoints but the winner's"
     return [names.get(part, part) for part in request.parts]

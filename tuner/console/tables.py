@@ -17,6 +17,7 @@ from tuner.errors import one_line
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord, flat_config
 from tuner.history.similar_failures import failure_groups
+from tuner.history.trial_record import FILES
 from tuner.results.cleaning import PARTS, Holding, size_of
 from tuner.results.comparison import ComparedRuns
 from tuner.results.run import RecordedRun
@@ -298,6 +299,8 @@ def _print_trial(run: RecordedRun, trial_id: str) -> None:
     if trial.traceback:
         console.print(trial.traceback)
     _print_output(run, trial, console)
+    if written_bytes := run.folder.held_bytes(f"{FILES}/{trial.trial}"):
+        console.print(f"its files: {run.folder.child(f'{FILES}/{trial.trial}').uri} ({megabytes(written_bytes)} MB)")
 
 
 def _print_output(run: RecordedRun, trial: TrialRecord, console: Console) -> None:

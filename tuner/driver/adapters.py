@@ -526,6 +526,7 @@ class Bridge:
             joined=self.joined,
             fresh=start.fresh,
             refit_epochs=start.refit_epochs,
+            working_folder=study.working_folder,
             others=[
                 {
                     "trial": other.trial,

@@ -25,6 +25,7 @@ class EpochRecord:
     ending: dict[str, Any] | None = None  # how the trial ends if the decision is to stop
 
 
+FILES = "files"  # the folder of a run with a folder for each trial, in which a user's function works
 FEATURES = ("model", "images", "total", "seconds", "seconds_left")  # fields of the event
 
 

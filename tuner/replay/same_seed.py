@@ -118,6 +118,7 @@ def _trained(study: Study, config: Config) -> Metrics:
         cpus=resources.cpu_count,
         gpus=resources.gpu_count,
         run_uri="",
+        working_folder=study.working_folder,
         hung_seconds=study.failures.hung_seconds,
     )
     with OwnedFolder("same-seed") as folder:

@@ -153,6 +153,7 @@ def _assignment(run: RecordedRun, study: Study, trial: TrialRecord, gpus: float)
         cpus=resources.get("cpus") or 1,
         gpus=gpus,
         run_uri="",
+        working_folder=study.working_folder,
         hung_seconds=study.failures.hung_seconds,
         strategy=trial.config.get("strategy", resources.get("strategy")),
         to_beat=math.inf if study.mode == "max" else -math.inf,  # so that no epoch is kept as a possible winner

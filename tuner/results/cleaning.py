@@ -22,6 +22,7 @@ from tuner.history.checkpoints import CHECKPOINTS, CheckpointStore
 from tuner.history.events import EventLog
 from tuner.history.run_info import RUN_FILE
 from tuner.history.scored import BEST
+from tuner.history.trial_record import FILES
 from tuner.machine.cache_folder import default_folder
 from tuner.machine.temporary import abandoned
 from tuner.results.run import RecordedRun
@@ -31,9 +32,16 @@ from tuner.storage.lease import LEASE, held
 from tuner.storage.locations import no_space, open_folder
 from tuner.storage.sizes import path_bytes
 
-Part = Literal["best", "checkpoints", "logs", "wandb", "ray", "other"]
-PARTS: dict[Part, str] = {"best": BEST, "checkpoints": CHECKPOINTS, "logs": "logs", "wandb": "wandb", "ray": "tune"}
-DELETABLE: tuple[Part, ...] = ("checkpoints", "logs", "wandb", "ray")
+Part = Literal["best", "checkpoints", "files", "logs", "wandb", "ray", "other"]
+PARTS: dict[Part, str] = {
+    "best": BEST,
+    "checkpoints": CHECKPOINTS,
+    "files": FILES,
+    "logs": "logs",
+    "wandb": "wandb",
+    "ray": "tune",
+}
+DELETABLE: tuple[Part, ...] = ("checkpoints", "files", "logs", "wandb", "ray")
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # where sessions of Ray may be, see tuner/driver/local_ray.py
 SECONDS = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 

@@ -31,6 +31,7 @@ LONGEST_NAME = 100  # bytes; file systems take 255
 SOUNDS_LOW = re.compile(r"(?:^|[_/. ])(?:loss|error|mse|rmse|mae|nll|perplexity)(?:$|[_/. ])", re.IGNORECASE)  # metrics
 MOST_REPEATS = 100
 AUTO, ENSEMBLE = "auto", "ensemble"  # ways to combine the best trials
+WORKING_FOLDERS = ("kept", "temporary", "shared")
 REFIT = splitting.REFIT  # for packages that may import studies but not trials
 KINDS: dict[str, type] = {
     "search": SearchAlgorithm,
@@ -53,8 +54,10 @@ class Study:
     config["image_size"] ** 2 < 10_000_000`: others are never tried. `repeats` is the most seeds with which a leading
     configuration is trained before it counts as the best; 1 for no repeats. `refit="train+validation"` trains the
     winner again at the end, on all images except those of the test split. `combine="auto"` puts the average of the best
-    trials' answers into `best/` if validation images show that it pays, "ensemble" in any case. `source` is the file
-    that declared it, set by `load_study`. `metric` may be left out for the trial's usual one, which is "val_accuracy"
+    trials' answers into `best/` if validation images show that it pays, "ensemble" in any case. Each trial of a
+    function works in a folder of its own, which is "kept" in the run folder as `files/<trial>/`, or "temporary"; with
+    `working_folder="shared"` all work in the folder where the search is started. `source` is the file that declared
+    the study, set by `load_study`. `metric` may be left out for the trial's usual one, which is "val_accuracy"
     unless an `ImageClassifier` has another task. `mode` may be left out: `ImageClassifier` declares which of its
     metrics are better high and which low; a function's metric is maximised then.
     """
@@ -77,6 +80,7 @@ class Study:
     repeats: int = 1
     refit: Literal["train+validation"] | None = None
     combine: Literal["auto", "ensemble"] | None = None
+    working_folder: Literal["kept", "temporary", "shared"] = "kept"
     source: Path | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -335,6 +339,11 @@ def _check_types(study: Study) -> None:
             raise StudyError(f"{name} needs a {kind.__name__}, got {shown(value)}{hint}")
     if not study.metric.strip():
         raise StudyError(f"metric needs the name of what trials report, got {shown(study.metric)}; write metric='loss'")
+    if not is_one_of(study.working_folder, WORKING_FOLDERS):
+        raise StudyError(
+            f"working_folder needs one of {', '.join(map(repr, WORKING_FOLDERS))}, got {shown(study.working_folder)}; "
+            "leave it out to keep what each trial writes"
+        )
     if not isinstance(study.warm_start, History | None):
         raise StudyError(f"warm_start needs History(...) or None, got {shown(study.warm_start)}; write History()")
     if isinstance(study.seed, bool) or not isinstance(study.seed, int) or study.seed < 0:

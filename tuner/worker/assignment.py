@@ -22,7 +22,7 @@ class Assignment:
     winner's refit, which trains on training and validation images together; it ends before the schedule does if
     `epochs` is larger. A trial without a report for `hung_seconds` is killed. Nodes of a cluster that was `joined` may
     be drained. A trial that failed on a worker of earlier trials needs a `fresh` one. `others` are trained in the same
-    stay: the fields in which their assignments differ.
+    stay: the fields in which their assignments differ. `working_folder` says in which folder a user's function works.
     """
 
     trial: str
@@ -48,6 +48,7 @@ class Assignment:
     joined: bool = False
     fresh: bool = False
     refit_epochs: int | None = None
+    working_folder: str = "shared"
     others: list[dict[str, Any]] = field(default_factory=list)
 
     @property

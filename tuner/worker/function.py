@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tuner.trial import FunctionTrial
 from tuner.worker.implementation import Implementation
 from tuner.worker.read_values import Reading, asks_by_name
+from tuner.worker.working_folder import working_folder
 
 if TYPE_CHECKING:
     from tuner.worker.assignment import Assignment
@@ -19,4 +20,5 @@ class FunctionCall(Implementation[FunctionTrial]):
     def train(self, trial: FunctionTrial, assignment: Assignment, session: WorkerSession) -> None:
         """See `Implementation.train`."""
         session.reading = Reading(assignment.config) if asks_by_name(trial.function) else None
-        trial.function(assignment.config if session.reading is None else session.reading)
+        with working_folder(assignment):
+            trial.function(assignment.config if session.reading is None else session.reading)

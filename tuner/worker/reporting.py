@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 WRITER = BackgroundWriter()  # of this worker process
 MOST_REPORTS = 100  # the last ones, that a checkpoint has
+COUNTERS = ("epoch", "training_iteration")  # metrics that count epochs
 
 
 class WorkerSession:
@@ -71,8 +72,22 @@ class WorkerSession:
 
         If the function has asked for its checkpoint, it went on from that; otherwise it started from its beginning.
         """
+        if self._restored is not None and not self._reports:
+            self._note_a_repeated_epoch(metrics)
         fill = None if checkpoint is None else copied(checkpoint)
         self.report_epoch((self._epoch or 0) + 1, metrics, fill=fill, saves=checkpoint is not None)
+
+    def _note_a_repeated_epoch(self, metrics: Mapping[str, Any]) -> None:
+        """Say so if the function counts epochs, and trains the one again from whose checkpoint it went on."""
+        assert self._epoch is not None
+        before = (self._store.reports(self._assignment.trial, self._epoch) or {}).get(self._epoch, {})
+        for name in (name for name in COUNTERS if isinstance(metrics.get(name), int | float)):
+            if isinstance(before.get(name), int | float) and metrics[name] <= before[name]:
+                self.notes.append(
+                    f"a trial that goes on needs to begin with the next epoch, got {name}={metrics[name]:g} after "
+                    f"{name}={before[name]:g} was reported with its checkpoint, so that each pause trains an epoch "
+                    f"twice; save {name} + 1 in the checkpoint, or begin one later"
+                )
 
     def report_epoch(
         self,
