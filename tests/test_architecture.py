@@ -98,10 +98,10 @@ MAY_IMPORT = {
     ),
     "api": (
         {
-            *("errors", "machine", "study", "history", "results", "inspection", "orders", "plots"),
+            *("errors", "machine", "trial", "study", "history", "results", "inspection", "orders", "plots"),
             *("worker", "lifecycle", "replay", "driver", "console"),
         },
-        {"pandas", "ray"},
+        {"lightning", "pandas", "ray", "transformers"},
     ),
     "cli": (
         {
@@ -121,7 +121,7 @@ MAY_IMPORT = {
 }
 HEAVY = {
     *("ray", "torch", "torchvision", "hyperopt", "optuna", "pandas", "scipy", "wandb", "rich", "obstore"),
-    *("timm", "transformers", "huggingface_hub", "fastapi", "uvicorn", "argon2", "prometheus_client"),
+    *("timm", "transformers", "lightning", "huggingface_hub", "fastapi", "uvicorn", "argon2", "prometheus_client"),
 }
 
 

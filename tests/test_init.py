@@ -254,9 +254,9 @@ def test_a_folder_whose_table_has_other_columns_is_refused_with_its_name(
     code, _, err = run_main(capsys, "init", "my photos")
     assert code == 2
     assert err.splitlines()[-1] == (
-        "tuner: a folder of images needs at least 2 classes, a subfolder each, got [] in my photos, and scans/ without "
-        "images (.bmp, .gif, .jfif, .jpeg, .jpg, .pgm, .png, .ppm, .tif, .tiff, .webp); name the folder that holds the classes, "
-        "or, if it has a row for each image, write data='table:my photos/labels.csv'"
+        "tuner: a folder of images needs at least 2 classes, a subfolder each, got [] in my photos, whose images are in "
+        "scans/cat/, scans/dog/; name the folder that holds the classes, such as my photos/scans, or bring the images of "
+        "each class together in one folder, or, if it has a row for each image, write data='table:my photos/labels.csv'"
     )
 
 

@@ -33,10 +33,12 @@ from tuner.trial import HYPERPARAMETERS, ImageClassifier, pixels
 from tuner.trial.framing import Framing
 from tuner.trial.pixels import DeepScale, with_one_scale
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*getdata:DeprecationWarning")  # as pillow-heif writes a file
 EDGE = 12
 CONFIG: dict[str, Any] = {"lr": 1e-3, "batch_size": 16, "image_size": EDGE}
 SUFFIXES = {
     **{"PNG": ".png", "JPEG": ".jpg", "BMP": ".bmp", "GIF": ".gif", "WEBP": ".webp", "TIFF": ".tif", "PPM": ".ppm"},
+    "HEIF": ".heic",
     **{"AVIF": ".png", "JPEG2000": ".jpg", "ICO": ".bmp", "TGA": ".bmp", "QOI": ".png", "PCX": ".bmp"},
 }  # a name that is read; the content says what it is
 MODES = (
@@ -357,7 +359,7 @@ def test_an_export_has_the_reader_itself(run: Run, tmp_path: Path) -> None:
             else []
         )
     }
-    assert imported - set(sys.stdlib_module_names) == {"PIL", "numpy"}
+    assert imported - set(sys.stdlib_module_names) == {"PIL", "numpy", "pillow_heif"}  # the last if it is there
     assert HYPERPARAMETERS["image_size"].high == pixels.LARGEST_EDGE
 
 
@@ -454,3 +456,11 @@ def test_a_resumed_run_of_an_earlier_version_says_once_which_images_it_saw_other
         assert resumed.code == 0, resumed.err
         said = load_run(tmp_path / "runs").record.notices
         assert sum("1 of 13 images have other pixels" in one for one in said) == notices
+
+
+def test_photos_of_phones_are_read_if_pillow_heif_is_installed(tmp_path: Path) -> None:
+    pytest.importorskip("pillow_heif")
+    Image.new("RGB", (40, 20), (200, 30, 30)).save(tmp_path / "photo.heic", quality=95)
+    read = pixels.read(tmp_path / "photo.heic", "RGB", pixels.NO_DEEP)
+    assert read.size == (40, 20)
+    assert np.abs(np.asarray(read).astype(int) - (200, 30, 30)).max() < 12

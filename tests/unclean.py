@@ -18,7 +18,7 @@ LEFT_OUT = {  # by path, as a run tells it
     "dog/empty.jpg": "is empty",
     "dog/gone.jpg": "is a link to nothing",
     "dog/page.jpg": "is no image, or a damaged one",
-    "dog/photo.heic": "is HEIC, which isn't read: convert it to JPEG",
+    "dog/photo.psd": "ends in '.psd', not as images that are read",
     "dog/readme.txt": "ends in '.txt', not as images that are read",
 }
 
@@ -64,7 +64,7 @@ def write_unclean(root: Path, clean: int = 14) -> Path:
     (dog / "empty.jpg").write_bytes(b"")
     (dog / "gone.jpg").symlink_to(root / "nowhere.jpg")
     (dog / "page.jpg").write_bytes(b"<html>404</html>")
-    (dog / "photo.heic").write_bytes(whole)
+    (dog / "photo.psd").write_bytes(whole)
     (dog / "readme.txt").write_text("pictures of dogs")
     (dog / ".DS_Store").write_bytes(b"1")
     (dog / "bomb.png").write_bytes(bomb())

@@ -18,6 +18,7 @@ from tuner.machine import starting as _starting  # noqa: F401 -- first: Ctrl-C w
 from tuner.machine.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from tuner.api.callbacks import LightningReport, TransformersReport
     from tuner.api.calls import combine, export_model, load_model, refit, resume, run, start
     from tuner.api.run import Comparison, Run, compare, confirm, find_runs, load_run
     from tuner.ask_tell import AskedTrial, Search
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from tuner.study.file import load_study
     from tuner.study.resources import Resources
     from tuner.trial import External, Folds, ImageClassifier, RecallAtPrecision, Table
-    from tuner.trial.callbacks import LightningReport, TransformersReport
     from tuner.trial.session import checkpoint, report
 
 __all__ = [
@@ -137,7 +137,7 @@ _ROOMS = {
     "tuner.study.declaration": "Study",
     "tuner.study.file": "load_study",
     "tuner.study.as_json": "study_from_json study_to_json",
-    "tuner.trial.callbacks": "LightningReport TransformersReport",
+    "tuner.api.callbacks": "LightningReport TransformersReport",
     "tuner.trial": "External Folds ImageClassifier RecallAtPrecision Table",
 }  # each is loaded when one of its names is used: the command's help needs none of them
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}

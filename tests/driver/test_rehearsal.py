@@ -116,7 +116,7 @@ def test_a_busy_machine_is_told_and_no_end_has_no_cost() -> None:
     cost = search_cost(study(budget=Budget(total_epochs=40, max_epochs=4)), 2, speeds(busy=0.25))
     assert cost is not None
     assert cost.notes == (
-        "other programs used this machine while it was measured: alone it is about 4.0 times as fast",
+        "other programs used this machine while it was measured; alone it is about 4.0 times as fast, so run this again when they have ended",
     )
     assert search_cost(study(budget=Budget(trials=None, max_epochs=4)), 2, speeds()) is None
 

@@ -12,7 +12,7 @@ import tuner
 from tests.commands import ROOT
 from tests.commands import tuner as command
 from tuner import StudyError, load_run
-from tuner.trial.callbacks.transformers_report import TransformersReporter
+from tuner.api.callbacks.transformers_report import TransformersReporter
 
 
 @pytest.mark.ray
@@ -105,7 +105,7 @@ def test_a_trainer_that_never_evaluates_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tuner.trial import callbacks
+    from tuner.api import callbacks
 
     monkeypatch.setattr(callbacks, "is_installed", lambda name: name == "transformers")
     with pytest.raises(StudyError, match=r"without accelerate; pip install 'image-tuner\[hf\]'"):

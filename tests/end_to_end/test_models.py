@@ -74,4 +74,4 @@ def assert_unclean_images_are_listed(run: Run, done: Finished, capsys: pytest.Ca
     assert told.startswith("note: 9 of 46 files and folders were left out: bird/ (it is a class without images), ")
     assert sum("were left out" in notice for notice in run.record.notices) == 1
     assert "9 of 46 files and folders were left out" in run_main(capsys, "show", run.path)[1]
-    assert "dog/photo.heic" in (Path(run.path) / "report.html").read_text()
+    assert "dog/photo.psd" in (Path(run.path) / "report.html").read_text()

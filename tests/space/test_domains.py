@@ -139,7 +139,7 @@ def test_a_choice_tells_true_from_one_and_a_list_equals_a_tuple() -> None:
         (quniform(0, 1, 0), "quniform needs q > 0, got q=0 for 'x'; use the step between values"),
         (
             quniform(0.05, 1, 0.1),
-            "quniform needs bounds that are multiples of q, got low=0.05 with q=0.1 for 'x'; use low=0.0",
+            "quniform needs bounds that are multiples of q, got low=0.05 with q=0.1 for 'x'; use low=0.1",
         ),
         (randn(0, 0), "randn needs sd > 0, got sd=0 for 'x'; use a constant for no spread"),
         (choice([]), "choice needs at least one value, got an empty list for 'x'; list what may be tried"),

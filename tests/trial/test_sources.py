@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import DataError, StudyError
+from tuner.trial import data_source
 from tuner.trial.data_source import Folder, Item, LeftOut
 from tuner.trial.sources import KNOWN_SOURCES, find_source, idx_is_whole
 
@@ -57,6 +58,35 @@ def test_what_is_missing_is_named_with_its_place(tmp_path: Path) -> None:
         f"Fashion-MNIST (30 MB) into {tmp_path / 'FashionMNIST' / 'raw'}"
     ]
     assert find_source("cifar10").missing(tmp_path) == [f"CIFAR-10 (163 MB) into {tmp_path / 'cifar-10-batches-py'}"]
+
+
+@pytest.mark.parametrize(("files", "told"), [(3, "3 files are HEIC"), (1, "1 file is HEIC")])
+def test_photos_of_phones_that_cant_be_read_are_told_with_two_ways_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int, told: str
+) -> None:
+    monkeypatch.setattr(data_source, "_ENDINGS", (".jpg", ".png"))  # as without pillow-heif
+    root = write_images(tmp_path, *["cat/1.heic", "cat/2.HEIC", "dog/1.heif"][:files])
+    with pytest.raises(DataError) as caught:
+        find_source(f"folder:{root}").check(tmp_path)
+    assert (
+        f"got [] in {root}, where {told}, which isn't read; pip install pillow-heif, or convert them to JPEG, for "
+        "example by `magick mogrify -format jpg *.heic` in each of their folders"
+    ) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("classes", "told"),
+    [
+        (("Cat", "cat", "dog"), "the classes Cat and cat differ only in case; if they are one, put their images into"),
+        (("2019", "2020"), "the classes are the years 2019, 2020, which a model would learn to tell apart; if that"),
+        (("2019", "cat"), None),
+        (("cat", "dog"), None),
+    ],
+)
+def test_classes_that_are_hardly_meant_are_told(tmp_path: Path, classes: tuple[str, ...], told: str | None) -> None:
+    notices = Folder(write_images(tmp_path, *[f"{name}/1.png" for name in classes])).look().notices
+    assert [told in one for one in notices if told] == [True] * bool(told)
+    assert bool(notices) == bool(told)
 
 
 def test_fashion_mnist_is_present_once_all_four_files_are(tmp_path: Path) -> None:
@@ -117,7 +147,10 @@ def test_a_folder_of_classes_is_all_training_data(tmp_path: Path) -> None:
     assert Folder(root).look().items == (Item(f"{root}/cat/1.PNG", "cat"), Item(f"{root}/dog/1.jpeg", "dog"))
 
 
-def test_what_lies_among_the_images_and_is_none_is_told_with_its_reason(tmp_path: Path) -> None:
+def test_what_lies_among_the_images_and_is_none_is_told_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_source, "_ENDINGS", (".jpg", ".png"))  # as without pillow-heif
     root = write_images(
         tmp_path,
         *(
@@ -137,7 +170,7 @@ def test_what_lies_among_the_images_and_is_none_is_told_with_its_reason(tmp_path
     assert found.left_out == (
         LeftOut("bird/", "is a class without images"),
         LeftOut("bird/song.mp3", "ends in '.mp3', not as images that are read"),
-        LeftOut("cat/IMG 1.HEIC", "is HEIC, which isn't read: convert it to JPEG"),
+        LeftOut("cat/IMG 1.HEIC", "is HEIC, which isn't read: pip install pillow-heif, or convert it to JPEG"),
         LeftOut("cat/README", "has no ending of an image"),
         LeftOut("cat/labels.csv", "ends in '.csv', not as images that are read"),
         LeftOut("cat/more.jpg", "is a folder inside a class, whose images must lie directly in it"),
@@ -203,9 +236,15 @@ def test_folders_of_splits_are_taken_by_their_meaning(tmp_path: Path, names: tup
             "every class needs training images, got 'cat' in validation only; rename it to 'Cat', which differs only in",
         ),
         (
-            ["cat/1.heic", "cat/2.HEIC", "dog/1.heif"],
-            "a folder of images needs at least 2 classes, a subfolder each, got [] in {root}, where 3 files are HEIC, "
-            "which isn't read; convert them to JPEG, for example by `magick mogrify -format jpg *.heic` in each of",
+            ["2019/cat/1.png", "2019/dog/1.png", "2020/cat/1.png", "2020/dog/1.png"],
+            "a folder of images needs at least 2 classes, a subfolder each, got [] in {root}, whose images are in "
+            "2019/cat/, 2019/dog/, 2020/cat/, and 1 more; name the folder that holds the classes, such as {root}/2019, "
+            "or bring the images of each class together in one folder",
+        ),
+        (
+            ["a/b/c/cat/1.png", "a/b/c/dog/1.png"],
+            "a folder of images needs at least 2 classes, a subfolder each, got [] in {root}, whose images are in "
+            "a/b/c/cat/, a/b/c/dog/; name the folder that holds the classes, such as {root}/a/b/c, or",
         ),
     ],
 )

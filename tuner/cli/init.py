@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tuner.first_study.folder_look import FirstLook
 
 MINUTES = 30.0
+NAMED = ("imagenet", "none")  # weights
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +53,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="A,B",
         help="models to choose from, of torchvision, or as timm:NAME or hf:OWNER/NAME, instead of tuner's own list",
     )
-    parser.add_argument("--weights", choices=["imagenet", "none"], default="imagenet", help="none: random weights")
+    parser.add_argument(
+        "--weights",
+        default="imagenet",
+        metavar="imagenet|none|PATH",
+        help="published weights (the default), random ones, or a file with those of the one model that --models names",
+    )
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
@@ -75,12 +81,14 @@ def perform(options: argparse.Namespace) -> int:
 
     for name in options.models:
         find_model(name)  # raises for unknown names, before the images are examined for minutes
+    file = options.weights if options.weights not in NAMED else None
+    offered = offer(options.models, file=file) if file else None  # raises for a missing file, too
     _say(f"looking at the images in {images.place}")
     random = options.weights == "none"
     seen = look(images, _progress, random=random)
     if not options.json:
         print_look(seen)
-    offered = offer(options.models, random=random)
+    offered = offered or offer(options.models, random=random)
     wishes = Wishes(minutes=options.minutes, models=options.models, random=random)
     if options.ask:
         wishes, offered = asked(wishes, seen, offered, _ask)

@@ -155,6 +155,11 @@ def _start(machine: Machine, settings: dict[str, Any], make: Callable[[str | Non
         failed = message_of(error)
     try:
         return make(failed).begin(machine, settings)
+    except UnicodeError as error:
+        raise StudyError(
+            f"a search needs file names in UTF-8, got Python that takes them for {sys.getfilesystemencoding()} "
+            f"({message_of(error)}); unset PYTHONUTF8, or set LC_ALL=C.UTF-8"
+        ) from error
     except Exception as error:
         raise StudyError(
             f"a search needs Ray to start on this machine, got no answer from it twice ({message_of(error)}); "

@@ -187,7 +187,8 @@ def search_cost(study: Study, workers: int, speeds: Speeds, notes: list[str] | N
     seconds = _interval([play.seconds + around for play in played])
     slowest = min(each.busy for each in measured)
     busy = [
-        f"other programs used this machine while it was measured: alone it is about {1 / slowest:.1f} times as fast"
+        f"other programs used this machine while it was measured; alone it is about {1 / slowest:.1f} times as fast, "
+        "so run this again when they have ended"
     ]
     seeds = [f"repeats={study.repeats}: leaders under other seeds come on top of {study.budget.trials} trials"]
     return SearchCost(

@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from tuner.errors import StudyError, WeightsError
@@ -58,6 +59,7 @@ class Candidate:
         accuracy: on ImageNet, in percent; None if it isn't known here
         cached: whether the weights are on this machine
         pixels: edge of images that suits the model better than that of its weights; None for that
+        is_file: whether the weights are a file of the user's, of which nothing else is known
     """
 
     model: str
@@ -65,6 +67,12 @@ class Candidate:
     accuracy: float | None = None
     cached: bool = True
     pixels: int | None = None
+    is_file: bool = False
+
+    @property
+    def published(self) -> PublishedWeights:
+        """The weights; for a file's, those that the model has by default."""
+        return find_model(self.model).find_weights(IMAGENET if self.is_file else str(self.weights))
 
 
 @dataclass(frozen=True)
@@ -80,19 +88,22 @@ class Offer:
     left_out: tuple[tuple[str, str], ...] = ()
 
 
-def offer(asked: Sequence[str] = (), *, random: bool = False) -> Offer:
+def offer(asked: Sequence[str] = (), *, random: bool = False, file: str | None = None) -> Offer:
     """The models whose weights are cached or can be downloaded, among the named ones or those that tuner knows.
 
     Args:
         asked: names; empty for the usual ones
         random: whether all are trained from random weights
+        file: the path of the weights of the only model that is named
 
     Raises:
-        StudyError: no library has a model of that name.
+        StudyError: no library has a model of that name, or a file of weights isn't for one model.
         WeightsError: no weights are available.
     """
     if random:
         return Offer(tuple(Candidate(name, None) for name in asked or ("resnet18",)))
+    if file is not None:
+        return Offer((_with_file(asked, file),))
     out: dict[str, str] = {}
     names = list(asked)
     if not names:
@@ -113,6 +124,18 @@ def offer(asked: Sequence[str] = (), *, random: bool = False) -> Offer:
         )
     left_out = {name: _why(default[name], problems) for name in missing} | out
     return Offer(tuple(_in_order(found)), tuple(left_out.items()))
+
+
+def _with_file(asked: Sequence[str], file: str) -> Candidate:
+    if len(asked) != 1:
+        raise StudyError(
+            f"a file of weights is for one model, got --weights {file} with {len(asked) or 'no'} models; name the "
+            "model that it is for, such as --models resnet18"
+        )
+    if not Path(file).is_file():
+        raise WeightsError(f"--weights needs imagenet, none or the path of a file, got {file!r}; correct it")
+    facts = find_model(asked[0])
+    return Candidate(asked[0], file, pixels=facts.find_weights(IMAGENET).preprocessing.framing.pixels, is_file=True)
 
 
 def described(model: str) -> str:

@@ -107,7 +107,7 @@ def _measured(
         trial=ImageClassifier(
             look.images.name,
             names[0],
-            None if wishes.random else IMAGENET,
+            offered.candidates[0].weights if wishes.random or offered.candidates[0].is_file else IMAGENET,
             validation=(look.cross_validation(wishes.group) if learning else None) or look.validation,
             task=look.headers.task.name,
         ),

@@ -181,7 +181,7 @@ def _choose(look: FirstLook, wishes: Wishes, means: Means) -> _Choice:
 
 def _edge(one: Candidate) -> int:
     """Pixels of the images that a model has unless it has others for want of time, or to see more."""
-    return one.pixels or find_model(one.model).find_weights(str(one.weights)).preprocessing.framing.pixels
+    return one.pixels or one.published.preprocessing.framing.pixels
 
 
 def _larger(
@@ -300,11 +300,13 @@ def _weights(models: Sequence[Candidate]) -> str | dict[str, str | None] | None:
 def _weights_reason(models: Sequence[Candidate]) -> str:
     if models[0].weights is None:
         return "random, as was asked for; published weights would reach far more"
+    if models[0].is_file:
+        return "a file, as was asked for"
     owners = " and ".join(f"{library}'s" for library in dict.fromkeys(find_model(one.model).library for one in models))
     here = (
         "on this machine already" if all(each.cached for each in models) else "downloaded once when the search begins"
     )
-    licences = dict.fromkeys(find_model(one.model).find_weights(str(one.weights)).licence for one in models)
+    licences = dict.fromkeys(one.published.licence for one in models)
     told = " and ".join(filter(None, licences))
     return f"{owners}, {here}" + (f"; licence: {told}" if told else "")
 
@@ -363,6 +365,8 @@ def _image_size(look: FirstLook, chosen: _Choice) -> list[Setting]:
         value = str(sizes[0])
     if first.weights is None:
         reason = f"pixels; the images have {look.shorter} on their shorter side"
+    elif first.is_file:
+        reason = "pixels, as the model's published weights expect them; the file doesn't say what it expects"
     elif sizes[0] != _edge(first):
         reason = "pixels: less than the weights were trained with, and less accurate, as that would take too long"
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -15,10 +16,17 @@ UNSUPPORTED = "Windows"  # Ray for it is in beta, and tuner's processes need sig
 
 
 def check_trains(what: str, *, libraries: Sequence[str] = LIBRARIES, system: str | None = None) -> None:
-    """Raise StudyError if `what` (such as "a search") can't work: on Windows itself, or in a light install."""
+    """Raise StudyError if `what` (such as "a search") can't work: on Windows itself, in a light install, without
+    docstrings.
+    """
     if (system or platform.system()) == UNSUPPORTED:
         raise StudyError(
             f"{what} needs Linux or macOS, got Windows; install tuner in WSL2, Windows' own Linux (wsl --install)"
+        )
+    if sys.flags.optimize > 1 and "ray" in libraries:
+        raise StudyError(
+            f"{what} needs docstrings, which Ray reads as it is imported, got Python with PYTHONOPTIMIZE="
+            f"{sys.flags.optimize}, or -OO; unset it, or use 1"
         )
     missing = [name for name in libraries if not is_installed(name)]
     if missing:

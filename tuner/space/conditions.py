@@ -10,6 +10,7 @@ from tuner.errors import SpaceError, did_you_mean, shown
 from tuner.space.choices import Choice
 from tuner.space.domain import Conditions, Domain
 from tuner.space.functions import SampleFrom
+from tuner.space.numeric import Float, Normal
 from tuner.space.values import canonical
 
 
@@ -142,6 +143,11 @@ def _resolve(name: str, domain: Domain, domains: Mapping[str, Domain], constants
 
 
 def _check_condition(name: str, other: str, target: Domain, what: str, allowed: tuple[Any, ...]) -> None:
+    if isinstance(target, Float | Normal) and target.q is None:
+        raise SpaceError(
+            f"when needs a dimension of separate values, got {other}={shown(allowed[0])} for {name!r}, but {other!r} "
+            f"is {what}, which draws just this value never; use choice([...]) or quniform(...) for {other!r}"
+        )
     for value in allowed:
         if not target.contains(value):
             raise SpaceError(

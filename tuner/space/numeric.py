@@ -138,10 +138,13 @@ class Float(_Range):
         for bound, value in (("low", self.low), ("high", self.high)):
             steps = value / q
             if not math.isclose(steps, round(steps), abs_tol=1e-9) or (self.log and round(steps) < 1):
-                nearest = max(round(steps), 1) if self.log else round(steps)
+                low, high = math.ceil(self.low / q - 1e-9), math.floor(self.high / q + 1e-9)  # no wider than meant
+                low = max(low, 1) if self.log else low
+                nearest = clean_multiple(low if bound == "low" else high, q)
+                fix = f"{bound}={nearest!r}" if low < high else "a smaller q"
                 raise SpaceError(
                     f"{kind} needs bounds that are multiples of q, got {bound}={value!r} with q={q!r} for {name!r}; "
-                    f"use {bound}={clean_multiple(nearest, q)!r}"
+                    f"use {fix}"
                 )
 
     def _steps(self) -> tuple[int, int]:

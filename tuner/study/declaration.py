@@ -21,6 +21,7 @@ from tuner.space.mode import Mode
 from tuner.space.space import declared_space
 from tuner.space.values import is_one_of, is_writable, value_of
 from tuner.study.budget import Budget, check_names
+from tuner.study.counterparts import counterpart
 from tuner.study.failures import Failures
 from tuner.study.resources import Amount, Resources
 from tuner.trial import Trial, as_trial, splitting
@@ -335,8 +336,8 @@ def _check_types(study: Study) -> None:
     for name, kind in KINDS.items():
         value = getattr(study, name)
         if not isinstance(value, kind) or not is_writable(value):
-            hint = f"; write {value.__name__}()" if isinstance(value, type) and issubclass(value, kind) else ""
-            raise StudyError(f"{name} needs a {kind.__name__}, got {shown(value)}{hint}")
+            own = f"{value.__name__}()" if isinstance(value, type) and issubclass(value, kind) else counterpart(value)
+            raise StudyError(f"{name} needs a {kind.__name__}, got {shown(value)}" + (f"; write {own}" if own else ""))
     if not study.metric.strip():
         raise StudyError(f"metric needs the name of what trials report, got {shown(study.metric)}; write metric='loss'")
     if not is_one_of(study.working_folder, WORKING_FOLDERS):

@@ -19,6 +19,7 @@ from typing import Any
 
 from tuner.errors import StudyError, describe_error, one_line, shown
 from tuner.space import values
+from tuner.study.counterparts import ARGUMENTS
 from tuner.study.declaration import Study
 
 STUDY_MODULE = values.STUDY_MODULE
@@ -176,6 +177,8 @@ def _refused_call(error: BaseException, path: Path) -> str | None:
     if refused["unknown"]:
         close = difflib.get_close_matches(refused["unknown"], known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
+        if name == "Study" and refused["unknown"] in ARGUMENTS:
+            hint = f"; write {ARGUMENTS[refused['unknown']]}"
         return f"{name} has no {refused['unknown']!r}; it has {', '.join(known) or 'no settings'}{hint}"
     detail = str(error).partition("() ")[2]
     if refused["missing"]:

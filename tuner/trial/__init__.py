@@ -38,5 +38,11 @@ def as_trial(trial: object) -> Trial:
         return trial
     if callable(trial) and not isinstance(trial, type):
         return FunctionTrial(trial)
+    if isinstance(trial, type) and any(one.__module__.startswith("ray.") for one in trial.__mro__):
+        raise StudyError(
+            f"trial must be a function of config, got the Ray Trainable {trial.__name__}; write a function "
+            f"train(config) with trainable = {trial.__name__}(config), which calls tuner.report(trainable.step()) once "
+            "per epoch"
+        )
     kind = trial.__name__ if isinstance(trial, type) and issubclass(trial, Trial) else "ImageClassifier"
     raise StudyError(f"trial must be an ImageClassifier or a function of config, got {shown(trial)}; write {kind}(...)")

@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from tuner.errors import DataError
+from tuner.machine.installation import is_installed
 from tuner.storage.regular_files import sha256
 from tuner.trial.tasks import ONE_LABEL, Label, Strata, Task
 
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+HEIC_SUFFIXES = (".heic", ".heif")  # of phones; Pillow only reads them with a plug-in
+IMAGE_SUFFIXES = frozenset(
+    {
+        *(".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"),
+        *(HEIC_SUFFIXES if is_installed("pillow_heif") else ()),
+    }
+)
 _ENDINGS = tuple(IMAGE_SUFFIXES)
-HEIC_SUFFIXES = (".heic", ".heif")  # of phones; Pillow doesn't read them
-TO_JPEG = "convert them to JPEG, for example by `magick mogrify -format jpg *.heic` in each of their folders"
+TO_JPEG = (
+    "pip install pillow-heif, or convert them to JPEG, for example by `magick mogrify -format jpg *.heic` in each of "
+    "their folders"
+)
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".pq")
 NAMED = 3  # examples in a sentence
+MOST_SEARCHED = 10_000  # folders
+_YEAR = re.compile(r"(19|20)\d\d")
 OF_FILE_MANAGERS = frozenset({"thumbs.db", "desktop.ini", "icon\r"})  # silently skipped, like hidden files
 SPLITS = {
     "train": "train",
@@ -346,20 +359,38 @@ class Folder(ImageFiles):
                 if not images:
                     left_out.append(LeftOut(f"{self.relative(child)}/", "is a class without images"))
         empty = [each.path for each in left_out if each.path.endswith("/")]
-        found = Found(tuple(items), tuple(by_path(left_out)))
+        found = Found(tuple(items), tuple(by_path(left_out)), tuple(_odd_classes({item.label for item in items})))
         check_classes(
             found,
             few="a folder of images needs at least 2 classes, a subfolder each",
-            where=f"{self.place}{_unread(found) or _without_images(empty) + self._fix()}",
+            where=self.place
+            + (
+                _unread(found)
+                or self._deeper(found)
+                or _without_images(empty) + f"; name the folder that holds the classes{self._or_table()}"
+            ),
             fix="add it to train/",
         )
         return found
 
-    def _fix(self) -> str:
-        """The fix for a folder without classes, which may have tables."""
+    def _deeper(self, found: Found) -> str:
+        """What to do about classes that lie too deep, as in 2019/cat/ and 2020/cat/; empty if there are none."""
+        if found.items:
+            return ""
+        walk = islice(os.walk(self.path), MOST_SEARCHED)
+        deep = sorted(Path(folder) for folder, _, files in walk if any(map(is_named_as_image, files)))
+        if not deep or deep == [self.path]:
+            return ""
+        names = listed(f"{self.relative(folder)}/" for folder in deep)
+        return (
+            f", whose images are in {names}; name the folder that holds the classes, such as {deep[0].parent}, or "
+            f"bring the images of each class together in one folder{self._or_table()}"
+        )
+
+    def _or_table(self) -> str:
+        """A second fix for a folder without classes: the tables that it has."""
         told = [f"'table:{self.place}/{file.name}'" for file in tables_in(self.path)]
-        table = f", or, if it has a row for each image, write data={' or data='.join(told[:NAMED])}" if told else ""
-        return f"; name the folder that holds the classes{table}"
+        return f", or, if it has a row for each image, write data={' or data='.join(told[:NAMED])}" if told else ""
 
     def signature(self, data_dir: Path) -> tuple[tuple[str, int], ...]:
         """The times of the classes' folders, which change when files are added or removed."""
@@ -369,11 +400,25 @@ class Folder(ImageFiles):
 
 def _unread(found: Found) -> str:
     heic = sum(each.path.lower().endswith(HEIC_SUFFIXES) for each in found.left_out)
-    return f", where {heic:,} files are HEIC, which isn't read; {TO_JPEG}" if heic else ""
+    return f", where {heic:,} file{'s are' if heic > 1 else ' is'} HEIC, which isn't read; {TO_JPEG}" if heic else ""
 
 
 def _without_images(classes: list[str]) -> str:
     return f", and {', '.join(classes)} without images ({', '.join(sorted(IMAGE_SUFFIXES))})" if classes else ""
+
+
+def _odd_classes(names: set[Label]) -> Iterator[str]:
+    """Sentences about classes that are probably not meant."""
+    texts = sorted(map(str, names))
+    alike = Counter(name.casefold() for name in texts)
+    for one in (name for name, count in alike.items() if count > 1):
+        same = [name for name in texts if name.casefold() == one]
+        yield f"the classes {' and '.join(same)} differ only in case; if they are one, put their images into one folder"
+    if len(texts) > 1 and all(_YEAR.fullmatch(name) for name in texts):
+        yield (
+            f"the classes are the years {listed(texts)}, which a model would learn to tell apart; if that isn't meant, "
+            "sort the images by what they show"
+        )
 
 
 def split_of(name: str) -> str | None:
@@ -455,7 +500,7 @@ def problem_of_name(name: str) -> str | None:
         return None
     suffix = Path(name).suffix.lower()
     if suffix in HEIC_SUFFIXES:
-        return "is HEIC, which isn't read: convert it to JPEG"
+        return "is HEIC, which isn't read: pip install pillow-heif, or convert it to JPEG"
     return f"ends in {suffix!r}, not as images that are read" if suffix else "has no ending of an image"
 
 

@@ -15,11 +15,34 @@ from typing import Any, TypeVar
 import numpy as np
 from PIL import ExifTags, Image, ImageCms, ImageFile, ImageOps
 
+try:
+    from pillow_heif import register_heif_opener
+except ImportError:  # photos of many phones aren't read then
+    OF_PHONES: tuple[str, ...] = ()
+else:
+    register_heif_opener()
+    OF_PHONES = ("HEIF",)
+
 T = TypeVar("T")
 R = TypeVar("R")
 
 # Not EPS, which Pillow passes to Ghostscript, nor formats that are rarely used and rarely maintained.
-FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO", "TGA", "QOI", "PCX")
+FORMATS = (
+    *OF_PHONES,
+    "PNG",
+    "JPEG",
+    "BMP",
+    "GIF",
+    "WEBP",
+    "TIFF",
+    "PPM",
+    "AVIF",
+    "JPEG2000",
+    "ICO",
+    "TGA",
+    "QOI",
+    "PCX",
+)
 WITH_ALPHA = ("LA", "PA", "La", "RGBa", "RGBA")
 FULL_16_BITS = ("PNG", "PPM")  # formats whose whole numbers are of 16 bits, in whatever mode Pillow opens them
 FULL_OF_16_BITS = 2**16 - 1

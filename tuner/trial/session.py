@@ -11,13 +11,15 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakSet
+
+from tuner.errors import StudyError
 
 
 class Session(Protocol):
@@ -135,6 +137,18 @@ def checkpoint() -> Path | None:
     """
     activation = _activation("checkpoint")
     return None if activation is None else activation.session.checkpoint()
+
+
+def chosen(metrics: Mapping[str, float], names: Sequence[str], fix: str) -> dict[str, float]:
+    """Of what a trainer has measured, the metrics of these names, or all if there are no names.
+
+    Raises StudyError for one that isn't there, and where nothing is.
+    """
+    missing = [name for name in names if name not in metrics]
+    if missing or not metrics:
+        got = f"no {', '.join(missing)}; there are {', '.join(metrics) or 'none'}" if missing else "none"
+        raise StudyError(f"a report needs metrics, got {got}; {fix}")
+    return {name: metrics[name] for name in names or metrics}
 
 
 def _activation(call: str) -> _Activation | None:

@@ -10,8 +10,7 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
-from tuner.trial.callbacks import chosen
-from tuner.trial.session import checkpoint, report
+from tuner.trial.session import checkpoint, chosen, report
 
 FILE = "lightning.ckpt"
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from tuner.errors import StudyError
-from tuner.trial.callbacks import chosen
-from tuner.trial.session import checkpoint, report
+from tuner.trial.session import checkpoint, chosen, report
 
 
 class TransformersReporter(TrainerCallback):
@@ -45,7 +45,7 @@ class TransformersReporter(TrainerCallback):
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
-        metrics: dict[str, Any],
+        metrics: Mapping[str, Any] = MappingProxyType({}),
         **more: Any,
     ) -> None:
         """See `TrainerCallback`; an evaluation that the user's own code asks for is no epoch."""

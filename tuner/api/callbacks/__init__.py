@@ -9,8 +9,8 @@ from tuner.errors import StudyError
 from tuner.machine.installation import is_installed
 
 if TYPE_CHECKING:
-    from tuner.trial.callbacks.lightning_report import LightningReporter
-    from tuner.trial.callbacks.transformers_report import TransformersReporter
+    from tuner.api.callbacks.lightning_report import LightningReporter
+    from tuner.api.callbacks.transformers_report import TransformersReporter
 
 
 def LightningReport(*, metrics: Sequence[str] = (), checkpoint: bool = True) -> LightningReporter:  # noqa: N802
@@ -28,7 +28,7 @@ def LightningReport(*, metrics: Sequence[str] = (), checkpoint: bool = True) -> 
     Raises StudyError if Lightning isn't installed.
     """
     _check("LightningReport", "lightning")
-    from tuner.trial.callbacks.lightning_report import LightningReporter
+    from tuner.api.callbacks.lightning_report import LightningReporter
 
     return LightningReporter(metrics, checkpoint=checkpoint)
 
@@ -48,7 +48,7 @@ def TransformersReport(*, metrics: Sequence[str] = ()) -> TransformersReporter: 
     Raises StudyError if transformers or accelerate isn't installed.
     """
     _check("TransformersReport", "hf", "transformers", "accelerate")
-    from tuner.trial.callbacks.transformers_report import TransformersReporter
+    from tuner.api.callbacks.transformers_report import TransformersReporter
 
     return TransformersReporter(metrics)
 
@@ -60,12 +60,3 @@ def _check(what: str, extra: str, *libraries: str) -> None:
             f"{what} needs {' and '.join(libraries or (extra,))}, got an installation without {', '.join(missing)}; "
             f"pip install 'image-tuner[{extra}]'"
         )
-
-
-def chosen(metrics: dict[str, float], names: Sequence[str], fix: str) -> dict[str, float]:
-    """Those of the names, all if there are none; raises StudyError for one that isn't there, or nothing at all."""
-    missing = [name for name in names if name not in metrics]
-    if missing or not metrics:
-        got = f"no {', '.join(missing)}; there are {', '.join(metrics) or 'none'}" if missing else "none"
-        raise StudyError(f"a report needs metrics, got {got}; {fix}")
-    return {name: metrics[name] for name in names or metrics}
