@@ -110,3 +110,43 @@ def test_short_epochs_make_no_short_silence_conspicuous_and_before_the_first_epo
     assert still_trials(quick, 60.0) == {}
     assert still_trials(quick, 61.0) == {"00000": 60.9}
     assert still_trials(fold(event("study_started", 0.0), started(0, 0.0)), 9000.0) == {}
+
+
+def placed(number: int, at: float) -> dict[str, object]:
+    return event("trial_placed", at, trial=f"{number:05d}", host="here", pid=1, devices=["1 CPU"])
+
+
+def test_a_worker_that_has_started_begins_the_next_trial_at_once() -> None:
+    """Of 10 s the process took 9: the next trial on it won't."""
+    record = fold(event("study_started", 0.0), started(0, 0.0), placed(0, 9.0), reported(0, 1, 10.0, seconds=0.5))
+    pace = pace_of(record)
+    assert pace is not None
+    assert pace.epoch_seconds == (0.5,)
+    assert pace.start_seconds == pytest.approx(0.5)
+    assert pace.opening == pytest.approx(9.5)
+    longer = fold(*(started(0, 0.0), placed(0, 9.0), *(reported(0, k, 9.8 + 0.2 * k) for k in (1, 2))))
+    assert pace_of(longer) is not None
+    assert pace_of(longer).start_seconds == pytest.approx(0.8)  # type: ignore[union-attr]
+
+
+def test_the_second_stay_of_a_trial_is_no_workers_first() -> None:
+    """Both workers took 30 s to start; a trial that goes on begins after 1 s."""
+    paused = event("trial_paused", 31.0, trial="00000", epoch=1)
+    record = fold(
+        event("study_started", 0.0), started(0, 0.0), started(1, 0.0), reported(0, 1, 31.0, "pause"), paused,
+        reported(1, 1, 31.0), reported(1, 2, 32.0),
+        event("trial_resumed", 32.0, trial="00000", epoch=1), reported(0, 2, 34.0), reported(0, 3, 35.0),
+    )  # fmt: skip
+    pace = pace_of(record, workers=2)
+    assert pace is not None
+    assert pace.start_seconds == pytest.approx(1.0)
+
+
+def test_before_two_epochs_in_a_row_later_trials_show_what_a_start_is() -> None:
+    events = [event("study_started", 0.0), started(0, 0.0), reported(0, 1, 30.0), ended(0, "stopped", 30.0)]
+    events += [started(1, 30.0), reported(1, 1, 31.0), ended(1, "stopped", 31.0)]
+    pace = pace_of(fold(*events))
+    assert pace is not None
+    assert pace.epoch_seconds == (0.6,)
+    assert pace.start_seconds == pytest.approx(0.4)
+    assert pace.opening == pytest.approx(29.4)

@@ -20,12 +20,12 @@ def test_each_metric_has_an_interval_around_it_and_says_by_what() -> None:
     found = TARGETS.metrics(logits, labels, CHOSEN)
     told = intervals(TARGETS, logits, labels, CHOSEN)
     values = {name.removeprefix("test_"): value for name, value in found.by_name("test").items()}
-    assert list(told) == ["accuracy", "top5_accuracy", "loss", "f1", *(metric.name for metric in CHOSEN)]
-    assert {name for name, one in told.items() if one.method == "wilson"} == {"accuracy", "top5_accuracy"}
+    assert list(told) == ["accuracy", "loss", "f1", *(metric.name for metric in CHOSEN)]
+    assert {name for name, one in told.items() if one.method == "wilson"} == {"accuracy"}
     assert all(told[name].low <= value <= told[name].high for name, value in values.items())
     assert told == intervals(TARGETS, logits, labels, CHOSEN)  # the same images, the same intervals
 
 
 def test_a_few_images_tell_shares_alone() -> None:
     logits, labels = answers(9, torch.Generator().manual_seed(0))
-    assert list(intervals(TARGETS, logits, labels, CHOSEN)) == ["accuracy", "top5_accuracy"]
+    assert list(intervals(TARGETS, logits, labels, CHOSEN)) == ["accuracy"]

@@ -1,9 +1,11 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from PIL import Image
 
 from tuner import (
     ASHA,
@@ -376,3 +378,24 @@ def test_a_function_s_metric_that_sounds_low_and_is_maximised_is_told(metric: st
     said = f"{metric} is maximised; if it is better low, set mode='min'"
     assert (said in declared().notices) is told
     assert said not in declared(mode="min").notices
+
+
+@pytest.mark.parametrize(("classes", "refused"), [(2, True), (5, True), (6, False)])
+def test_a_top5_accuracy_of_up_to_five_classes_is_refused(tmp_path: Path, classes: int, refused: bool) -> None:
+    for name in range(classes):
+        (tmp_path / f"c{name}").mkdir()
+        Image.new("RGB", (8, 8)).save(tmp_path / f"c{name}" / "1.png")
+    study = Study(
+        "s",
+        trial=ImageClassifier(data=f"folder:{tmp_path}", weights=None),
+        space={"lr": loguniform(1e-4, 1)},
+        metric="val_top5_accuracy",
+        resources=Resources(cpus=1),
+    )
+    if not refused:
+        study.check_here()
+        return
+    with pytest.raises(
+        StudyError, match=f"needs more than 5 classes, got {classes}, of which it would always be 1; use"
+    ):
+        study.check_here()

@@ -17,7 +17,7 @@ from tuner.train.checkpoint import Checkpoint, load_first_whole, read_model, wri
 from tuner.trial import ImageClassifier
 from tuner.trial.tasks import ONE_LABEL
 
-METRICS = ONE_LABEL.directions(())
+METRICS = ONE_LABEL.directions(()).keys() - {"val_top5_accuracy"}  # of three classes
 
 CONFIG: dict[str, Any] = {"lr": 1e-3, "batch_size": 16, "image_size": 12}
 
@@ -65,7 +65,6 @@ def test_an_epoch_reports_its_metrics_by_name(small: ImageClassifier) -> None:
     assert math.isnan(float(metrics["device_utilisation"]))
     assert (metrics["learning_rate"], metrics["micro_batch_size"], metrics["oom_retries"]) == (1e-3, 16, 0)
     assert metrics["batch_norm"] == "whole batch"
-    assert metrics["val_top5_accuracy"] == 1.0  # three classes
 
 
 def test_the_hyperparameter_epochs_shortens_a_trial_and_never_lengthens_it(small: ImageClassifier) -> None:

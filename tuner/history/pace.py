@@ -54,23 +54,19 @@ def pace_of(record: RunRecord, workers: int = 1) -> Pace | None:
     recent = [t for t in recent if t.epochs and t.epochs[t.epoch].time >= begun]
     earliest = sorted(recent, key=lambda trial: trial.number)[:workers]
     recent = recent[:RECENT]
-    seen = [stay_times(trial) for trial in recent]
+    seen = [_stays(trial) for trial in recent]
     own = {trial.trial: _mean_gap(gaps) for trial, (_, gaps) in zip(recent, seen, strict=True) if gaps}
-    firsts = [first for stays, _ in seen for first in stays]
+    stays = sorted((stay for found, _ in seen for stay in found), key=lambda stay: stay.entered)
+    cold = workers if len(record.trials) <= RECENT else 0  # the first stays of all, in which workers themselves start
     if not own:
-        return (
-            _first_pace(firsts, [seconds for trial in recent if (seconds := _told_seconds(trial))]) if firsts else None
-        )
+        told = [seconds for trial in recent if (seconds := _told_seconds(trial))]
+        return _first_pace(stays[:cold], stays[cold:], told) if stays else None
     typical = median(own.values())
-    starts = [
-        max(0.0, first - own.get(trial.trial, typical))
-        for trial, (stays, _) in sorted(zip(recent, seen, strict=True), key=lambda pair: pair[0].number)
-        for first in stays
-    ]
-    later = starts[workers:] if len(record.trials) <= RECENT else starts
-    openings = [stays[0] - own.get(trial.trial, typical) for trial in earliest if (stays := stay_times(trial)[0])]
+    starts = [max(0.0, stay.first - own.get(stay.trial, typical)) for stay in stays]
+    begun_warm = [max(0.0, stay.warm - own.get(stay.trial, typical)) for stay in stays]
+    openings = [first - own.get(trial.trial, typical) for trial in earliest for first in stay_times(trial)[0][:1]]
     opening = max([0.0, *openings])
-    further = tuple(later) or (FURTHER_START * min(starts, default=0.0),)
+    further = tuple(starts[cold:]) or (min([FURTHER_START * min(starts, default=0.0), *begun_warm]),)
     expected = {
         trial.trial: _shrunk(own[trial.trial], len(gaps), typical)
         for trial, (_, gaps) in zip(recent, seen, strict=True)
@@ -86,14 +82,16 @@ def _shrunk(own: float, epochs: int, typical: float) -> float:
     return math.exp((epochs * math.log(own) + TYPICAL_EPOCHS * math.log(typical)) / (epochs + TYPICAL_EPOCHS))
 
 
-def _first_pace(firsts: Sequence[float], told: Sequence[float]) -> Pace:
-    """What the first reports say, which come a start and an epoch after the trials.
+def _first_pace(cold: Sequence[_Stay], warm: Sequence[_Stay], told: Sequence[float]) -> Pace:
+    """What the first reports say, which come a start and an epoch after the trials, on workers that start and others.
 
     `told` are the seconds of epochs that trials say; with the features of a frozen backbone they may be too many.
     """
-    first = median(firsts)
-    epoch = min(FIRST_EPOCH * first, median(told) if told else math.inf)
-    return Pace((epoch,), (FURTHER_START * (first - epoch),), {}, first - epoch)
+    first, shortest = (median(stay.first for stay in found) for found in (cold or warm, warm or cold))
+    begun = median(stay.warm for stay in (warm or cold))
+    epoch = min(FIRST_EPOCH * shortest, begun, median(told) if told else math.inf)
+    further = shortest - epoch if warm else min(FURTHER_START * (first - epoch), begun - epoch)
+    return Pace((epoch,), (further,), {}, first - epoch)
 
 
 def _told_seconds(trial: TrialRecord) -> float | None:
@@ -109,9 +107,27 @@ def _mean_gap(gaps: Sequence[float]) -> float:
     return fmean(min(gap, longest) for gap in last)
 
 
+@dataclass(frozen=True)
+class _Stay:
+    """A stay of a trial on a worker that reported, and seconds until the first report there.
+
+    `first` counts from when the trial was sent there, `warm` from when its code began, as far as that is known.
+    """
+
+    trial: str
+    entered: float
+    first: float
+    warm: float
+
+
 def stay_times(trial: TrialRecord) -> tuple[list[float], list[float]]:
     """Seconds from each start on a worker to the first report there, and between reports of the same stay."""
-    firsts: list[float] = []
+    stays, gaps = _stays(trial)
+    return [stay.first for stay in stays], gaps
+
+
+def _stays(trial: TrialRecord) -> tuple[list[_Stay], list[float]]:
+    stays: list[_Stay] = []
     gaps: list[float] = []
     starts = sorted(trial.entered)
     times = sorted(epoch.time for epoch in trial.epochs.values())
@@ -119,10 +135,11 @@ def stay_times(trial: TrialRecord) -> tuple[list[float], list[float]]:
         before = times[index - 1] if index else float("-inf")
         entered = max((start for start in starts if start <= time), default=None)
         if entered is not None and entered >= before:
-            firsts.append(time - entered)
+            began = max((start for start in trial.began if start <= time), default=entered)
+            stays.append(_Stay(trial.trial, entered, time - entered, time - max(entered, began)))
         elif index:
             gaps.append(time - before)
-    return firsts, gaps
+    return stays, gaps
 
 
 def still_trials(record: RunRecord, now: float) -> dict[str, float]:

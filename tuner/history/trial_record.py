@@ -78,6 +78,7 @@ class TrialRecord:
     had_last: bool = False  # of a configuration with several seeds: all networks were deleted, and this one last
     stays: list[Placement] = field(default_factory=list)  # on workers, in order; older runs don't say
     entered: list[float] = field(default_factory=list)  # when it was sent to workers, in order
+    began: list[float] = field(default_factory=list)  # when its code began there, on workers that had started
     worker: str | None = None  # of a search service: the worker that asked for it last
     running_since: float | None = None
     paused: bool = False  # still true of an interrupted trial that was paused when its driver ended
@@ -113,6 +114,7 @@ class TrialRecord:
     def place(self, stay: Placement, waited: float, now: float) -> float:
         """It begins on a worker; returns the seconds that it waited there for another trial, which aren't its own."""
         self.stays.append(stay)
+        self.began.append(now)
         if self.running_since is None:
             return 0.0
         waited = min(waited, max(0.0, now - self.running_since))

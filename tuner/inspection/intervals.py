@@ -41,7 +41,8 @@ def intervals(targets: Targets, outputs: Tensor, labels: Tensor, chosen: Sequenc
     missing.
     """
     found, images = targets.metrics(outputs, labels, chosen), len(labels)
-    told = {name: Interval(*wilson(round(found[name] * images), images), "wilson") for name in targets.task.shares}
+    shares = [name for name in targets.task.shares if name in found.values]
+    told = {name: Interval(*wilson(round(found[name] * images), images), "wilson") for name in shares}
     if images < FEWEST_IMAGES:
         return told
     samples = _samples(targets, outputs, labels, chosen)

@@ -220,6 +220,7 @@ class Study:
             self.check_machine(this_machine())
             self.resources.check_alone()
         self.declared_trial.check_files()
+        self.declared_trial.check_metric(self.metric)
 
     def check_machine(self, machine: Machine, where: str = "this machine") -> None:
         """Raise StudyError if one trial asks for more CPUs or GPUs than there are: it would wait for ever."""

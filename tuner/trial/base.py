@@ -144,6 +144,10 @@ class Trial(ABC):
         """Raise DataError or WeightsError for files that are damaged, or missing and not downloadable."""
         return
 
+    def check_metric(self, metric: str) -> None:
+        """Raise StudyError if trials can't report the study's metric with their data."""
+        return
+
     def missing_downloads(self, *, stored: bool = True) -> list[str]:
         """What would have to be downloaded before the first trial, in words; empty if nothing is missing.
 

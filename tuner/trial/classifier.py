@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from tuner.errors import WeightsError
+from tuner.errors import StudyError, WeightsError
 from tuner.space import Space
 from tuner.space.mode import Mode
 from tuner.trial import splitting
@@ -27,6 +27,7 @@ from tuner.trial.stored import Copies
 from tuner.trial.strategies import STRATEGIES
 from tuner.trial.table import Table
 from tuner.trial.tasks import ONE_LABEL, TASKS
+from tuner.trial.tasks.one_label import TOP, TOP5
 
 
 @dataclass(frozen=True)
@@ -254,6 +255,15 @@ class ImageClassifier(ReadsFiles, Trial):
                     f"weights must be pretrained, none or the path of a saved state_dict, got '{each.own_weights}', "
                     f"and there is no file {path.absolute()}; correct it, or use --weights none for random weights"
                 )
+
+    def check_metric(self, metric: str) -> None:
+        """Raise StudyError for the top-5 accuracy of so few classes that it isn't reported."""
+        classes = self.source.count_classes() if metric == f"val_{TOP5}" else None
+        if classes is not None and classes <= TOP:
+            raise StudyError(
+                f"metric {metric!r} needs more than {TOP} classes, got {classes}, of which it would always be 1; use "
+                "val_accuracy"
+            )
 
     def identity(self) -> dict[str, str]:
         """Data, model, weights, and a declared split; a function by its name."""

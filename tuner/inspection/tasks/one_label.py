@@ -15,7 +15,8 @@ from tuner.inspection.tasks.answers import SHOWN, Answers, Prediction, Validated
 from tuner.inspection.tasks.calibration import calibration
 from tuner.results.run import RecordedRun
 from tuner.results.wording import wilson
-from tuner.train.tasks.one_label import TOP, ClassTargets
+from tuner.train.tasks.one_label import ClassTargets
+from tuner.trial.tasks.one_label import TOP
 
 SHOWN_CONFUSIONS = 10
 SHOWN_CLASSES = 200

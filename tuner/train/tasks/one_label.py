@@ -15,8 +15,7 @@ from tuner.train.tasks.base import Targets
 from tuner.train.tasks.objective import TINY, Objective, at_least_float32
 from tuner.trial.metrics import NamedMetric
 from tuner.trial.tasks import ONE_LABEL, Label
-
-TOP = 5
+from tuner.trial.tasks.one_label import TOP, TOP5
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class ClassTargets(Targets):
         return CrossEntropy(chosen["label_smoothing"], weights, weighted=weighted)
 
     def own_metrics(self, outputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Loss, accuracy, top-5 accuracy and macro F1; with fewer than five classes the top-5 accuracy is 1.
+        """Loss, accuracy, macro F1, and the top-5 accuracy of more than five classes: of fewer it is always 1.
 
         Of outputs [M, N, classes] of several networks they are tensors [M].
 
@@ -81,15 +80,13 @@ class ClassTargets(Targets):
         """
         classes = outputs.shape[-1]
         answers = outputs.argmax(-1)
-        likeliest = outputs.topk(min(TOP, classes), dim=-1).indices
         wanted = labels.expand_as(answers)
         losses = F.cross_entropy(outputs.flatten(0, -2), wanted.flatten(), reduction="none")
-        return {
-            "loss": losses.view_as(answers).mean(-1),
-            "accuracy": (answers == labels).float().mean(-1),
-            "top5_accuracy": (likeliest == labels[:, None]).any(-1).float().mean(-1),
-            "f1": _macro_f1(answers, labels, classes),
-        }
+        found = {"loss": losses.view_as(answers).mean(-1), "accuracy": (answers == labels).float().mean(-1)}
+        if classes > TOP:
+            likeliest = outputs.topk(TOP, dim=-1).indices
+            found[TOP5] = (likeliest == labels[:, None]).any(-1).float().mean(-1)
+        return found | {"f1": _macro_f1(answers, labels, classes)}
 
     def answers(self, outputs: Tensor) -> Tensor:
         """The classes' probabilities."""
