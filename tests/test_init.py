@@ -3,10 +3,13 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.commands import environment, run_main, tuner, without_network
 from tests.first_study.scenes import scene, write_scenes
@@ -300,3 +303,53 @@ def test_near_duplicates_are_shown_by_init_alone(
     assert code == 2
     assert "1 image has a near duplicate in two classes: cat/3.jpg ~ dog/like.jpg" in out
     assert "init needs the weights of one of" in err
+
+
+def odd_folders(root: Path) -> dict[str, Path]:
+    """Folders as people have them, each of two classes that are easily told apart."""
+    phone, split, names, mixed, deep = (root / name for name in ("phone", "split", "étés à la mer", "mixed", "deep"))
+    write_scenes(phone / "cat", 20, 0, size=(40, 30))
+    write_scenes(phone / "dog", 20, 1_000, size=(40, 30))
+    for path in [*phone.rglob("*.*")][::2]:
+        Image.open(path).convert("RGB").save(path.with_suffix(".HEIC"))
+        path.unlink()
+    for name, first in (("Training", 0), ("Val", 3_000), ("TEST", 5_000)):
+        write_scenes(split / name / "cat", 12, first, size=(40, 30))
+        write_scenes(split / name / "dog", 12, first + 1_000, size=(40, 30))
+    for number, path in enumerate(sorted(photos(names, 20).rglob("*.*"))):
+        path.rename(
+            path.with_name(f"été {number}\n'ü'.jfif" if path.suffix == ".jpg" else f"été {number}{path.suffix}")
+        )
+    for number, path in enumerate(sorted(photos(mixed, 20).rglob("*.*"))):
+        image = Image.open(path)
+        image.load()
+        path.unlink()
+        mode, suffix = [("L", ".png"), ("P", ".gif"), ("RGBA", ".webp"), ("CMYK", ".jpg"), ("1", ".bmp")][number % 5]
+        image.convert("RGB").convert(mode).save(path.with_suffix(suffix))
+    (mixed / "cat" / "empty.jpg").touch()
+    (mixed / "dog" / "notes.txt").write_text("no image")
+    photos(deep / "2019" / "holiday", 20)
+    return {"phone": phone, "split": split, "names": names, "mixed": mixed, "deep": deep / "2019" / "holiday"}
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.parametrize("kind", ["phone", "split", "names", "mixed", "deep"])
+@pytest.mark.filterwarnings("ignore:.*getdata:DeprecationWarning")  # as pillow-heif writes a file
+def test_an_odd_folder_becomes_a_model_in_three_commands(tmp_path: Path, kind: str) -> None:
+    folder = odd_folders(tmp_path / "my photos")[kind]
+    options = ("--minutes", "0.3", "--weights", "none", "--models", "shufflenet_v2_x0_5")
+    made = tuner("init", folder, *options, folder=tmp_path)
+    assert made.code == 0, made.err
+    ran = tuner("run", "study.py", "--wandb", "off", folder=tmp_path, timeout=390)
+    assert ran.code == 0, ran.err
+    exported = tuner("export", "runs", "--to", "onnx", "model", folder=tmp_path)
+    assert exported.code == 0, exported.err
+    image = next(path for path in sorted(folder.rglob("*.*")) if path.is_file() and path.stat().st_size)
+    program = subprocess.run(
+        [sys.executable, "model/predict.py", image], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert program.returncode == 0, program.stderr
+    assert "cat" in program.stdout or "dog" in program.stdout
+    answered = tuner("predict", "runs", image, folder=tmp_path)
+    assert answered.code == 0, answered.err

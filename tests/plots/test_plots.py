@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import pytest
 
 from tests.results.kinds_of_runs import all_failed, interrupted, long_unicode, sixty_conditional, two_trials
@@ -97,7 +98,20 @@ def test_the_contour_is_of_the_two_numbers_that_matter_most(run: Run) -> None:
     assert [other.figure.layout.xaxis.title.text, other.figure.layout.yaxis.title.text] == ["depth", "width"]
     surface = next(trace for trace in found.figure.data if trace.type == "contour")
     values = run.trials.query("status != 'failed'")["loss"]
-    assert values.min() - 1e-9 <= surface.z.min() <= surface.z.max() <= values.max() + 1e-9
+    assert values.min() - 1e-9 <= np.nanmin(surface.z) <= np.nanmax(surface.z) <= values.max() + 1e-9
+
+
+def test_a_contour_is_empty_where_no_trial_was_near() -> None:
+    """Trials in three corners say nothing of the fourth."""
+    x, y = np.array([0.0, 0.0, 1.0]), np.array([0.0, 1.0, 0.0])
+    surface = space._interpolated(x, y, np.array([1.0, 2.0, 3.0]))
+    assert (surface[0, 0], surface[-1, 0], surface[0, -1]) == (
+        pytest.approx(1.0),
+        pytest.approx(2.0),
+        pytest.approx(3.0),
+    )
+    assert np.isnan(surface[-1, -1])
+    assert np.isnan(surface[30, 30])
 
 
 def test_parallel_coordinates_keep_trials_without_a_hyperparameter_apart(run: Run) -> None:
@@ -152,7 +166,7 @@ def test_a_surface_of_shortened_trials_is_of_what_they_would_reach(tmp_path: Pat
     assert found.figure.layout.title.text.replace("<br>", " ").endswith("predicts them at full length")
     surface = next(trace for trace in found.figure.data if trace.type == "contour")
     reached = [one.value for one in run.record.ranked()]
-    assert surface.z.min() > median(reached)  # most ended after 3 epochs, and would go on to more
+    assert np.nanmin(surface.z) > median(reached)  # most ended after 3 epochs, and would go on to more
 
 
 def test_trials_that_ended_no_epoch_did_not_train(tmp_path: Path) -> None:

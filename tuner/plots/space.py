@@ -37,6 +37,7 @@ PLACES = 60  # along either axis of a contour
 FEWEST_POINTS = 8  # needed for a surface; fewer are only shown as points
 MOST_LINES = 300  # of parallel coordinates: more would hide each other
 SMOOTHING = 0.12  # of a contour, as a share of an axis
+NEAR = 0.24  # a place of a contour is coloured if a trial is as near, as a share of an axis
 LONGEST_BESIDE_BAR = 20  # characters of a name: on a phone the bars need the space
 LONGEST_PARALLEL, ROOM = 18, 96  # characters of a name above an axis of parallel coordinates, and above all axes
 
@@ -308,10 +309,11 @@ def _add_surface(
         x=axes[0],
         y=axes[1],
         z=surface.astype(np.float32),
-        text=[[written(10**value) for value in row] for row in surface] if wide else None,
+        text=[[written(10**value) for value in row] for row in np.nan_to_num(surface)] if wide else None,
         colorscale=SURFACE,
         reversescale=run.mode == "min",
         contours={"coloring": "heatmap"},
+        hoverongaps=False,
         line={"width": 0.5},
         colorbar={**BAR, "title": _along_bar(run), **bar},
         hovertemplate="%{x:.4g}, %{y:.4g}: about " + ("%{text}" if wide else "%{z:.4g}") + "<extra></extra>",
@@ -325,11 +327,15 @@ def _grid(places: Floats) -> tuple[Floats, Floats]:
 
 
 def _interpolated(x: Floats, y: Floats, z: Floats) -> Floats:
-    """Values at a grid [PLACES, PLACES]: means of the points, near ones with more weight (Nadaraya-Watson)."""
+    """Values at a grid [PLACES, PLACES]: means of the points, near ones with more weight (Nadaraya-Watson).
+
+    NaN where no point is near: nothing is known there.
+    """
     marks = np.linspace(0, 1, PLACES)
     across, rows = (marks[:, None] - x) ** 2, []
     for mark in marks:  # a row at a time: the distances of all would take a hundred times as much memory
         distances = across + (mark - y) ** 2
         weights = np.exp(-0.5 * distances / SMOOTHING**2) + 1e-12 / (distances + 1e-6)
-        rows.append((weights * z).sum(axis=1) / weights.sum(axis=1))
+        means = (weights * z).sum(axis=1) / weights.sum(axis=1)
+        rows.append(np.where(distances.min(axis=1) <= NEAR**2, means, np.nan))
     return np.array(rows)
