@@ -98,6 +98,15 @@ def test_a_preemptible_study_makes_room_for_a_higher_priority_alone() -> None:
     assert plan([pausing, fixed, queued(3, 2, priority=1)], GPUS, {}, NOW).pauses == ()
 
 
+def test_a_study_that_ends_before_it_would_have_paused_is_left_alone() -> None:
+    """It got a device that the first in line can't use yet, and ends before the other one has paused."""
+    studies = [running(1, 0, preemptible=True), queued(5, 3, priority=1), queued(6, preemptible=True)]
+    first = plan(studies, GPUS[:3], {}, NOW, Foresight(lasts={6: 1.0}))
+    assert (started(first), first.pauses) == ({6: 1}, (Pause(1, room_for=5),))
+    second = plan(applied(studies, first), GPUS[:3], {}, NOW, Foresight(ends={6: NOW + 1.0}))
+    assert (second.starts, second.pauses) == ((), ())
+
+
 def test_the_least_urgent_and_newest_is_paused_and_no_more_than_needed() -> None:
     studies = [
         running(1, 0, preemptible=True),

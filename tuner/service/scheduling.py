@@ -205,14 +205,21 @@ class _Pool:
         return start, max(0, room - first.demand.least)
 
     def _make_room(self, study: SubmittedStudy) -> None:
-        """Pause running studies of a lower priority, if that is enough: the least urgent and newest first."""
-        coming = sum(len(one.devices) for one in self._holders.values() if one.state not in _MAY_BE_PAUSED)
+        """Pause running studies of a lower priority, if that is enough: the least urgent and newest first.
+
+        None of them ends anyway before it would have paused.
+        """
+        soon = self._now + PAUSE_SECONDS
+        staying = [
+            one for one in self._holders.values() if one.state in _MAY_BE_PAUSED and self._releases[one.id][0] > soon
+        ]
+        coming = sum(len(one.devices) for one in self._holders.values() if one not in staying)
         lacking = study.demand.least - len(self._free) - coming
         chosen: list[SubmittedStudy] = []
-        for one in sorted(self._holders.values(), key=lambda one: (one.priority, -(one.started or 0.0), -one.id)):
+        for one in sorted(staying, key=lambda one: (one.priority, -(one.started or 0.0), -one.id)):
             if lacking <= 0:
                 break
-            if one.preemptible and one.priority < study.priority and one.state in _MAY_BE_PAUSED:
+            if one.preemptible and one.priority < study.priority:
                 chosen.append(one)
                 lacking -= len(one.devices)
         if lacking > 0:
