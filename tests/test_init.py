@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
 from tests.commands import environment, run_main, tuner, without_network
@@ -303,6 +304,31 @@ def test_near_duplicates_are_shown_by_init_alone(
     assert code == 2
     assert "1 image has a near duplicate in two classes: cat/3.jpg ~ dog/like.jpg" in out
     assert "init needs the weights of one of" in err
+
+
+def test_a_file_of_weights_is_for_the_model_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torchvision
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(drafting, "PROBE_SECONDS", 0.2)
+    photos(tmp_path / "photos")
+    torch.save(torchvision.models.shufflenet_v2_x0_5(num_classes=7).state_dict(), "own.pth")
+    options = ("init", "photos", "--minutes", "1", "--weights", "own.pth")
+    assert run_main(capsys, *options, "--models", "shufflenet_v2_x0_5")[0] == 0
+    study = load_study("study.py")
+    assert study.trial.weights == "own.pth"  # type: ignore[union-attr]
+    assert study.search_space.constants["image_size"] == 224  # of the model's published weights
+    for more, message in (
+        ((), "a file of weights is for one model, got --weights own.pth with no models; name the model"),
+        (("--models", "resnet18"), "got weights must fit resnet18, got own.pth without"),
+        (("--models", "resnet18", "--weights", "gone.pth"), "imagenet, none or the path of a file, got 'gone.pth'"),
+        (("--models", "resnet18", "--weights", ""), "imagenet, none or the path of a file, got '.'"),
+    ):
+        code, _, err = run_main(capsys, *options, *more, "-o", "other.py")
+        assert code == 2
+        assert message in err
 
 
 def odd_folders(root: Path) -> dict[str, Path]:

@@ -26,7 +26,7 @@ from tuner.api.callbacks.transformers_report import TransformersReporter
 def test_the_example_searches_and_its_trials_go_on_from_their_checkpoints(
     tmp_path: Path, name: str, metrics: set[str]
 ) -> None:
-    options = ("--trials", "3", "--no-portfolio", "--concurrency", "1", "--cpus-per-trial", "2")
+    options = ("--trials", "2", "--max-epochs", "3", "--no-portfolio", "--concurrency", "1", "--cpus-per-trial", "2")
     finished = command("run", ROOT / f"search_spaces/{name}.py", *options, folder=tmp_path, timeout=390)
     assert finished.code == 0, finished.err
     run = load_run(tmp_path / "runs")
@@ -102,6 +102,26 @@ def test_a_trainer_that_never_evaluates_is_refused(tmp_path: Path) -> None:
     assert isinstance(tuner.TransformersReport(), TransformersReporter)
     with pytest.raises(StudyError, match="needs evaluations, got eval_strategy='no'; set eval_strategy='epoch'"):
         trainer.train()
+
+
+def test_an_evaluation_is_an_epoch_only_after_steps_of_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`eval_on_start=True`, `trainer.evaluate()` before and after, and a resumed training evaluate without an epoch."""
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    arguments, control = TrainingArguments(str(tmp_path), eval_strategy="epoch", use_cpu=True), TrainerControl()
+    report = tuner.TransformersReport()
+
+    def evaluated(step: int) -> bool:
+        report.on_evaluate(arguments, TrainerState(global_step=step), control, {"eval_loss": 1.0})
+        return "eval_loss" in capsys.readouterr().out
+
+    assert not evaluated(0)
+    report.on_train_begin(arguments, TrainerState(global_step=40), control)
+    assert [evaluated(40), evaluated(50)] == [False, True]
+    report.on_train_end(arguments, TrainerState(global_step=60), control)
+    assert not evaluated(60)
 
 
 def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:

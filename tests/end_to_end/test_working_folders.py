@@ -35,6 +35,21 @@ def train(config):
 """
 
 
+SPAWNS = """
+import multiprocessing
+from pathlib import Path
+
+NUMBERS = Path("numbers/loss.txt").absolute()
+
+def read(added):
+    return float(NUMBERS.read_text()) + added
+
+def train(config):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        tuner.report(loss=pool.map(read, [config["x"]])[0])
+"""
+
+
 def test_trials_at_once_keep_their_files_apart_also_over_pauses(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("mine\n")
     space = study_file(tmp_path, study(WRITES, "scheduler=ASHA(grace_epochs=1, reduction_factor=3)", trials=6))
@@ -83,6 +98,13 @@ def test_a_file_of_the_folder_where_the_search_started_is_found_by_what_the_mess
     for body, settings in ((named, ""), (READS, 'working_folder="shared"')):
         finished = tuner("run", study_file(tmp_path, study(body, settings, trials=2)), folder=tmp_path)
         assert finished.code == 0, finished.err
+
+
+def test_a_path_made_outside_of_functions_is_the_same_in_processes_that_a_trial_starts(tmp_path: Path) -> None:
+    (tmp_path / "numbers").mkdir()
+    (tmp_path / "numbers/loss.txt").write_text("0.5")
+    finished = tuner("run", study_file(tmp_path, study(SPAWNS, trials=1)), folder=tmp_path)
+    assert finished.code == 0, finished.err
 
 
 @pytest.mark.slow

@@ -107,6 +107,14 @@ def test_a_study_that_ends_before_it_would_have_paused_is_left_alone() -> None:
     assert (second.starts, second.pauses) == ((), ())
 
 
+def test_an_overdue_study_is_paused_all_the_same() -> None:
+    """When it should have ended is only an estimate."""
+    studies = [running(1, 0, 1, 2, 3, preemptible=True), queued(2, 4, priority=1)]
+    for ends in ({}, {1: NOW + 100}, {1: NOW - 3600}):
+        assert plan(studies, GPUS, {}, NOW, Foresight(ends=ends)).pauses == (Pause(1, room_for=2),)
+    assert plan(studies, GPUS, {}, NOW, Foresight(ends={1: NOW + 5})).pauses == ()
+
+
 def test_the_least_urgent_and_newest_is_paused_and_no_more_than_needed() -> None:
     studies = [
         running(1, 0, preemptible=True),

@@ -50,6 +50,15 @@ def test_an_object_of_another_library_is_refused_with_its_counterpart(settings: 
     assert told in str(caught.value)
 
 
+def test_a_class_that_extends_one_with_a_counterpart_has_none() -> None:
+    """Population based training extends Ray's FIFO, which stops nothing."""
+    with pytest.raises(StudyError) as caught:
+        declared(
+            scheduler=schedulers.PopulationBasedTraining(hyperparam_mutations={"lr": [0.1]}, metric="loss", mode="min")
+        )
+    assert "; write" not in str(caught.value)
+
+
 def test_a_class_of_ray_becomes_a_function_by_the_line_that_is_told() -> None:
     class Trains(tune.Trainable):
         def step(self) -> dict[str, Any]:

@@ -60,7 +60,8 @@ def test_an_epoch_reports_the_mean_of_networks_trained_alone_with_its_error(fold
         assert told[f"{name}_se"] == reported_error(values)
     assert told["train_loss"] == fmean([one.train_loss for one in alone])
     assert set(told) - set(each[0]) == {name for name in told if name.endswith("_se")}
-    assert {*folded.reports} <= set(told)
+    missing = {*folded.reports} - set(told)
+    assert {name.removesuffix("_se") for name in missing} == {"val_top5_accuracy"}  # of so few classes
     assert isinstance(trainer_of(folded, CONFIG, epochs=1), CrossValidation)
     assert isinstance(trainer_of(folded.fold(0), CONFIG, epochs=1), Trainer)
 

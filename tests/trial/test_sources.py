@@ -242,6 +242,16 @@ def test_folders_of_splits_are_taken_by_their_meaning(tmp_path: Path, names: tup
             "or bring the images of each class together in one folder",
         ),
         (
+            ["cats/anna/1.png", "dogs/anna/1.png", ".cache/x/1.png", ".cache/y/1.png"],
+            "a folder of images needs at least 2 classes, a subfolder each, got [] in {root}, whose images are in "
+            "cats/anna/, dogs/anna/; bring the images of each class together in one folder",
+        ),
+        (
+            ["1.png", "2019/cat/1.png", "2019/dog/1.png"],
+            "a folder of images needs at least 2 classes, a subfolder each, got [] in {root}, whose images are in "
+            "2019/cat/, 2019/dog/; name the folder that holds the classes, such as {root}/2019, or",
+        ),
+        (
             ["a/b/c/cat/1.png", "a/b/c/dog/1.png"],
             "a folder of images needs at least 2 classes, a subfolder each, got [] in {root}, whose images are in "
             "a/b/c/cat/, a/b/c/dog/; name the folder that holds the classes, such as {root}/a/b/c, or",

@@ -15,6 +15,7 @@ from tuner.errors import DataError, StudyError
 from tuner.machine.installation import check_trains
 from tuner.text import printable
 from tuner.trial.data_source import TABLE_SUFFIXES, Folder, ImageFiles, readable, tables_in
+from tuner.trial.models import DEFAULTS
 from tuner.trial.sources import find_source
 from tuner.trial.stored import is_stored
 from tuner.trial.table import PREFIX, Table, TableOfImages
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tuner.first_study.folder_look import FirstLook
 
 MINUTES = 30.0
-NAMED = ("imagenet", "none")  # weights
+NAMED = (*DEFAULTS, "none")  # weights
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -81,8 +82,9 @@ def perform(options: argparse.Namespace) -> int:
 
     for name in options.models:
         find_model(name)  # raises for unknown names, before the images are examined for minutes
-    file = options.weights if options.weights not in NAMED else None
-    offered = offer(options.models, file=file) if file else None  # raises for a missing file, too
+    offered = None  # a file is looked for before the images are examined for minutes
+    if options.weights not in NAMED:
+        offered = offer(options.models, file=_weights_file(options.weights, path))
     _say(f"looking at the images in {images.place}")
     random = options.weights == "none"
     seen = look(images, _progress, random=random)
@@ -128,6 +130,12 @@ def _as_named(images: ImageFiles, output: Path) -> str:
     if isinstance(images, TableOfImages):
         return str(images.table if here else replace(images.table, path=images.file.resolve()))
     return f"folder:{images.path if here else images.path.resolve()}"
+
+
+def _weights_file(given: str, output: Path) -> str:
+    """The file of weights as the study file names it, see `_as_named`."""
+    file = Path(given).expanduser()
+    return str(file if output.resolve().parent == Path.cwd() else file.absolute())
 
 
 def _tell(path: Path, look: FirstLook, draft: Draft, *, as_json: bool) -> None:

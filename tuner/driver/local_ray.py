@@ -156,6 +156,10 @@ def _start(machine: Machine, settings: dict[str, Any], make: Callable[[str | Non
     try:
         return make(failed).begin(machine, settings)
     except UnicodeError as error:
+        if sys.getfilesystemencoding() == "utf-8":
+            raise StudyError(
+                f"a search needs file names in UTF-8, got another one ({message_of(error)}); rename it"
+            ) from error
         raise StudyError(
             f"a search needs file names in UTF-8, got Python that takes them for {sys.getfilesystemencoding()} "
             f"({message_of(error)}); unset PYTHONUTF8, or set LC_ALL=C.UTF-8"

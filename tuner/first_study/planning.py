@@ -148,7 +148,8 @@ def _choose(look: FirstLook, wishes: Wishes, means: Means) -> _Choice:
         for each in best_first:
             if affordable[each.model] >= FINE_EPOCHS:
                 more = NOTHING if each is best_first[0] else "allow a more accurate model"
-                return _Choice((each,), "gradual", f"about {affordable[each.model]:.0f} epochs of it fit", more=more)
+                own = {each.model: (each.pixels,)} if each.is_file and each.pixels else {}
+                return _Choice((each,), "gradual", f"about {affordable[each.model]:.0f} epochs of it fit", own, more)
     features = {each.model: _all_images(look) * means.forward(each.model) for each in best_first}
     room = SHARE_FOR_FEATURES * seconds
     fitting: list[Candidate] = []
@@ -365,7 +366,7 @@ def _image_size(look: FirstLook, chosen: _Choice) -> list[Setting]:
         value = str(sizes[0])
     if first.weights is None:
         reason = f"pixels; the images have {look.shorter} on their shorter side"
-    elif first.is_file:
+    elif first.is_file and sizes == (_edge(first),):
         reason = "pixels, as the model's published weights expect them; the file doesn't say what it expects"
     elif sizes[0] != _edge(first):
         reason = "pixels: less than the weights were trained with, and less accurate, as that would take too long"

@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ class CheckpointStore:
         if not isinstance(self._folder, LocalFolder):
             with OwnedFolder("checkpoint") as beside:
                 _fill(beside, trial, epoch, fill, reports or {})
-                self._upload(beside, name)
+                upload(self._folder, name, beside, [*_files(beside / FILES), beside / MANIFEST])
             return
         part = f"{CHECKPOINTS}/{trial}/{_UNFINISHED}{os.getpid()}-{secrets.token_hex(4)}"
         beside = self._folder.inside(part)
@@ -150,10 +150,12 @@ class CheckpointStore:
             if name.startswith(_UNFINISHED) or (name.isdigit() and not inside.exists(f"{name}/{MANIFEST}")):
                 inside.delete(name)
 
-    def _upload(self, folder: Path, name: str) -> None:
-        self._folder.delete(name)
-        for file in [*_files(folder / FILES), folder / MANIFEST]:
-            self._folder.write(f"{name}/{file.relative_to(folder).as_posix()}", file.read_bytes())
+
+def upload(run: Folder, name: str, folder: Path, files: Iterable[Path]) -> None:
+    """Copy `files` of a local `folder`, one after another, to the run's folder `name`, in place of what is there."""
+    run.delete(name)
+    for file in files:
+        run.write(f"{name}/{file.relative_to(folder).as_posix()}", file.read_bytes())
 
 
 def _fill(folder: Path, trial: str, epoch: int, fill: Fill, reports: Reports) -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tuner.results.wording import plural
+from tuner.trial.tasks.one_label import TOP5
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ def compared(
 ) -> ReplayedEpoch:
     """An epoch of the replay compared with the run's, by the metrics `names`; `metric` is shown."""
     before = recorded or {}
-    pairs = {name: (before.get(name), replayed.get(name)) for name in names if name in before}
+    told = [name for name in names if name in before and (name in replayed or name != f"val_{TOP5}")]  # of old runs
+    pairs = {name: (before.get(name), replayed.get(name)) for name in told}
     return ReplayedEpoch(
         epoch,
         before.get(metric),

@@ -209,10 +209,7 @@ class _Pool:
 
         None of them ends anyway before it would have paused.
         """
-        soon = self._now + PAUSE_SECONDS
-        staying = [
-            one for one in self._holders.values() if one.state in _MAY_BE_PAUSED and self._releases[one.id][0] > soon
-        ]
+        staying = [one for one in self._holders.values() if one.state in _MAY_BE_PAUSED and not self._ends_soon(one)]
         coming = sum(len(one.devices) for one in self._holders.values() if one not in staying)
         lacking = study.demand.least - len(self._free) - coming
         chosen: list[SubmittedStudy] = []
@@ -227,6 +224,10 @@ class _Pool:
         for one in chosen:
             self.pauses.append(Pause(one.id, study.id))
             self._releases[one.id] = (self._now + PAUSE_SECONDS, len(one.devices))
+
+    def _ends_soon(self, study: SubmittedStudy) -> bool:
+        """Whether it is expected to end before it would have paused; one that is overdue may take for ever."""
+        return self._now <= self._foresight.ends.get(study.id, math.inf) <= self._now + PAUSE_SECONDS
 
     def _why_behind(self, study: SubmittedStudy, first: int) -> str:
         if study.demand.least > len(self._free):

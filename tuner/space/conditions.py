@@ -146,7 +146,7 @@ def _check_condition(name: str, other: str, target: Domain, what: str, allowed: 
     if isinstance(target, Float | Normal) and target.q is None:
         raise SpaceError(
             f"when needs a dimension of separate values, got {other}={shown(allowed[0])} for {name!r}, but {other!r} "
-            f"is {what}, which draws just this value never; use choice([...]) or quniform(...) for {other!r}"
+            f"is {what}, which almost never draws exactly this value; use choice([...]) or quniform(...) for {other!r}"
         )
     for value in allowed:
         if not target.contains(value):

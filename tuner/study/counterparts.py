@@ -36,14 +36,12 @@ ARGUMENTS = {
     **dict.fromkeys(("trainable", "objective", "function"), "trial=..."),
     **dict.fromkeys(("direction", "goal"), "mode='min' or mode='max'"),
     "resources_per_trial": "resources=Resources(cpus=..., gpus=...)",
-    "max_concurrent_trials": "the option --concurrency of `tuner run`",
+    "max_concurrent_trials": "--concurrency N behind `tuner run`",
 }  # of the class or call that starts a search
 
 
 def counterpart(value: object) -> str | None:
     """How to write what an object of another library is; None if it is no such object, or has no counterpart."""
-    kinds = type(value).__mro__ if not isinstance(value, type) else value.__mro__
-    for kind in kinds:
-        if kind.__module__.partition(".")[0] in LIBRARIES and kind.__name__ in CLASSES:
-            return CLASSES[kind.__name__]
-    return None
+    kinds = value.__mro__ if isinstance(value, type) else type(value).__mro__
+    theirs = [kind.__name__ for kind in kinds if kind.__module__.partition(".")[0] in LIBRARIES]
+    return CLASSES.get(theirs[0]) if theirs else None  # a class may do something else than the one that it extends

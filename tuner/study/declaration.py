@@ -346,6 +346,11 @@ def _check_types(study: Study) -> None:
             f"working_folder needs one of {', '.join(map(repr, WORKING_FOLDERS))}, got {shown(study.working_folder)}; "
             "leave it out to keep what each trial writes"
         )
+    if study.working_folder != WORKING_FOLDERS[0] and as_trial(study.trial).kind != "function":
+        raise StudyError(
+            f"working_folder is for trials that are functions, got {study.working_folder!r} with "
+            f"{as_trial(study.trial).described}; leave it out"
+        )
     if not isinstance(study.warm_start, History | None):
         raise StudyError(f"warm_start needs History(...) or None, got {shown(study.warm_start)}; write History()")
     if isinstance(study.seed, bool) or not isinstance(study.seed, int) or study.seed < 0:

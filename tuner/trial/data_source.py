@@ -6,12 +6,11 @@ import hashlib
 import os
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -377,14 +376,21 @@ class Folder(ImageFiles):
         """What to do about classes that lie too deep, as in 2019/cat/ and 2020/cat/; empty if there are none."""
         if found.items:
             return ""
-        walk = islice(os.walk(self.path), MOST_SEARCHED)
-        deep = sorted(Path(folder) for folder, _, files in walk if any(map(is_named_as_image, files)))
-        if not deep or deep == [self.path]:
+        waiting, deep = deque(_subfolders(self.path)), list[Path]()
+        for _ in range(MOST_SEARCHED):
+            if not waiting:
+                break
+            folder = waiting.popleft()
+            deep += [folder] if any(is_named_as_image(entry.name) for entry in visible(folder)) else []
+            waiting += _subfolders(folder)
+        if not deep:
             return ""
-        names = listed(f"{self.relative(folder)}/" for folder in deep)
+        names = listed(f"{self.relative(folder)}/" for folder in sorted(deep))
+        holds = [place for place, classes in Counter(folder.parent for folder in deep).items() if classes > 1]
+        name = f"name the folder that holds the classes, such as {holds[0]}, or " if holds else ""
         return (
-            f", whose images are in {names}; name the folder that holds the classes, such as {deep[0].parent}, or "
-            f"bring the images of each class together in one folder{self._or_table()}"
+            f", whose images are in {names}; {name}bring the images of each class together in one folder"
+            f"{self._or_table()}"
         )
 
     def _or_table(self) -> str:

@@ -20,5 +20,5 @@ class FunctionCall(Implementation[FunctionTrial]):
     def train(self, trial: FunctionTrial, assignment: Assignment, session: WorkerSession) -> None:
         """See `Implementation.train`."""
         session.reading = Reading(assignment.config) if asks_by_name(trial.function) else None
-        with working_folder(assignment):
+        with working_folder(assignment) as session.keeping:
             trial.function(assignment.config if session.reading is None else session.reading)

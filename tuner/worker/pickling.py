@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import io
+import os
 import sys
 from collections.abc import Mapping
 from types import FunctionType, ModuleType
@@ -22,6 +23,14 @@ from tuner.study.file import STUDY_MODULE, sources
 from tuner.trial import Trial
 
 _folder: OwnedFolder | None = None  # of the study files that came here
+_PROGRAM = """import os as _os
+_here = _os.getcwd()
+_os.chdir({folder!r})  # relative paths outside of functions mean the same as in the driver
+try:
+    exec(compile({text!r}, __file__, "exec"))
+finally:
+    _os.chdir(_here)
+"""
 
 
 def pickle_trial(trial: Trial) -> bytes:
@@ -93,7 +102,8 @@ def bring(value: Any, files: Mapping[str, str], objects: Mapping[str, Mapping[st
             if _folder is None:
                 _folder = OwnedFolder("code")
                 atexit.register(_folder.delete)
-            (_folder.path / f"{name}.py").write_text(text)
+            program = _PROGRAM.format(folder=os.getcwd(), text=text)  # noqa: PTH109 -- before a trial changes it
+            (_folder.path / f"{name}.py").write_text(program, encoding="utf-8")
             sources[name] = text
             vars(module).update(objects[name])
             for qualname, each in objects[name].items():

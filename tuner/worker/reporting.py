@@ -25,6 +25,7 @@ from tuner.worker.output import NO_OUTPUT, Output
 from tuner.worker.ray_inside.draining import DrainWatch
 from tuner.worker.ray_inside.last_trial import CATCHES, LAST
 from tuner.worker.saving import BackgroundWriter, unwritten
+from tuner.worker.working_folder import Keeping
 
 if TYPE_CHECKING:
     from tuner.history.placement import Placement
@@ -66,6 +67,7 @@ class WorkerSession:
         self._reports: dict[int, dict[str, Any]] = {}
         self.notes: list[str] = []
         self.reading: Reading | None = None
+        self.keeping = Keeping()
 
     def report(self, metrics: dict[str, Any], checkpoint: Path | None) -> None:
         """Send one epoch of a user's function; returns when the driver wants the trial to go on.
@@ -74,12 +76,15 @@ class WorkerSession:
         """
         if self._restored is not None and not self._reports:
             self._note_a_repeated_epoch(metrics)
+        epoch = (self._epoch or 0) + 1
+        self.keeping.report(may_leave=epoch in self._assignment.save_epochs or epoch >= self._assignment.last)
         fill = None if checkpoint is None else copied(checkpoint)
-        self.report_epoch((self._epoch or 0) + 1, metrics, fill=fill, saves=checkpoint is not None)
+        self.report_epoch(epoch, metrics, fill=fill, saves=checkpoint is not None)
 
     def _note_a_repeated_epoch(self, metrics: Mapping[str, Any]) -> None:
         """Say so if the function counts epochs, and trains the one again from whose checkpoint it went on."""
-        assert self._epoch is not None
+        if self._epoch is None or not any(name in metrics for name in COUNTERS):
+            return
         before = (self._store.reports(self._assignment.trial, self._epoch) or {}).get(self._epoch, {})
         for name in (name for name in COUNTERS if isinstance(metrics.get(name), int | float)):
             if isinstance(before.get(name), int | float) and metrics[name] <= before[name]:

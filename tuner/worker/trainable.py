@@ -35,7 +35,7 @@ SECONDS_FOR_WRITING = 10.0
 
 def make_trainable(trial: Trial) -> type[tune.Trainable]:
     """What Ray Tune runs for every trial of a study: a function of an `Assignment` as a dict."""
-    pickled, import_path = pickle_trial(trial), list(sys.path)
+    pickled, import_path = pickle_trial(trial), list(map(os.path.abspath, sys.path))  # trials change their folder
 
     def run_trial(assignment: dict[str, Any]) -> None:
         extend_import_path(import_path)

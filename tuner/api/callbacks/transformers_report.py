@@ -20,7 +20,7 @@ class TransformersReporter(TrainerCallback):
     def __init__(self, metrics: Sequence[str]) -> None:
         self._metrics = tuple(metrics)
         self._found: dict[str, float] = {}
-        self._trains = False
+        self._trains, self._began_at = False, 0
 
     @property
     def resume_from(self) -> str | None:
@@ -34,7 +34,7 @@ class TransformersReporter(TrainerCallback):
         """See `TrainerCallback`; raises StudyError for a trainer that never evaluates."""
         if args.eval_strategy == "no":
             raise StudyError("TransformersReport needs evaluations, got eval_strategy='no'; set eval_strategy='epoch'")
-        self._trains = True
+        self._trains, self._began_at = True, state.global_step
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any) -> None:
         """See `TrainerCallback`."""
@@ -48,8 +48,8 @@ class TransformersReporter(TrainerCallback):
         metrics: Mapping[str, Any] = MappingProxyType({}),
         **more: Any,
     ) -> None:
-        """See `TrainerCallback`; an evaluation that the user's own code asks for is no epoch."""
-        if not self._trains:
+        """See `TrainerCallback`; an evaluation before the first step, or by the user's own code, is no epoch."""
+        if not self._trains or state.global_step == self._began_at:
             return
         numbers = {name: float(value) for name, value in metrics.items() if isinstance(value, Real)}
         self._found = chosen(numbers, self._metrics, "compute them in the trainer's compute_metrics")
