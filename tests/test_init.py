@@ -333,6 +333,7 @@ def test_a_file_of_weights_is_for_the_model_that_is_named(
 
 def odd_folders(root: Path) -> dict[str, Path]:
     """Folders as people have them, each of two classes that are easily told apart."""
+    pytest.importorskip("pillow_heif").register_heif_opener()
     phone, split, names, mixed, deep = (root / name for name in ("phone", "split", "étés à la mer", "mixed", "deep"))
     write_scenes(phone / "cat", 20, 0, size=(40, 30))
     write_scenes(phone / "dog", 20, 1_000, size=(40, 30))
