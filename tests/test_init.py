@@ -324,6 +324,7 @@ def test_a_file_of_weights_is_for_the_model_that_is_named(
         ((), "a file of weights is for one model, got --weights own.pth with no models; name the model"),
         (("--models", "resnet18"), "got weights must fit resnet18, got own.pth without"),
         (("--models", "resnet18", "--weights", "gone.pth"), "imagenet, none or the path of a file, got 'gone.pth'"),
+        (("--weights", "imagnet"), "imagenet, none or the path of a file, got 'imagnet'; correct it"),
         (("--models", "resnet18", "--weights", ""), "imagenet, none or the path of a file, got '.'"),
     ):
         code, _, err = run_main(capsys, *options, *more, "-o", "other.py")

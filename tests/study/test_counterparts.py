@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 from ray import tune
@@ -89,7 +90,10 @@ def test_a_condition_that_never_holds_is_refused(parent: Any) -> None:
 
 @pytest.mark.parametrize("parent", [quniform(0, 1, 0.5), choice([0.5, 1.0]), 0.5])
 def test_a_condition_on_separate_values_is_taken(parent: Any) -> None:
-    declared(space={"n": parent, "x": uniform(0, 1).when(n=0.5), "y": uniform(0, 1)})
+    study = declared(space={"n": parent, "x": uniform(0, 1).when(n=0.5), "y": uniform(0, 1)})
+    found = [study.search_space.sample(np.random.default_rng(seed)) for seed in range(40)]
+    assert all(("x" in config) == (config["n"] == 0.5) for config in found)
+    assert any("x" in config for config in found)
 
 
 @pytest.mark.parametrize(

@@ -127,13 +127,13 @@ def offer(asked: Sequence[str] = (), *, random: bool = False, file: str | None =
 
 
 def _with_file(asked: Sequence[str], file: str) -> Candidate:
+    if not Path(file).is_file():  # first: it may be a misspelt name of weights
+        raise WeightsError(f"--weights needs imagenet, none or the path of a file, got {file!r}; correct it")
     if len(asked) != 1:
         raise StudyError(
             f"a file of weights is for one model, got --weights {file} with {len(asked) or 'no'} models; name the "
             "model that it is for, such as --models resnet18"
         )
-    if not Path(file).is_file():
-        raise WeightsError(f"--weights needs imagenet, none or the path of a file, got {file!r}; correct it")
     facts = find_model(asked[0])
     return Candidate(asked[0], file, pixels=facts.find_weights(IMAGENET).preprocessing.framing.pixels, is_file=True)
 

@@ -29,19 +29,7 @@ R = TypeVar("R")
 # Not EPS, which Pillow passes to Ghostscript, nor formats that are rarely used and rarely maintained.
 FORMATS = (
     *OF_PHONES,
-    "PNG",
-    "JPEG",
-    "BMP",
-    "GIF",
-    "WEBP",
-    "TIFF",
-    "PPM",
-    "AVIF",
-    "JPEG2000",
-    "ICO",
-    "TGA",
-    "QOI",
-    "PCX",
+    *("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO", "TGA", "QOI", "PCX"),
 )
 WITH_ALPHA = ("LA", "PA", "La", "RGBa", "RGBA")
 FULL_16_BITS = ("PNG", "PPM")  # formats whose whole numbers are of 16 bits, in whatever mode Pillow opens them
