@@ -115,7 +115,9 @@ def test_features_count_as_pixels_do() -> None:
     assert Evaluator().batch_size(split) == 2**19 // 512
 
 
-@pytest.mark.parametrize(("count", "classes", "asked"), [(300, 7, 7), (50, 3, 3), (40, 10, 4), (1, 10, 10)])
+@pytest.mark.parametrize(
+    ("count", "classes", "asked"), [(300, 7, 7), (50, 3, 3), (50, 5, 5), (50, 6, 6), (40, 10, 4), (1, 10, 10)]
+)
 def test_metrics_are_those_of_torchmetrics_also_where_classes_are_missing(count: int, classes: int, asked: int) -> None:
     numbers = torch.Generator().manual_seed(count)
     labels = torch.randint(asked, (count,), generator=numbers)
