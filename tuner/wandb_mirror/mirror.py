@@ -314,5 +314,5 @@ def _await_end(ended: threading.Event) -> None:
 
 
 if __name__ == "__main__":
-    os.nice(10)
+    os.nice(5)  # behind the trials; with 10 a machine full of other programs would leave it nothing
     sys.exit(0 if follow(sys.argv[1], "offline" if sys.argv[2] == "offline" else "online") else 1)
