@@ -43,10 +43,12 @@ def without_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("urllib.request._opener", None)  # it keeps the proxies of its first use in a process
 
 
-def start(*arguments: str | Path, folder: Path, **more: str) -> "subprocess.Popen[str]":
-    """Start `python -m tuner …` in a folder."""
+def start(
+    *arguments: str | Path, folder: Path, program: tuple[str, str] = ("-m", "tuner"), **more: str
+) -> "subprocess.Popen[str]":
+    """Start `python -m tuner …` in a folder, or another `program` of Python."""
     return subprocess.Popen(
-        [sys.executable, "-m", "tuner", *map(str, arguments)],
+        [sys.executable, *program, *map(str, arguments)],
         cwd=folder,
         env=environment(**more),
         stdout=subprocess.PIPE,

@@ -25,10 +25,9 @@ WORKERS, TRIALS, EPOCHS, KILLS = 32, 120, 4, 25
 WORKER = """
 import sys, time
 import tuner
-from tuner.service.remote_trial import persistently
 
-service = tuner.connect(sys.argv[1], sys.argv[2])
-study = persistently(lambda: service.study(int(sys.argv[3])))  # the server may be away now
+service = tuner.connect(sys.argv[1], sys.argv[2], patience=600)  # the server may be away now
+study = service.study(int(sys.argv[3]))
 while (trial := study.ask(worker=sys.argv[4])) is not None:
     for epoch in trial.epochs_left:
         time.sleep(2)  # so that the study outlasts all that is killed

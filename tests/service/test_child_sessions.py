@@ -5,7 +5,47 @@ from pathlib import Path
 import pytest
 
 from tests.processes import is_alive
-from tuner.service.child_sessions import end_session
+from tuner.service.child_sessions import clean_environment, end_session
+
+SECRETS = (
+    "postgres://user:password@db/x",
+    "redis://:word@cache:6379/0",
+    "amqps://a:b%40c@queue",
+    "https://0123abcd@sentry.example.org/4",
+    "http://user:word@proxy:3128",
+    "Server=db;User Id=x;Password=word;",
+    "DefaultEndpointsProtocol=https;AccountName=x;AccountKey=YWJj==",
+    "-----BEGIN RSA PRIVATE KEY-----\nabc",
+    "Bearer abc",
+    "AKIAIOSFODNN7EXAMPLE",
+    "ghp_0123456789abcdefghij0123456789abcdef",
+    "hf_abcdefghijklmnopqrstuvwxyzabcdefgh",
+    '{"user": "x", "password": "word"}',
+    "https://host/blob?sv=1&signature=abc",
+)
+ORDINARY = (
+    "/usr/bin:/bin",
+    "https://host.example.org:8080/a@b",
+    "ssh://git@host.example.org/x",
+    "unix:path=/run/user/0/bus",
+    "localhost,127.0.0.1,::1",
+    "rs=0:di=01;34:ln=01;36",
+    "a@example.org",
+    "expandable_segments:True",
+    "/home/x/passwords/keys",
+    "",
+)
+
+
+def test_drivers_get_no_variable_whose_value_has_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, value in enumerate((*SECRETS, *ORDINARY)):
+        monkeypatch.setenv(f"SETTING_{number}", value)
+    monkeypatch.setenv("MY_TOKEN", "x")
+    found = clean_environment({"SETTING_0": SECRETS[0]})
+    kept = [value for name, value in found.items() if name.startswith("SETTING_")]
+    assert sorted(kept) == sorted([SECRETS[0], *ORDINARY])
+    assert "MY_TOKEN" not in found
+
 
 # A process with much memory takes a while to go; it is in a session of its own, and its parent has ended
 LARGE = "import time; x = bytearray(b'1') * 500_000_000; print('ready', flush=True); time.sleep(600)"

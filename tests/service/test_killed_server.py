@@ -8,9 +8,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
+from tests.commands import start, tuner
 from tests.service import server
 from tests.service.running import end_drivers, wait_for
 from tests.service.submissions import ANNE, STUDY, submission
@@ -20,6 +23,7 @@ from tuner import find_runs
 from tuner.errors import StudyError
 from tuner.history.events import read_all, read_events
 from tuner.service.access import Access
+from tuner.service.client import connect
 from tuner.service.data_folder import DataFolder
 from tuner.service.database import audit, studies
 from tuner.service.model import State
@@ -108,6 +112,57 @@ def test_drivers_outlive_a_killed_server_and_are_adopted_by_the_next(storage: Pa
     assert len(reports) == len(set(reports))
     assert [event["event"] for event in events].count("study_started") == 1
     assert run.damages == []
+
+
+def test_who_waits_for_a_study_outlasts_a_restart_and_says_so(storage: Path, tmp_path_factory: Any) -> None:
+    """`submit --wait`, `logs -f`, `wait()` and a stream of events, none of them told anything of patience."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "parabola.py").write_text(LONG)
+    looking, port = Service(storage), free_port()
+    url, token = f"http://127.0.0.1:{port}", access_of(looking)
+    told = {"TUNER_SERVER": url, "TUNER_TOKEN": token, "XDG_CONFIG_HOME": str(home)}
+    events: list[Any] = []
+    with ExitStack() as stack:
+        with serving(storage, port) as process:
+            submitting = stack.enter_context(start("submit", "parabola.py", "--wait", folder=home, **told))
+            wait_for(lambda: any(looking.studies(state=State.RUNNING)) and begun(looking, 1))
+            log = looking.folder.attempt(1, 1) / "log"
+            log.write_text("a driver's line\n")
+            following = stack.enter_context(start("logs", "@1", "-f", folder=home, **told))
+            study = connect(url, token).study(1)
+            threads = [Thread(target=each, daemon=True) for each in (study.wait, lambda: events.extend(study.events()))]
+            for thread in threads:
+                thread.start()
+            assert following.stdout is not None
+            assert following.stdout.readline() == "a driver's line\n"
+            wait_for(lambda: len(events) > 1)
+            process.kill()
+            process.wait()
+        said = [_line_with("asking again for", one) for one in (submitting, following)]
+        with serving(storage, port):
+            looking.finish(1, ANNE)
+            (out, err), (_, more) = submitting.communicate(timeout=300), following.communicate(timeout=300)
+            for thread in threads:
+                thread.join(300)
+    assert (submitting.returncode, following.returncode) == (0, 0), err + more
+    assert out.endswith("is finished\n")
+    assert said[0].startswith(f"a service needs to be reached, got no answer from {url} (Connection refused)")
+    assert f"{url} answers again" in err
+    assert f"{url} answers again" in more
+    assert study.state == "finished"
+    assert events == list(read_all(LocalFolder(str(looking.study(1).run))).events)
+
+
+def _line_with(text: str, process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    return next(line for line in process.stderr if text in line)
+
+
+def test_patience_ends_and_a_wrong_address_needs_none(tmp_path: Path) -> None:
+    address = f"http://127.0.0.1:{free_port()}"
+    for patience, words in (((), "check its address"), (("--patience", "0.01"), "asking again for 0.01 minutes")):
+        found = tuner("queue", *patience, "--server", address, folder=tmp_path, TUNER_TOKEN="none")
+        assert (found.code, words in found.err) == (2, True), found.err
 
 
 @pytest.mark.slow

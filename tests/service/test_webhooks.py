@@ -256,6 +256,8 @@ def test_a_server_that_never_answers_is_left_in_time(certificate: tuple[Path, Pa
         "::1",
         "fe80::1%eth0",
         "fd00::1",
+        "fec0::1",
+        "feff::1",
         "::ffff:127.0.0.1",
         "64:ff9b::7f00:1",
         "2002:7f00:1::",
@@ -276,6 +278,16 @@ def test_public_and_allowed_addresses_are_reached() -> None:
     assert not Reach.of(("10.1.0.0/16",)).reaches("10.2.0.1")
     with pytest.raises(RefusedAddressError):
         Reach().addresses("localhost", 443)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "127.1", "127.0.0.1.", "10.1", "[fec0::1]", "3232235777"],
+)
+def test_another_form_of_a_private_address_is_refused_when_it_is_entered(host: str) -> None:
+    with pytest.raises(ServiceError, match="a webhook needs a public address"):
+        target_of(f"https://{host}/told", Reach())
+    assert target_of("https://134744072/told", Reach()).host == "134744072"  # 8.8.8.8
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.cli.outcome import SUCCESS
+from tuner.cli.parsing import amount
 from tuner.errors import StudyError
 from tuner.text import command, printable
 
@@ -139,6 +140,12 @@ def _unpack(archive: Path, folder: Path) -> None:
 def add_server(parser: argparse.ArgumentParser) -> None:
     """Add the options for the service, and for how its answer is shown."""
     parser.add_argument("--server", metavar="URL", help="the service (default: $TUNER_SERVER, or the last login's)")
+    parser.add_argument(
+        "--patience",
+        type=amount,
+        metavar="M",
+        help="wait so many minutes for a server that is away (default: 10 once it has answered, else 0)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object or list on stdout")
 
 
@@ -146,7 +153,7 @@ def client_of(options: argparse.Namespace) -> Client:
     """The service that the options name."""
     from tuner.service.client import connect
 
-    return connect(options.server)
+    return connect(options.server, patience=None if options.patience is None else 60 * options.patience)
 
 
 def show(options: argparse.Namespace, found: Any, text: str) -> int:

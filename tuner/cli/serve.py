@@ -48,6 +48,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--behind-proxy", action="store_true", help="a proxy provides TLS, and only the proxy can reach the server"
     )
     group.add_argument(
+        "--trust-proxy",
+        action="append",
+        default=[],
+        metavar="NETWORK",
+        help="address or network of the proxy, which says where requests come from (default: this machine); may be "
+        "repeated",
+    )
+    group.add_argument(
         "--name",
         action="append",
         default=[],
@@ -99,7 +107,8 @@ def perform(options: argparse.Namespace) -> int:
         port=options.port,
         tls_cert=options.tls_cert and Path(options.tls_cert),
         tls_key=options.tls_key and Path(options.tls_key),
-        behind_proxy=options.behind_proxy,
+        behind_proxy=options.behind_proxy or bool(options.trust_proxy),
+        **({"proxies": tuple(options.trust_proxy)} if options.trust_proxy else {}),
         names=tuple(options.name),
         reach=Reach.of(tuple(options.webhook_allow), options.webhook_ca and Path(options.webhook_ca)),
     )

@@ -124,10 +124,12 @@ def slices(run: RecordedRun, found: Tried) -> Plot | None:
         _add_slice(grid, run, found, name, place, legend=index == 0)
     for row in range(1, lines + 1):
         grid.update_yaxes(title_text=label(run.metric, LONGEST_PARALLEL), row=row, col=1)
+    numbers = [trial.number for trial, full in zip(found.trials, found.full, strict=True) if full]
+    whole = {"tickvals": _whole_ticks(numbers)} if numbers else {}
     grid.update_layout(
         height=170 + 260 * lines,
         margin={"t": 120},
-        coloraxis={"colorscale": SCALE, "reversescale": True, "colorbar": {**BAR, "title": {"text": "trial"}}},
+        coloraxis={"colorscale": SCALE, "reversescale": True, "colorbar": {**BAR, "title": {"text": "trial"}, **whole}},
     )
     return Plot("slices", draw_values(grid, found.values, run.mode, headings=True), found.table(run.metric), wide=True)
 

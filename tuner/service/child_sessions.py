@@ -15,6 +15,16 @@ from tuner.machine.hardware import python_environment
 
 _PROC = Path("/proc")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE|_KEY$", re.IGNORECASE)
+_SECRET_VALUE = re.compile(
+    r"://[^/?#\s@]*:[^/?#\s@]*@"  # postgres://user:password@host
+    r"|\bhttps?://[^/?#\s@]+@"  # https://token@host
+    r"|(pass(word|wd)?|pwd|secret|token|(account|access|api)_?key|signature)[\"']?\s*[=:]\s*[\"']?[^\s;&\"']"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY"
+    r"|\bBearer \S"
+    r"|\b(AKIA|ASIA)[A-Z0-9]{16}\b"
+    r"|\b(gh[a-z]_|github_pat_|glpat-|hf_|sk-|xox[a-z]-|eyJ[\w-]+\.eyJ)[\w-]{16,}",
+    re.IGNORECASE,
+)  # passwords, keys and tokens as libraries write them
 END_SECONDS = 5.0  # that killed processes may take to end
 
 
@@ -31,8 +41,12 @@ class _Seen:
 
 
 def clean_environment(passed: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of this process without what looks like a secret, except for what is `passed` on."""
-    kept = {name: value for name, value in python_environment().items() if not _SECRET.search(name)}
+    """The environment of this process without what looks like a secret, except for what is `passed` on.
+
+    Judged by the name of each variable, and by its value: a password may be part of an address.
+    """
+    whole = python_environment().items()
+    kept = {name: value for name, value in whole if not _SECRET.search(name) and not _SECRET_VALUE.search(value)}
     return kept | dict(passed or {})
 
 

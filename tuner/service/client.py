@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import StudyError
-from tuner.service.http_client import Connection, RequestError, path_of
+from tuner.service.http_client import AGAIN_SECONDS, LONGEST_PAUSE, Connection, RequestError, path_of
 from tuner.service.logins import server_of, token_of
 from tuner.service.remote_trial import RemoteTrial, ask
 from tuner.space.values import LARGEST_EXACT
@@ -27,30 +27,36 @@ __all__ = ["Client", "RemoteStudy", "RemoteTrial", "RequestError", "connect"]
 
 OVER = ("refused", "finished", "failed", "cancelled")
 POLL_SECONDS, LONGEST_POLL = 0.3, 5.0
-AGAIN_SECONDS, MOST_TRIES = 1.0, 8  # to wait after a stream was cut, doubled each time; tries
+MOST_CUTS = 8  # of a stream without an event between them
 SILENT_SECONDS = 45.0  # after which a stream counts as dead: the server sends something every 15 s
 
 
-def connect(url: str | None = None, token: str | None = None) -> Client:
+def connect(url: str | None = None, token: str | None = None, *, patience: float | None = None) -> Client:
     """A search service at an address, which `tuner serve` runs.
 
     Args:
         url: its address; by default `$TUNER_SERVER`, or that of the last `tuner login`
         token: by default `$TUNER_TOKEN`, or that of the login
+        patience: seconds for which a server that is away is asked again; by default 600 once it has answered, and 0
+            before, so that a wrong address fails at once
 
     Raises:
         StudyError: there is no such address, or it isn't https and on another machine.
     """
     address = server_of(url)
-    return Client(Connection(address, token or token_of(address)))
+    return Client(Connection(address, token or token_of(address), patience))
 
 
 class Client:
-    """A user's access to a service. Every method raises `RequestError` if the service refuses or can't be reached."""
+    """A user's access to a service. Every method raises `RequestError` if the service refuses or can't be reached.
+
+    While a server is away, as when it restarts, methods wait for it as `connect` says.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self.ask = connection.ask
+        self.ask, self.content, self.read = connection.ask, connection.content, connection.read
+        self.unreachable = connection.unreachable
 
     def __repr__(self) -> str:
         return f"connect({self.url!r})"
@@ -88,11 +94,12 @@ class Client:
             "options": dict(options or {}),
         }
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
-        return RemoteStudy(self, self.ask("POST", "/studies", body, headers=headers))
+        return RemoteStudy(self, self.ask("POST", "/studies", body, headers=headers, repeatable=True))
 
     def check(self, study: str | Path | Study, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Let the service check a study without submitting it; returns the facts."""
-        found = self.ask("POST", "/studies:check", {**_declared(study), "options": dict(options or {})})
+        body = {**_declared(study), "options": dict(options or {})}
+        found = self.ask("POST", "/studies:check", body, repeatable=True)
         facts: dict[str, Any] = found["facts"]
         return facts
 
@@ -129,26 +136,22 @@ class Client:
 
     def stream(self, path: str, last: str | None = None) -> Iterator[tuple[str | None, dict[str, Any]]]:
         """Events of a stream with their ids; if the connection is lost, it goes on by itself without a gap."""
-        tries = 0
+        cuts = 0  # since the last event
         while True:
+            headers = {"Last-Event-ID": last} if last else {}
             try:
-                headers = {"Last-Event-ID": last} if last else {}
-                with self._connection.open("GET", path, headers=headers, seconds=SILENT_SECONDS) as answer:
+                with self.read(path, headers=headers, seconds=SILENT_SECONDS) as answer:
                     for place, event in _parsed(answer):
-                        tries, last = 0, place or last
+                        cuts, last = 0, place or last
                         yield place, event
-            except (OSError, http.client.HTTPException) as error:
-                if tries >= MOST_TRIES:
-                    raise self._connection.unreachable(error) from error
+            except (OSError, http.client.HTTPException) as error:  # the next request waits for the server
+                if cuts >= MOST_CUTS:
+                    raise self.unreachable(error) from error
             except RequestError as error:
-                if tries >= MOST_TRIES or error.status not in (None, 429):
+                if cuts >= MOST_CUTS or error.status != 429:
                     raise
-            time.sleep(min(30.0, AGAIN_SECONDS * 2**tries))
-            tries += 1
-
-    def read(self, path: str, query: Mapping[str, Any] | None = None) -> http.client.HTTPResponse:
-        """An answer that isn't JSON; the caller reads and closes it."""
-        return self._connection.open("GET", path, query=query)
+            time.sleep(min(LONGEST_PAUSE, AGAIN_SECONDS * 2**cuts))
+            cuts += 1
 
 
 class RemoteStudy:
@@ -205,12 +208,15 @@ class RemoteStudy:
         return self
 
     def _poll(self, reached: Callable[[], bool], seconds: float | None) -> None:
-        end, pause = None if seconds is None else time.monotonic() + seconds, POLL_SECONDS
-        while self.refresh() and not reached():
-            left = LONGEST_POLL if end is None else end - time.monotonic()
-            if left <= 0:
+        end, pause, left = None if seconds is None else time.monotonic() + seconds, POLL_SECONDS, seconds
+        while True:
+            self.record = self._client.ask("GET", self.path, seconds=left)
+            if reached():
+                return
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
                 raise TimeoutError(f"study @{self.id} is {self.state} after {seconds:g} s")
-            time.sleep(min(pause, left))
+            time.sleep(pause if left is None else min(pause, left))
             pause = min(LONGEST_POLL, pause * 1.5)
 
     def events(self, last: str | None = None) -> Iterator[dict[str, Any]]:
@@ -228,9 +234,12 @@ class RemoteStudy:
                 else:
                     break  # later events are read by another stream
 
-    def request(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """The answer to a request about this study; `path` is what follows its address, as "/notes"."""
-        found: dict[str, Any] = self._client.ask(method, self.path + path, body)
+    def request(self, method: str, path: str, body: Any = None, *, repeatable: bool = False) -> dict[str, Any]:
+        """The answer to a request about this study; `path` is what follows its address, as "/notes".
+
+        `repeatable` says that the server takes it only once however often it comes.
+        """
+        found: dict[str, Any] = self._client.ask(method, self.path + path, body, repeatable=repeatable)
         return found
 
     def ask(self, worker: str) -> RemoteTrial | None:
@@ -239,7 +248,7 @@ class RemoteStudy:
         Waits while there is nothing to run, also while the study is paused or waits. Workers that run at the same time
         need different names: a `worker` that asks again gets the trial that it has.
         """
-        return ask(self.request, worker)
+        return ask(partial(self.request, repeatable=True), worker)
 
     def pause(self) -> RemoteStudy:
         """Free its devices; `resume` goes on with it."""
@@ -274,8 +283,8 @@ class RemoteStudy:
 
     def log(self, trial: str | None = None, start: int = 0) -> tuple[str, int]:
         """What its driver or a trial printed, up to a megabyte from a byte on; and the byte to go on from."""
-        with self._client.read(f"{self.path}/logs", {"trial": trial, "start": start}) as answer:
-            return answer.read().decode("utf-8", "replace"), int(answer.headers["log-end"])
+        found, headers = self._client.content("GET", f"{self.path}/logs", query={"trial": trial, "start": start})
+        return found.decode("utf-8", "replace"), int(headers["log-end"])
 
     def download(self, file: str, target: str | Path) -> Path:
         """Save "report", "archive" (a tar of all files) or a figure such as "figures/curves" to a new file.
@@ -287,6 +296,11 @@ class RemoteStudy:
             try:
                 with path.open("xb") as new:
                     shutil.copyfileobj(answer, new)
+                if answer.length:  # http.client takes a body that was cut for a whole one
+                    raise http.client.IncompleteRead(b"", answer.length)
+            except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
+                path.unlink()
+                raise self._client.unreachable(error) from error
             except OSError as error:
                 raise StudyError(
                     f"a download needs a new file, got {str(path)!r} ({error.strerror or error}); choose another name"

@@ -91,9 +91,8 @@ def accept(url: str, secret: str, name: str, password: str) -> str:
 def log_in(url: str, name: str, password: str, device: str, days: float | None = None) -> Login:
     """Log in, store a token that is named after this machine, and end the session. Raises RequestError."""
     connection = Connection(url)
-    with connection.open("POST", "/login", {"name": name, "password": password}) as answer:
-        user = json.loads(answer.read())
-        cookie = str(answer.headers["set-cookie"]).partition(";")[0]
+    found, headers = connection.content("POST", "/login", {"name": name, "password": password})
+    user, cookie = json.loads(found), str(headers["set-cookie"]).partition(";")[0]
     as_browser = {"Cookie": cookie, "Origin": connection.url}
     body = {"name": device[:100]} | ({} if days is None else {"days": days})
     token = connection.ask("POST", "/tokens", body, headers=as_browser)

@@ -225,9 +225,10 @@ class Limits:
     queued: int = 10_000
     streams: int = 500
     streams_per_user: int = 20
+    connections_per_address: int = 600  # a proxy's, that of all who come through it, has no limit
     requests_per_second: float = 20.0  # of one token or session
     burst: int = 100  # requests of one token at once
-    failed_logins: int = 5  # a minute, of a name and of an address
+    failed_logins: int = 5  # a minute, at a name from an address; ten times as many from an address
     check_seconds: float = 60.0
     check_bytes: int = 2_000_000_000  # of memory
     page: int = 200  # entries

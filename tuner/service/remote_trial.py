@@ -15,9 +15,8 @@ from tuner.space.values import value_of
 
 Answer = Literal["continue", "stop", "pause"]
 Value = float | Mapping[str, Any]
-Send = Callable[[str, str, Any], Any]  # from a method, a path below the study's address, and a body to the answer
-PATIENCE_SECONDS = 600.0  # that a server may be unreachable, for instance while it restarts
-AGAIN_SECONDS, LONGEST_WAIT = 1.0, 30.0
+Send = Callable[[str, str, Any], Any]  # from a method, a path below the study's address, and a body to the answer;
+# it waits for a server that is away
 
 
 class RemoteTrial:
@@ -81,7 +80,7 @@ class RemoteTrial:
 
     def _tell(self, verb: str, **told: Any) -> Answer:
         body = {"worker": self._worker, **told}
-        found = persistently(lambda: self._send("POST", f"/trials/{self.number}:{verb}", body))
+        found = _once_taken(lambda: self._send("POST", f"/trials/{self.number}:{verb}", body))
         answer: Answer = found["answer"]
         if answer != "continue":
             self._over.set()
@@ -91,7 +90,7 @@ class RemoteTrial:
 def ask(send: Send, worker: str) -> RemoteTrial | None:
     """The next trial for a worker; waits for one, and is None once the search is over. Raises RequestError."""
     while True:
-        found = persistently(lambda: send("POST", ":ask", {"worker": worker}))
+        found = _once_taken(lambda: send("POST", ":ask", {"worker": worker}))
         if found["outcome"] == "trial":
             return RemoteTrial(send, worker, found["trial"], found["lease_seconds"])
         if found["outcome"] == "over":
@@ -99,20 +98,15 @@ def ask(send: Send, worker: str) -> RemoteTrial | None:
         time.sleep(found["retry_after"])
 
 
-def persistently(send: Callable[[], Any]) -> Any:
-    """The answer; repeats the request when a server says so, and for ten minutes if no server answers."""
-    tries, until = 0, time.monotonic() + PATIENCE_SECONDS
+def _once_taken(send: Callable[[], Any]) -> Any:
+    """The answer; the request is repeated as long as the server says when: it is busy, or the study is paused."""
     while True:
         try:
             return send()
         except RequestError as error:
-            away = error.status in (None, 502, 503, 504)
-            if (not away and error.retry_after is None) or (away and time.monotonic() > until):
+            if error.away or error.retry_after is None:
                 raise
-            if not away:  # the server answers: it is busy, or its study is paused
-                until = time.monotonic() + PATIENCE_SECONDS
-            time.sleep(error.retry_after or min(LONGEST_WAIT, AGAIN_SECONDS * 2**tries))
-            tries = tries + 1 if away else 0
+            time.sleep(error.retry_after)
 
 
 def _keep(trial: weakref.ref[RemoteTrial], over: threading.Event, seconds: float) -> None:

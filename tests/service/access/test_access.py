@@ -97,20 +97,26 @@ def test_wrong_names_and_wrong_passwords_are_refused_alike(access: Access, chief
 def test_five_failed_logins_a_minute(access: Access, chief: User) -> None:
     now = [0.0]
     access.logins._clock = lambda: now[0]
-    for address in range(5):
-        refusal(Code.UNAUTHENTICATED, access.log_in, "chief", "wrong", f"host {address}")
-    message = refusal(Code.TOO_MANY, access.log_in, "chief", PASSWORD, "another")
+    for _ in range(5):
+        refusal(Code.UNAUTHENTICATED, access.log_in, "chief", "wrong", "one host")
+    message = refusal(Code.TOO_MANY, access.log_in, "Chief", PASSWORD, "one host")
     assert message.startswith("5 logins may fail in 60 seconds, got more; wait a minute")
     now[0] = 59.9
-    refusal(Code.TOO_MANY, access.log_in, "chief", PASSWORD, "another")
+    refusal(Code.TOO_MANY, access.log_in, "chief", PASSWORD, "one host")
     now[0] = 60.1
     for _ in range(20):  # those that succeed don't count
-        access.log_in("chief", PASSWORD, "another")
+        access.log_in("chief", PASSWORD, "one host")
+
+
+def test_strangers_at_other_addresses_lock_nobody_out(access: Access, chief: User) -> None:
+    for address in range(9):
+        refusal(Code.UNAUTHENTICATED, access.log_in, "chief", "wrong", f"host {address % 3}")
+    access.log_in("chief", PASSWORD, "the admin's")
 
 
 def test_failed_logins_of_one_address_count_whatever_the_name(access: Access, chief: User) -> None:
-    for name in "abcde":
-        refusal(Code.UNAUTHENTICATED, access.log_in, name, "wrong", "one host")
+    for number in range(50):
+        refusal(Code.UNAUTHENTICATED, access.log_in, f"user{number}", "wrong", "one host")
     refusal(Code.TOO_MANY, access.log_in, "chief", PASSWORD, "one host")
     access.log_in("chief", PASSWORD, "another host")
 

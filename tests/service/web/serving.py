@@ -46,7 +46,8 @@ class Served:
         """A client of a user, or of nobody."""
         headers = {"Authorization": f"Bearer {self.tokens[user]}"} if user else {}
         # without reading this machine's certificates each time
-        return httpx.Client(base_url=self.url, headers=headers | options.pop("headers", {}), verify=False, **options)
+        options = {"base_url": self.url, "verify": False, **options}
+        return httpx.Client(headers=headers | options.pop("headers", {}), **options)
 
     def study(self, owner: str = "anne", state: State | None = None, run: Run | None = None) -> int:
         """A submitted study, brought to a state, with a run."""

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tests.service.web.serving import PASSWORD, Served, serving
+from tuner.errors import StudyError
 from tuner.service.web.settings import WebSettings
 
 NAME = "tuner.example"
@@ -129,10 +130,32 @@ def test_behind_a_proxy_that_has_tls(tmp_path: Path) -> None:
         assert answer.status_code == 421
 
 
+@pytest.mark.parametrize(("trusted", "codes"), [("127.0.0.0/8", [401, 200]), ("10.0.0.0/8", [429, 429])])
+def test_requests_come_from_where_a_trusted_proxy_says(tmp_path: Path, trusted: str, codes: list[int]) -> None:
+    """Else all users of a proxy would share one limit of failed logins."""
+    settings = WebSettings(port=0, behind_proxy=True, proxies=(trusted,), names=(NAME,))
+    with serving(tmp_path, settings) as served, served.client(base_url=f"http://127.0.0.1:{served.port}") as client:
+
+        def answer(address: str, password: str) -> int:
+            headers = {"Host": NAME, "Origin": f"https://{NAME}", "X-Forwarded-For": address}
+            body = {"name": "anne", "password": password}
+            return client.post("/api/v1/login", json=body, headers=headers).status_code
+
+        served.access._set_password(served.users["anne"], PASSWORD, "set")
+        assert [answer("203.0.113.1", "wrong wrong wrong") for _ in range(6)][-1] == 429
+        assert [answer("203.0.113.2", "wrong wrong wrong"), answer("203.0.113.2", PASSWORD)] == codes
+
+
+@pytest.mark.parametrize("proxy", ["proxy", "10.0.0.0/99", ""])
+def test_a_proxy_that_is_no_network_is_refused(proxy: str) -> None:
+    with pytest.raises(StudyError, match="--trust-proxy needs an address or a network such as"):
+        WebSettings(behind_proxy=True, names=(NAME,), proxies=(proxy,)).check()
+
+
 def test_without_a_proxy_nobody_says_where_a_request_comes_from(tmp_path: Path) -> None:
     with serving(tmp_path) as served, served.client() as client:
         refused = []
-        for number in range(7):
+        for number in range(52):
             headers = {"X-Forwarded-For": f"203.0.113.{number}", "X-Forwarded-Proto": "https", "Origin": served.url}
             body = {"name": f"nobody{number}", "password": "wrong wrong wrong"}
             refused.append(client.post("/api/v1/login", json=body, headers=headers).status_code)

@@ -83,14 +83,13 @@ class Access:
         """Begin a session: returns its user, secret and end. Raises the same ServiceError for a wrong name and a wrong
         password.
         """
-        keys = (f"name {name.casefold()[:100]}", f"address {address}")
-        self.logins.begin(*keys)
+        self.logins.begin(address, name)
         with self._database.reading() as connection:
             user = accounts.by_name(connection, name)
             stored = accounts.password_of(connection, user.id) if user and not user.disabled else None
         if not fits(stored, password) or user is None:
             raise unauthenticated("a user's name and password", "others", "check both, or ask an admin for a new link")
-        self.logins.succeeded(*keys)
+        self.logins.succeeded(address, name)
         return user, *self._session(user, "log in")
 
     def log_out(self, secret: str) -> None:
@@ -103,13 +102,12 @@ class Access:
 
     def change_password(self, by: User, old: str, new: str, address: str) -> tuple[str, float]:
         """Set your own password; all sessions and tokens end. Returns the secret and the end of a new session."""
-        keys = (f"name {by.name.casefold()}", f"address {address}")
-        self.logins.begin(*keys)
+        self.logins.begin(address, by.name)
         with self._database.reading() as connection:
             stored = accounts.password_of(connection, by.id)
         if not fits(stored, old):
             raise ServiceError(Code.FORBIDDEN, "a new password needs the current one", "another", "check it")
-        self.logins.succeeded(*keys)
+        self.logins.succeeded(address, by.name)
         self._set_password(by, new, "change the password")
         return self._session(by, "log in")
 
@@ -141,7 +139,7 @@ class Access:
 
     def accept(self, secret: str, password: str, name: str | None, address: str) -> User:
         """Set a user's password by their link; the first link creates the first admin, `name`. Raises ServiceError."""
-        self.logins.begin(key := f"address {address}")
+        self.logins.begin(address)
         stored, now = hashed(check_password(password)), self._clock()
         with self._database.changing() as connection:
             user_id = invitations.used(connection, secret, now)
@@ -149,7 +147,7 @@ class Access:
             accounts.set_password(connection, user.id, stored, now)
             _forget(connection, user.id)
             audit.write(connection, now, user, "accept an invitation")
-        self.logins.succeeded(key)
+        self.logins.succeeded(address)
         self._end(user.id)
         return user
 

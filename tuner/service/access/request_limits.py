@@ -46,22 +46,26 @@ class RequestLimit:
 
 
 class FailedLogins:
-    """Failed logins by name and by address: after some of them even the right password has to wait."""
+    """Failed logins of an address: after `most` of them at one name even the right password has to wait there.
+
+    After ten times as many at any names, it has to wait at every name. Elsewhere the user logs in meanwhile: strangers
+    can't lock anybody out.
+    """
 
     def __init__(self, most: int, seconds: float = PER_SECONDS, clock: Clock = time.monotonic) -> None:
         self.most, self.seconds = most, seconds
         self._clock = clock
-        self._times: dict[str, deque[float]] = {}
+        self._times: dict[tuple[str, str | None], deque[float]] = {}
         self._lock = threading.Lock()
 
-    def begin(self, *keys: str) -> None:
-        """Count an attempt under each key, as failed until `succeeded` is called. Raises ServiceError."""
-        now = self._clock()
+    def begin(self, address: str, name: str = "") -> None:
+        """Count an attempt, as failed until `succeeded` is called with the same. Raises ServiceError."""
+        now, counted = self._clock(), self._counted(address, name)
         with self._lock:
-            waits = [wait for key in keys if (wait := self._wait(key, now)) > 0]
+            waits = [wait for key, most in counted.items() if (wait := self._wait(key, most, now)) > 0]
             if not waits:
-                for key in keys:
-                    self._times.setdefault(key, deque(maxlen=self.most)).append(now)
+                for key, most in counted.items():
+                    self._times.setdefault(key, deque(maxlen=most)).append(now)
                 while len(self._times) > _MOST_KEYS:
                     self._times.pop(next(iter(self._times)))
         if waits:
@@ -73,17 +77,21 @@ class FailedLogins:
                 retry_after=max(waits),
             )
 
-    def succeeded(self, *keys: str) -> None:
+    def succeeded(self, address: str, name: str = "") -> None:
         """Undo the count of the last attempt, which succeeded."""
         with self._lock:
-            for key in keys:
+            for key in self._counted(address, name):
                 if times := self._times.get(key):
                     times.pop()
 
-    def _wait(self, key: str, now: float) -> float:
+    def _counted(self, address: str, name: str) -> dict[tuple[str, str | None], int]:
+        """What attempts are counted by, and how many may fail."""
+        return {(address, name.casefold()[:100]): self.most, (address, None): 10 * self.most}
+
+    def _wait(self, key: tuple[str, str | None], most: int, now: float) -> float:
         """Seconds until another attempt is allowed; 0 if it is allowed now."""
         times = self._times.get(key)
-        return times[0] + self.seconds - now if times and len(times) == self.most else 0.0
+        return times[0] + self.seconds - now if times and len(times) == most else 0.0
 
 
 class StreamLimit:

@@ -16,7 +16,8 @@ from tuner.service.model import Limits
 from tuner.service.web.problems import problem
 from tuner.service.web.settings import WebSettings
 
-BODY_SECONDS = 30.0  # that a client may be silent within a body
+BODY_SECONDS = 30.0  # that a client may take for a body,
+SLOWEST = 10_000  # and a second more for so many bytes of it
 PROBES = ("/healthz", "/readyz")
 _BUNDLES = ("/api/v1/studies", "/api/v1/studies:check")
 _HEADERS: Mapping[str, str] = {
@@ -88,16 +89,17 @@ class _Body:
 
     def __init__(self, receive: Receive, most: int) -> None:
         self._receive, self._most, self._left = receive, most, most
-        self._ended = False
+        self._ended, self._deadline = False, asyncio.get_running_loop().time() + BODY_SECONDS
 
     async def receive(self) -> Message:
         if self._ended:  # now it can only be that the client leaves
             return await self._receive()
         try:
-            async with asyncio.timeout(BODY_SECONDS):
+            async with asyncio.timeout_at(self._deadline + (self._most - self._left) / SLOWEST):
                 message = await self._receive()
         except TimeoutError as error:
-            raise HTTPException(408, f"a request's body has to arrive within {BODY_SECONDS:g} s") from error
+            rule = f"a request's body has to arrive within {BODY_SECONDS:g} s and {SLOWEST // 1000} KB a second"
+            raise HTTPException(408, rule) from error
         self._ended = not message.get("more_body", False)
         self._left -= len(message.get("body", b""))
         if self._left < 0:

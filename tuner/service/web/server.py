@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from tuner.service.access import Access, Guests
 from tuner.service.one_run import STUDY, OneRun
 from tuner.service.service import Service
 from tuner.service.web.application import application
+from tuner.service.web.connections import allow_many_files, http_with
 from tuner.service.web.settings import WebSettings
 
 END_SECONDS = 5  # for requests to end, once the server is asked to end
@@ -65,6 +67,7 @@ def serve(service: Service, settings: WebSettings, say: Callable[[Opened], None]
         StudyError: the settings can't work, or the address is taken.
     """
     settings.check()
+    allow_many_files()
     with listening(settings) as listener:
         settings = replace(settings, port=listener.getsockname()[1])
         access = Access(service.database, service.limits)
@@ -96,13 +99,16 @@ def server(
     service: Service, settings: WebSettings, access: Access | None = None, guests: Guests | None = None
 ) -> Server:
     """The server, not yet started; a test runs it in a thread."""
+    most = service.limits.connections_per_address
     return Server(
         uvicorn.Config(
             application(service, settings, access, guests),
+            http=http_with(lambda address: math.inf if settings.is_proxy(address) else most),
             log_level="warning",
             access_log=False,  # users' addresses don't belong in a log
             server_header=False,
             proxy_headers=settings.behind_proxy,
+            forwarded_allow_ips=list(settings.proxies),
             ssl_certfile=settings.tls_cert and str(settings.tls_cert),
             ssl_keyfile=settings.tls_key and str(settings.tls_key),
             timeout_graceful_shutdown=END_SECONDS,

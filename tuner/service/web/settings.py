@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.errors import StudyError
+from tuner.errors import StudyError, shown
 from tuner.service.webhooks import Reach
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -26,6 +26,7 @@ class WebSettings:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     behind_proxy: bool = False
+    proxies: tuple[str, ...] = ("127.0.0.1", "::1")  # addresses and networks whose X-Forwarded-For is believed
     names: tuple[str, ...] = ()
     reach: Reach = field(default_factory=Reach)  # of webhooks
 
@@ -41,6 +42,13 @@ class WebSettings:
                 f"an address that others reach needs TLS, got --host {self.host} without it; give --tls-cert and "
                 "--tls-key, or --behind-proxy where a proxy has TLS"
             )
+        for proxy in self.proxies:
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError as error:
+                raise StudyError(
+                    f"--trust-proxy needs an address or a network such as 172.18.0.0/16, got {shown(proxy)} ({error})"
+                ) from error
         if (self.anywhere or self.behind_proxy) and not self.names:
             option = "--behind-proxy" if self.behind_proxy else f"--host {self.host}"
             raise StudyError(
@@ -75,6 +83,14 @@ class WebSettings:
         host = self.names[0] if self.names else f"[{self.host}]" if ":" in self.host else self.host
         scheme = "https" if self.secure else "http"
         return f"{scheme}://{host}" + ("" if self.behind_proxy and self.names else f":{self.port}")
+
+    def is_proxy(self, address: str) -> bool:
+        """Whether requests of many clients come from this address."""
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:  # of no IP network
+            return False
+        return self.behind_proxy and any(found in ipaddress.ip_network(proxy) for proxy in self.proxies)
 
     def serves(self, host: str) -> bool:
         """Whether a Host header names this server, with any port."""

@@ -65,7 +65,8 @@ class Reach:
         carried = _carried(found)
         if carried is not None:
             return self.reaches(str(carried))
-        return found.is_global and not found.is_multicast and not found.is_reserved
+        local = isinstance(found, ipaddress.IPv6Address) and found.is_site_local
+        return found.is_global and not found.is_multicast and not found.is_reserved and not local
 
     def addresses(self, host: str, port: int) -> list[str]:
         """The addresses that a host has now, all of which may be reached. Raises RefusedAddressError, or OSError."""
@@ -91,15 +92,24 @@ def target_of(url: str, reach: Reach) -> Target:
         raise ServiceError(Code.REFUSED, f"{rule} and is at most {LONGEST_URL} long", f"{len(url)} characters", fix)
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise ServiceError(Code.REFUSED, f"{rule}, without a user or a part behind #", "one with it", fix)
-    try:
-        literal = ipaddress.ip_address(host)
-    except ValueError:
-        literal = None
-    if literal is not None and not reach.reaches(str(literal)):
+    literal = _literal(host)
+    if literal is not None and not reach.reaches(literal):
         raise ServiceError(
-            Code.REFUSED, "a webhook needs a public address", str(literal), "ask an admin for `serve --webhook-allow`"
+            Code.REFUSED, "a webhook needs a public address", literal, "ask an admin for `serve --webhook-allow`"
         )
     return Target(host, port or 443, (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
+
+
+def _literal(host: str) -> str | None:
+    """The address that a host is, also in a form that only the C library reads: 2130706433 and 0x7f.1 are 127.0.0.1."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return str(ipaddress.ip_address(socket.inet_aton(host.rstrip("."))))
+    except OSError:
+        return None
 
 
 def _carried(address: Address) -> Address | None:
