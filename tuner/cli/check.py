@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,7 @@ def perform(options: argparse.Namespace) -> int:
     """Run the verb; returns its exit code."""
     from tuner.console.first_study import print_cost, print_data
     from tuner.console.studies import print_earlier, print_study
-    from tuner.loop.earlier_runs import lessons
+    from tuner.loop.earlier_runs import learned, lessons, said_of
     from tuner.space.values import recorded
     from tuner.study.file import load_study
 
@@ -57,7 +58,8 @@ def perform(options: argparse.Namespace) -> int:
             from tuner.driver.pipelines import check_splits
 
             check_splits(study)
-        first = samples(study, options.samples)
+        starts = learned(study, options.storage)
+        first = samples(study, options.samples, starts.starts)
         data = study.declared_trial.look()
         disk = _disk(study) if options.cost else None
         cost, unknown = _cost(study) if options.cost else (None, [])
@@ -75,7 +77,7 @@ def perform(options: argparse.Namespace) -> int:
         about = {"study": study.name, "trials": study.trials, "samples": recorded(first), "earlier_runs": runs}
         print(json.dumps({**about, **told}))
     else:
-        print_study(study, first)
+        print_study(study, first, [sentence for sentence, _ in said_of(starts)])
         for one in stored:
             print(printable(one.sentence()))
         if data is not None:
@@ -118,11 +120,14 @@ def _disk(study: Study) -> DiskNeed:
     return need
 
 
-def samples(study: Study, count: int) -> list[dict[str, Any]]:
-    """The configurations that the search would try first, as far as they are known before any result."""
+def samples(study: Study, count: int, starts: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
+    """The configurations that the search would try first, as far as they are known before any result.
+
+    `starts` are those of earlier runs and of tuner's own studies, which come after the study's own.
+    """
     from tuner.search import Proposals
 
     searcher = study.search.build(study.problem)
-    proposals = Proposals(study.problem, searcher, starting_points=study.starting_points)
+    proposals = Proposals(study.problem, searcher, starting_points=study.starting_points, learned=starts)
     found = (proposals.suggest(number) for number in range(count))
     return [config for config in found if config is not None]

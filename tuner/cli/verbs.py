@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -57,6 +58,7 @@ MODULES = {
     **dict.fromkeys(("queue", "logs", "priority", "cancel", "devices", "usage"), "queue"),
     **dict.fromkeys(("login", "user", "token", "webhook"), "users"),
 }  # which have several verbs; every other verb has the module of its name
+_UNKNOWN_VERB = re.compile(r"argument VERB: invalid choice: '([^']*)'")
 CLOSE = 0.8  # similarity from 0 to 1: a less similar option may do something else
 
 
@@ -100,6 +102,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print one line and where to find help, instead of the whole usage."""
+        if (unknown := _UNKNOWN_VERB.match(message)) is not None:
+            close = difflib.get_close_matches(unknown[1], VERBS, 1)
+            hint = f"did you mean {close[0]}?" if close else f"verbs are {', '.join(VERBS)}"
+            message = f"tuner has no verb {unknown[1]!r}; {hint}"
         end = "" if message.endswith("?") else ";"
         print(f"tuner: {message}{end} see `{self.prog} --help`", file=sys.stderr)
         raise SystemExit(BAD_INPUT)

@@ -17,8 +17,8 @@ from tuner.text import command, printable
 SHOWN_EARLIER = 10
 
 
-def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
-    """The parsed study, and the first configurations."""
+def print_study(study: Study, samples: Sequence[dict[str, Any]], starts: Sequence[str]) -> None:
+    """The parsed study, and the first configurations; `starts` are sentences about what suggests them."""
     console = new_console()
     size = study.search_space.size
     of = "" if size == float("inf") else f" of {plural(int(size), 'configuration')}"
@@ -40,6 +40,8 @@ def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
     for name, value in study.search_space.constants.items():
         table.add_row(name, f"{value!r} (constant)", "")
     console.print(table)
+    for sentence in starts:
+        console.print(f"note: {sentence}")
     console.print(f"the first {plural(len(samples), 'configuration')}:")
     for config in samples:
         console.print("  " + settings(config))

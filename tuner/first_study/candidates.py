@@ -120,7 +120,8 @@ def offer(asked: Sequence[str] = (), *, random: bool = False, file: str | None =
         raise WeightsError(
             f"init needs the weights of one of {', '.join(missing)}, got none in {first.path.parent} and no connection "
             f"to {_host(first.server)} ({problems[first.server]}); copy a file of {find_model(missing[0]).library}'s "
-            "there, or add --weights none for random weights, which reach far less"
+            f"there, name a file with its model, such as --models {missing[0]} --weights FILE, or add --weights none "
+            "for random weights, which reach far less"
         )
     left_out = {name: _why(default[name], problems) for name in missing} | out
     return Offer(tuple(_in_order(found)), tuple(left_out.items()))
@@ -132,10 +133,16 @@ def _with_file(asked: Sequence[str], file: str) -> Candidate:
     if len(asked) != 1:
         raise StudyError(
             f"a file of weights is for one model, got --weights {file} with {len(asked) or 'no'} models; name the "
-            "model that it is for, such as --models resnet18"
+            f"model that it is for, such as --models {_named_by(file)}"
         )
     facts = find_model(asked[0])
     return Candidate(asked[0], file, pixels=facts.find_weights(IMAGENET).preprocessing.framing.pixels, is_file=True)
+
+
+def _named_by(file: str) -> str:
+    """The model whose name begins the file's, as in mobilenet_v2-b0353104.pth; else one that many use."""
+    stem = Path(file).name
+    return max((name for name in MEGABYTES if stem.startswith(name)), key=len, default="resnet18")
 
 
 def described(model: str) -> str:

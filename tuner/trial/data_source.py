@@ -321,7 +321,10 @@ class Folder(ImageFiles):
             DataError: the folder doesn't exist, or has other folders besides its splits.
         """
         if not self.path.is_dir():
-            raise DataError(f"folder:PATH needs a folder of images, got {self.path}, which isn't one; correct the path")
+            raise DataError(
+                f"folder:PATH needs a folder of images, got {self.path}, which isn't one{_looked_in(self.path)}; "
+                "correct the path"
+            )
         if not self.has_splits:
             return {"train": self.path}
         found: dict[str, Path] = {}
@@ -366,6 +369,7 @@ class Folder(ImageFiles):
             + (
                 _unread(found)
                 or self._deeper(found)
+                or self._flat(found)
                 or _without_images(empty) + f"; name the folder that holds the classes{self._or_table()}"
             ),
             fix="add it to train/",
@@ -393,6 +397,16 @@ class Folder(ImageFiles):
             f"{self._or_table()}"
         )
 
+    def _flat(self, found: Found) -> str:
+        """What to do about images that lie in no class's folder; empty if there are none."""
+        loose = sum(not Path(each.path).parent.name for each in found.left_out if is_named_as_image(each.path))
+        if found.items or not loose:
+            return ""
+        return (
+            f", whose {loose:,} images lie in no class's folder; move the images of each class into a folder that is "
+            f"named as the class{self._or_table()}"
+        )
+
     def _or_table(self) -> str:
         """A second fix for a folder without classes: the tables that it has."""
         told = [f"'table:{self.place}/{file.name}'" for file in tables_in(self.path)]
@@ -402,6 +416,10 @@ class Folder(ImageFiles):
         """The times of the classes' folders, which change when files are added or removed."""
         folders = [folder for split in self.split_folders().values() for folder in _subfolders(split)]
         return tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders)
+
+
+def _looked_in(path: Path) -> str:
+    return "" if path.is_absolute() else f" in {Path.cwd()}, where the command was started"
 
 
 def _unread(found: Found) -> str:

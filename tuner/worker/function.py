@@ -21,4 +21,10 @@ class FunctionCall(Implementation[FunctionTrial]):
         """See `Implementation.train`."""
         session.reading = Reading(assignment.config) if asks_by_name(trial.function) else None
         with working_folder(assignment) as session.keeping:
-            trial.function(assignment.config if session.reading is None else session.reading)
+            try:
+                trial.function(assignment.config if session.reading is None else session.reading)
+            except KeyError as error:
+                advice = session.reading and session.reading.advice(error)
+                if not advice:
+                    raise
+                raise LookupError(advice).with_traceback(error.__traceback__) from None

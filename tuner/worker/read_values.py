@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
+from tuner.errors import did_you_mean
+
 OF_TUNER = ("epochs", "strategy")  # tuner itself does what these say
 MOST_ABSENT = 10  # names that are kept
 REACH_EVERYTHING = {"locals", "vars", "eval", "exec"}
@@ -43,6 +45,13 @@ class Reading(dict[str, Any]):
         self._told = now
         names = [name for section in self._read for name in _names(section, dict.get(self, section))]
         return {"read": names, "absent": list(self._absent)}
+
+    def advice(self, error: KeyError) -> str | None:
+        """What the configuration has in place of the missing name; None if the error is about something else."""
+        name = error.args[0] if error.args else None
+        if not isinstance(name, str) or name not in self._absent:
+            return None
+        return f"the configuration has no {name!r}; {did_you_mean(name, self)}"
 
     def __getitem__(self, name: str) -> Any:
         """The value, which is noted."""

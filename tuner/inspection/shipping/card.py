@@ -38,7 +38,7 @@ def model_card(
         "## What it was trained on",
         *_data(run, loaded, shown),
         "## How it was found",
-        *_search(run),
+        *_search(run, loaded),
         "## Limits",
         _limits(loaded),
         "## Licence",
@@ -176,12 +176,14 @@ def _data(run: RecordedRun, loaded: LoadedModel, shown: Examples) -> Iterator[st
     yield "\n".join(rows)
 
 
-def _search(run: RecordedRun) -> Iterator[str]:
+def _search(run: RecordedRun, loaded: LoadedModel) -> Iterator[str]:
+    folds = 0 if loaded.card.is_function else declared_trial(loaded.card).folds
+    where = f"over {folds} folds" if folds else "on the validation split"
     best, info = run.best, run.info
     trials = trials_and_repeats(run.record)
     yield (
         f"{trials} of the study `{run.name}`, {info['search']} with {info['scheduler']}, seed {info['seed']}; the best "
-        f"{run.metric} on the validation split chose it."
+        f"{run.metric} {where} chose it."
     )
     if best is not None:
         yield f"Trial {best.trial}, epoch {run.best_epoch}: {settings(best.config)}"

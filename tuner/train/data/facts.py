@@ -16,7 +16,7 @@ from tuner.train.data.pool import LEFT_OUT, PARTS, SCALE, Pool
 from tuner.trial.data_source import NAMED, ImageFiles, LeftOut, listed
 from tuner.trial.folder_headers import named, without_images, without_split
 from tuner.trial.pixels import DeepScale
-from tuner.trial.splitting import OWN
+from tuner.trial.splitting import OWN, Folds
 from tuner.trial.tasks import Task
 
 MOST_LISTED = 10_000  # files that are left out
@@ -170,12 +170,18 @@ def _coarse(rows: Mapping[str, Rows], scheme: Cut, task: Task) -> list[str]:
     few = {part: len(rows[part]) for part in ("validation", "test") if len(rows[part]) < FEW}
     if not few:
         return []
-    sizes = ", ".join(f"{len(rows[part]):,} for {TOLD[part]}" for part in PARTS)
-    fewest = min(few.values())
-    error = f"of 0.9 on {fewest} images has a standard error of {sqrt(0.9 * 0.1 / fewest):.2f}, so"
-    share = f" a val_{task.shares[0]} {error}" if task.shares else ""
+    parts = {TOLD[part]: len(rows[part]) for part in PARTS}
+    if isinstance(scheme.validation, Folds):  # each image is validated on by the network that didn't learn from it
+        parts = {f"training and validation in {scheme.validation.count} folds": parts[TOLD["validation"]]} | {
+            TOLD["test"]: parts[TOLD["test"]]
+        }
+    sizes = ", ".join(f"{count:,} for {part}" for part, count in parts.items())
+    worst = "validation" if "validation" in few else "test"
+    error = f"of 0.9 on {few[worst]} images has a standard error of {sqrt(0.9 * 0.1 / few[worst]):.2f}, so"
+    share = f" a {'val' if worst == 'validation' else 'test'}_{task.shares[0]} {error}" if task.shares else ""
+    small = "small differences between trials mean nothing" if worst == "validation" else "it is only roughly known"
     more = ", or validate on more of them, with validation=0.2 or validation=Folds(5)"
     return [
-        f"the images are few, {sizes}:{share} small differences between trials mean nothing; add images"
-        f"{more if scheme.validation is None else ''}"
+        f"the images are few, {sizes}:{share} {small}; add images"
+        f"{more if worst == 'validation' and scheme.validation is None else ''}"
     ]
