@@ -74,17 +74,17 @@ MAY_IMPORT = {
         },
         {"argon2", "fastapi", "prometheus_client", "uvicorn"},
     ),
-    "wandb_mirror": (
+    "mirrors": (
         {
             *("errors", "text", "machine", "space", "storage", "history", "results", "plots"),
             *("html_report",),
         },
-        {"pandas", "wandb"},
+        {"mlflow", "pandas", "wandb"},
     ),
     "driver": (
         {
             *("errors", "machine", "space", "schedule", "search", "storage", "trial", "study"),
-            *("doctor", "history", "results", "loop", "worker", "lifecycle", "wandb_mirror"),
+            *("doctor", "history", "results", "loop", "worker", "lifecycle", "mirrors"),
         },
         {"ray"},
     ),
@@ -107,7 +107,7 @@ MAY_IMPORT = {
         {
             *("errors", "text", "machine", "space", "search", "storage", "trial", "study"),
             *("doctor", "results", "inspection", "orders", "html_report", "loop", "lifecycle", "replay"),
-            *("service", "wandb_mirror", "driver", "first_study", "console"),
+            *("service", "mirrors", "driver", "first_study", "console"),
         },
         set(),
     ),
@@ -121,7 +121,17 @@ MAY_IMPORT = {
 }
 HEAVY = {
     *("ray", "torch", "torchvision", "hyperopt", "optuna", "pandas", "scipy", "wandb", "rich", "obstore"),
-    *("timm", "transformers", "lightning", "huggingface_hub", "fastapi", "uvicorn", "argon2", "prometheus_client"),
+    *(
+        "mlflow",
+        "timm",
+        "transformers",
+        "lightning",
+        "huggingface_hub",
+        "fastapi",
+        "uvicorn",
+        "argon2",
+        "prometheus_client",
+    ),
 }
 
 
@@ -292,9 +302,12 @@ def packages_above(name: str) -> list[str]:
     return [".".join(parts[:count]) for count in range(2, len(parts))]
 
 
-def test_the_modules_of_the_mirror_alone_import_wandb() -> None:
-    importing = [path.name for path in MODULES if "wandb" in {name.split(".")[0] for name in imports(path)}]
-    assert importing == ["mirror.py", "summary.py"]
+@pytest.mark.parametrize(
+    ("library", "modules"), [("wandb", ["wandb.py", "wandb_summary.py"]), ("mlflow", ["mlflow.py"])]
+)
+def test_the_modules_of_its_mirror_alone_import_a_service_s_client(library: str, modules: list[str]) -> None:
+    importing = [path.name for path in MODULES if library in {name.split(".")[0] for name in imports(path)}]
+    assert importing == modules
 
 
 # The rooms that know one kind of trial: they do its work.

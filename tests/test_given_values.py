@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.ask_tell.asked import study as asked_study
-from tests.wandb_mirror.test_mirror import mirror
-from tests.wandb_mirror.wandb_files import shown_runs
+from tests.mirrors.test_wandb import mirror
+from tests.mirrors.wandb_files import shown_runs
 from tuner import (
     Grid,
     Random,

@@ -51,11 +51,14 @@ def test_a_search_without_a_winner_ends_with_code_1(tmp_path: Path, capsys: pyte
 
 @pytest.mark.parametrize("verb", ["run space.py", "resume runs"])
 def test_what_a_search_runs_on_is_handed_over_by_name(verb: str) -> None:
-    given = "--concurrency 2 --address auto --wandb off --nice 3 --grace 1.5 --notify https://host/a"
+    given = (
+        "--concurrency 2 --address auto --wandb off --mlflow http://h:5000 --nice 3 --grace 1.5 --notify https://host/a"
+    )
     assert driver_options(parser().parse_args([*verb.split(), *given.split()])) == {
         "concurrency": 2,
         "address": "auto",
         "wandb": "off",
+        "mlflow": "http://h:5000",
         "nice": 3,
         "grace": 1.5,
         "notify": ["https://host/a"],

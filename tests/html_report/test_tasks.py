@@ -10,9 +10,9 @@ import pytest
 from tests.results.kinds_of_runs import PIXEL, accuracy, searched
 from tuner import Budget, Run, load_run, loguniform
 from tuner.html_report import report_html
+from tuner.mirrors.wandb_summary import SECTIONS
 from tuner.plots import of_tasks
 from tuner.trial.tasks import TASKS
-from tuner.wandb_mirror.summary import SECTIONS
 
 CALIBRATION: dict[str, Any] = {
     **{"temperature": None, "scaled_ece": None, "accuracy": 0.9, "confidence": 0.8, "ece": 0.1},

@@ -18,6 +18,7 @@ from tuner.html_report import report_html
 from tuner.html_report.first_screen import copies
 from tuner.lifecycle.writing_best import winner_due
 from tuner.loop.confirming import confirmation
+from tuner.mirrors.wandb_summary import contents
 from tuner.plots import progress
 from tuner.results import export
 from tuner.results.findings import certainty, findings_of
@@ -28,7 +29,6 @@ from tuner.service.web.comparing import compared
 from tuner.service.web.summary import summary
 from tuner.space import space_record
 from tuner.storage.folder import LocalFolder
-from tuner.wandb_mirror.summary import contents
 
 SEARCHES = 200
 LONGEST = 9

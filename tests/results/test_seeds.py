@@ -13,10 +13,10 @@ from tuner.history.run_info import FORMAT, write_info
 from tuner.html_report import report_html
 from tuner.loop.confirming import check_asked, confirmation
 from tuner.loop.search_loop import SearchLoop
+from tuner.mirrors.wandb_summary import contents
 from tuner.results.seeds import repeated, verdict
 from tuner.results.wording import best_so_far
 from tuner.storage.folder import LocalFolder
-from tuner.wandb_mirror.summary import contents
 
 INFO = {"format": FORMAT, "study": "simulated", "metric": "loss", "mode": "min", "status": "finished"}
 

@@ -30,6 +30,7 @@ def run(
     concurrency: int | None = None,
     address: str | None = None,
     wandb: str | None = None,
+    mlflow: str | None = None,
     nice: int | None = None,
     grace: float | None = None,
     listeners: Iterable[Listener] = (),
@@ -46,6 +47,7 @@ def run(
         concurrency: trials at once, at most
         address: of an existing Ray cluster
         wandb: "online", "offline" or "off"; by default online if the user is logged in
+        mlflow: the address of an MLflow server that shows the search, such as "http://127.0.0.1:5000"
         nice: 0 to 19, is added to the workers' niceness, which lowers their priority
         grace: seconds that a search may take to save and end after a signal; 25 by default
         listeners: their `on_event` is called for every event while the search runs
@@ -59,7 +61,7 @@ def run(
         StudyError: the study can't work; nothing was started or written.
         SearchFailed: no trial succeeded; its `run` says why they failed.
     """
-    driving = driving_with(concurrency, address, wandb, nice, grace, listeners, notify)
+    driving = driving_with(concurrency, address, wandb, nice, grace, listeners, notify, mlflow)
     from tuner.console.live_table import Plan
 
     declared = study if isinstance(study, Study) else load_study(study)
@@ -75,6 +77,7 @@ def resume(
     concurrency: int | None = None,
     address: str | None = None,
     wandb: str | None = None,
+    mlflow: str | None = None,
     nice: int | None = None,
     grace: float | None = None,
     listeners: Iterable[Listener] = (),
@@ -93,6 +96,7 @@ def resume(
         concurrency: trials at once, at most
         address: of an existing Ray cluster
         wandb: unchanged by default
+        mlflow: unchanged by default; "off" leaves it out
         nice: as for `run`
         grace: as for `run`
         listeners: as for `run`
@@ -109,7 +113,7 @@ def resume(
         StudyError: the study can't work.
         SearchFailed: no trial of the run succeeded.
     """
-    driving = driving_with(concurrency, address, wandb, nice, grace, listeners, notify)
+    driving = driving_with(concurrency, address, wandb, nice, grace, listeners, notify, mlflow)
     asked = {"study": study, "take_over": take_over, "retry": _named(retry)}
     found = for_users(resumed(path, limits, driving, progress=progress, **asked))
     return _succeeded(found) if raise_on_failure else found
@@ -122,6 +126,7 @@ def refit(
     study: Study | None = None,
     address: str | None = None,
     wandb: str | None = None,
+    mlflow: str | None = None,
     nice: int | None = None,
     grace: float | None = None,
     listeners: Iterable[Listener] = (),
@@ -140,6 +145,7 @@ def refit(
         study: needed if the run was started from Python and not from a file
         address: of an existing Ray cluster
         wandb: unchanged by default
+        mlflow: unchanged by default; "off" leaves it out
         nice: as for `run`
         grace: as for `run`
         listeners: as for `run`
@@ -151,7 +157,7 @@ def refit(
         RunFolderError: the run has no winner, or one that was trained again already; a driver works on it.
         StudyError: the trials aren't an `ImageClassifier`, or the study can't work.
     """
-    driving = driving_with(None, address, wandb, nice, grace, listeners, notify)
+    driving = driving_with(None, address, wandb, nice, grace, listeners, notify, mlflow)
     asked = {"study": study, "take_over": take_over, "ships": "no-refit" if undo else "refit"}
     return for_users(resumed(run, {}, driving, progress=progress, **asked))
 
@@ -164,6 +170,7 @@ def combine(
     study: Study | None = None,
     address: str | None = None,
     wandb: str | None = None,
+    mlflow: str | None = None,
     nice: int | None = None,
     grace: float | None = None,
     listeners: Iterable[Listener] = (),
@@ -182,6 +189,7 @@ def combine(
         study: needed if the run was started from Python and not from a file
         address: of an existing Ray cluster
         wandb: unchanged by default
+        mlflow: unchanged by default; "off" leaves it out
         nice: as for `run`
         grace: as for `run`
         listeners: as for `run`
@@ -193,7 +201,7 @@ def combine(
         RunFolderError: fewer than two networks are kept, or there is nothing to undo; a driver works on the run.
         StudyError: the trials aren't an `ImageClassifier`, or the study can't work.
     """
-    driving = driving_with(None, address, wandb, nice, grace, listeners, notify)
+    driving = driving_with(None, address, wandb, nice, grace, listeners, notify, mlflow)
     asked = {"study": study, "take_over": take_over, "ships": "no-combination" if undo else how}
     return for_users(resumed(run, {}, driving, progress=progress, **asked))
 
@@ -205,6 +213,7 @@ def start(
     concurrency: int | None = None,
     address: str | None = None,
     wandb: str | None = None,
+    mlflow: str | None = None,
     nice: int | None = None,
     grace: float | None = None,
     notify: Iterable[str] = (),
@@ -230,6 +239,7 @@ def start(
 
     declared = study if isinstance(study, Study) else load_study(study)
     driving = {"concurrency": concurrency, "address": address, "wandb": wandb, "nice": nice, "grace": grace}
+    driving["mlflow"] = mlflow
     return start_background(
         declared, changes, {**driving, "notify": listed(notify)}, storage=storage, raise_on_failure=raise_on_failure
     )

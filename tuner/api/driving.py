@@ -39,9 +39,12 @@ def driving_with(
     grace: float | None,
     listeners: Iterable[Listener],
     notify: Iterable[str],
+    mlflow: str | None,
 ) -> Driving:
     """How a driver works with what a caller of `tuner.run` and others has asked for."""
-    made: Driving = driver_room().Driving(concurrency, address, wandb, nice, grace, [*listeners], listed(notify))
+    made: Driving = driver_room().Driving(
+        concurrency, address, wandb, nice, grace, [*listeners], listed(notify), mlflow
+    )
     return made
 
 

@@ -173,6 +173,7 @@ def confirm(
     concurrency: int | None = None,
     address: str | None = None,
     wandb: str | None = None,
+    mlflow: str | None = None,
     nice: int | None = None,
     grace: float | None = None,
     listeners: Iterable[Listener] = (),
@@ -193,6 +194,7 @@ def confirm(
         concurrency: trials at once, at most
         address: of an existing Ray cluster
         wandb: unchanged by default
+        mlflow: unchanged by default; "off" leaves it out
         nice: as for `run`
         grace: as for `run`
         listeners: as for `run`
@@ -205,6 +207,6 @@ def confirm(
             its trials; a driver works on it: use `Run.confirm` to send that an order.
         StudyError: the study can't work.
     """
-    driving = driving_with(concurrency, address, wandb, nice, grace, listeners, notify)
+    driving = driving_with(concurrency, address, wandb, nice, grace, listeners, notify, mlflow)
     asked = {"study": study, "take_over": take_over, "confirm": (top, seeds)}
     return for_users(resumed(run, {}, driving, progress=progress, **asked))

@@ -85,6 +85,9 @@ def add_driver_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--wandb", choices=["off", "offline", "online"], help="Weights & Biases (default: online if logged in)"
     )
+    group.add_argument(
+        "--mlflow", metavar="URI", help="an MLflow server, e.g. http://127.0.0.1:5000; 'off' leaves it out on resume"
+    )
     group.add_argument("--nice", type=natural, metavar="N", help="lower the workers' priority (0 to 19, default: 0)")
     group.add_argument(
         "--grace", type=amount, metavar="SECONDS", help="time to save and end after Ctrl-C or a signal (default: 25)"
@@ -102,7 +105,7 @@ def add_driver_options(parser: argparse.ArgumentParser) -> None:
 
 def driver_options(options: argparse.Namespace) -> dict[str, Any]:
     """The given options, as `Driving` takes them."""
-    names = ("concurrency", "address", "wandb", "nice", "grace", "notify")
+    names = ("concurrency", "address", "wandb", "mlflow", "nice", "grace", "notify")
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
 
 

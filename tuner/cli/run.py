@@ -36,7 +36,7 @@ def perform(options: argparse.Namespace) -> int:
     plan = Plan.of(ready)
     ready.check_here(cluster=options.address is not None)
     from tuner.driver import Driving, run, wandb_mode
-    from tuner.wandb_mirror.mirror import HOW_TO_SWITCH_ON
+    from tuner.mirrors.process import HOW_TO_SWITCH_ON
 
     if options.wandb is None and wandb_mode(None) == "off" and not options.quiet:
         print(HOW_TO_SWITCH_ON, file=sys.stderr)

@@ -2,6 +2,6 @@
 
 from tuner.driver.options import Driving
 from tuner.driver.run_and_resume import resume, run
-from tuner.wandb_mirror.process import wandb_mode
+from tuner.mirrors.process import wandb_mode
 
 __all__ = ["Driving", "resume", "run", "wandb_mode"]

@@ -17,6 +17,7 @@ class Driving:
         concurrency: the most trials at once
         address: of an existing Ray cluster
         wandb: "online", "offline" or "off"; None for online if the user is logged in
+        mlflow: the address of an MLflow server, or "off"
         nice: is added to the workers' niceness, which lowers their priority
         grace: seconds that the search may take to save and end after a signal; 25 by default
         listeners: their `on_event` is called for every event while the search runs
@@ -32,6 +33,7 @@ class Driving:
     grace: float | None = None
     listeners: Sequence[Listener] = ()
     notify: Sequence[str] = ()
+    mlflow: str | None = None
     begun: Callable[[str], None] = lambda path: None
 
     @property

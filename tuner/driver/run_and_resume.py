@@ -33,6 +33,7 @@ from tuner.lifecycle.targets import given_targets
 from tuner.loop.confirming import check_asked
 from tuner.loop.earlier_runs import learned
 from tuner.loop.shipping import EVENTS, Ships, check_ships, request_of
+from tuner.mirrors.process import mlflow_address, wandb_mode, without_login
 from tuner.results.run import RecordedRun
 from tuner.results.run_folders import load_run
 from tuner.results.wording import going_on_by
@@ -42,7 +43,6 @@ from tuner.storage.locations import check_writable, open_folder
 from tuner.study.budget import check_names
 from tuner.study.declaration import Study
 from tuner.study.file import load_study
-from tuner.wandb_mirror.process import wandb_mode
 from tuner.worker.implementation import implementation_of
 
 
@@ -60,7 +60,7 @@ def run(
 
     Raises StudyError (or a subclass) before anything is started or written if the study can't work.
     """
-    mode, targets = wandb_mode(driving.wandb), given_targets(driving.notify)
+    mode, mlflow, targets = wandb_mode(driving.wandb), mlflow_address(driving.mlflow), given_targets(driving.notify)
     declared = load_study(study) if not isinstance(study, Study) else study
     options = {name: value for name, value in changes.items() if value is not None}
     ready = declared.with_options(**options)
@@ -93,7 +93,7 @@ def run(
             folder = new_run_folder(storage, ready.name)
             lease = leases.enter_context(held(folder))
             telling = Notifier(targets, folder, ready)
-            info = {**describe_run(ready, options, cluster.resources, driving.address), "wandb": mode}
+            info = {**describe_run(ready, options, cluster.resources, driving.address), **_shown_in(mode, mlflow)}
             write_study_file(folder, declared)
             write_data(folder, of_the_data)
             search = Search(
@@ -105,6 +105,7 @@ def run(
                     **opening(options, driving.concurrency),
                 },
                 lease=lease,
+                mlflow=mlflow,
             )
         driving.begun(folder.uri)
         of_the_images = of_the_data.notices if of_the_data else ()
@@ -126,15 +127,15 @@ def resume(
 ) -> RecordedRun:
     """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
 
-    `limits` are those of `Budget` by their names, for the whole run; `wandb` is unchanged by default. `study` is needed
-    if the run was started from Python and not from a file. If the run's study file was edited, its original is kept
-    next to it and the difference is noted. If another driver works on the run this is refused, unless `take_over`.
-    `retry` names failed trials that run again first, from their last checkpoints; without names all except those that
-    diverged. `confirm` says how many of the best configurations are trained again first, and with how many other seeds;
-    if the run's search has ended, nothing else is trained. `ships` says what `best/` shall have: the winner's network
-    trained again on training and validation images together, which is trained in the same way, an average of the best
-    trials, or neither any more. Raises RunFolderError if there is nothing to go on with, a driver works on the run, or
-    new trials could not be compared with the existing ones, and StudyError for an unknown limit.
+    `limits` are those of `Budget` by their names, for the whole run; `wandb` and `mlflow` are unchanged by default.
+    `study` is needed if the run was started from Python and not from a file. If the run's study file was edited, its
+    original is kept next to it and the difference is noted. If another driver works on the run this is refused, unless
+    `take_over`. `retry` names failed trials that run again first, from their last checkpoints; without names all except
+    those that diverged. `confirm` says how many of the best configurations are trained again first, and with how many
+    other seeds; if the run's search has ended, nothing else is trained. `ships` says what `best/` shall have: the
+    winner's network trained again on training and validation images together, which is trained in the same way, an
+    average of the best trials, or neither any more. Raises RunFolderError if there is nothing to go on with, a driver
+    works on the run, or new trials could not be compared with the existing ones, and StudyError for an unknown limit.
     """
     check_names(limits)
     targets = given_targets(driving.notify)
@@ -145,7 +146,8 @@ def resume(
     ):
         earlier = load_run(path)  # as the previous driver left it
         earlier.record.close()
-        mode = wandb_mode(driving.wandb or earlier.info.get("wandb", "off"))
+        mode = wandb_mode(driving.wandb or earlier.info["wandb"])
+        mlflow = mlflow_address(driving.mlflow or earlier.info["mlflow"])
         going_on = decide(earlier, limits, study, retry, confirm, ships=ships)
         limit = driving.concurrency or earlier.record.steered.concurrency
         before = earlier.info.get("concurrency") if driving.address else None  # what an autoscaler was asked for
@@ -164,7 +166,7 @@ def resume(
             of_the_nodes = _of_nodes(ready, replace(driving, concurrency=limit), cluster, earlier.folder, interrupted)
             of_the_data = None if looking is None else awaited(looking, interrupted)
             of_the_disk = _room_to_go_on(going_on, workers_of(cluster, limit))
-            info = going_on.info | describe_session(ready, driving.address) | {"wandb": mode}
+            info = going_on.info | describe_session(ready, driving.address) | _shown_in(mode, mlflow)
             telling = Notifier(targets, earlier.folder, ready, earlier.events)
             with _room_for_the_start(earlier.path):
                 search = Search(
@@ -175,6 +177,7 @@ def resume(
                     start_from=None if earlier.events else learned(ready, _storage_of(earlier)),
                     opening=going_on.opening | opening(going_on.options, driving.concurrency),
                     lease=lease,
+                    mlflow=mlflow,
                 )
                 _do_what_was_asked(search, going_on, going_on.given_with(driving.concurrency))
             driving.begun(earlier.folder.uri)
@@ -183,6 +186,11 @@ def resume(
             search.tell([*notices, *cluster.notices, *of_the_nodes, *of_the_disk, *going_on.warnings, *of_the_data_now])
             with telling.of(search.loop):
                 return search.perform(conclude_only=going_on.conclude_only)
+
+
+def _shown_in(wandb: str, mlflow: str | None) -> dict[str, Any]:
+    """The fields of run.json that say where the search is shown, without passwords."""
+    return {"wandb": wandb, "mlflow": mlflow and without_login(mlflow)}
 
 
 def _tell_what_is_read(study: Study, driving: Driving) -> str | None:

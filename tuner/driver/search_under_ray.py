@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +25,7 @@ from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption, SearchLeft
 from tuner.lifecycle.obedience import Obedience, Orders
 from tuner.lifecycle.report_loading import ReportLoading
 from tuner.loop.search_loop import SearchLoop
+from tuner.mirrors.process import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess, finish, start_mirrors
 from tuner.results.run import RecordedRun
 from tuner.search import Learned
 from tuner.storage.azure import SCHEMES
@@ -31,9 +33,9 @@ from tuner.storage.folder import Folder
 from tuner.storage.lease import Lease
 from tuner.storage.object_folder import ObjectFolder
 from tuner.study.declaration import Study
-from tuner.wandb_mirror.process import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess
 from tuner.worker.implementation import implementation_of
 
+_log = logging.getLogger(__name__)  # unless set up, it goes to stderr
 TUNE = "tune"
 NO_LIMIT = 1_000_000  # on trials that wait for nodes: the loop never starts more than are wanted at once
 SECONDS_FOR_SAVES_OF_STOPPED = 3.0  # that a search ended by a user waits for checkpoints
@@ -56,10 +58,12 @@ class Search:
         opening: Mapping[str, Any] | None = None,
         *,
         lease: Lease,
+        mlflow: str | None,
     ) -> None:
         resources, devices = connected.resources, connected.devices
         self.study, self.folder, self.info, self.resources = study, folder, info, resources
         self.interrupted, self.lease, self._listeners = interrupted, lease, list(listeners)
+        self._mlflow = mlflow
         self.workers = workers_of(connected, limit)
         self.most_workers = None if connected.grows else workers_of(connected, None)
         gpus = len(devices) if study.resources.packed == "gpus" else None
@@ -94,7 +98,7 @@ class Search:
         raised: the run is then interrupted, and names the error. Raises RunFolderError if another driver took the run
         over: the run goes on there, and nothing more is written here.
         """
-        mirror = self._start_mirror()
+        mirrors = self._start_mirrors()
         with self.orders:
             outcome = Outcome() if conclude_only or self.loop.stopped else self._search()
             self.lease.look()
@@ -102,10 +106,12 @@ class Search:
             self.orders.obey_the_last(self.loop, interrupted=not (outcome.finished or self.loop.stopped))
         outcome = self._conclusion().perform(outcome)
         self.lease.check()
-        if mirror is not None:
-            self._concludes("waiting for W&B")
+        if mirrors:
+            self._concludes(f"waiting for {' and '.join(mirror.service for mirror in mirrors)}")
             seconds = END_SECONDS if outcome.finished else INTERRUPTED_SECONDS
-            mirror.finish_or_say(0.0 if self.interrupted.hurried else min(seconds, self.interrupted.seconds_left()))
+            seconds = 0.0 if self.interrupted.hurried else min(seconds, self.interrupted.seconds_left())
+            for problem in finish(mirrors, seconds):
+                _log.warning(problem)  # the run's last event is already written
         return RecordedRun(self.folder)
 
     def tell(self, notices: Iterable[str]) -> None:
@@ -198,15 +204,13 @@ class Search:
                 with suppress(OSError):
                     self.folder.delete(STACKS)
 
-    def _start_mirror(self) -> MirrorProcess | None:
-        """A search goes on without W&B if its process can't be started."""
-        if self.info["wandb"] == "off":
-            return None
+    def _start_mirrors(self) -> list[MirrorProcess]:
+        """A search goes on without what can't be started."""
         try:
-            return MirrorProcess(self.folder, self.info["wandb"])
+            return start_mirrors(self.folder, self.info["wandb"], self._mlflow)
         except OSError as error:
-            self.loop.notice(f"W&B is left out: {error}")
-            return None
+            self.loop.notice(f"the search is shown nowhere else: {error}")
+            return []
 
 
 def ray_storage(folder: Folder) -> dict[str, Any]:

@@ -229,7 +229,7 @@ _FAILURES = ("lost", "error", "out_of_memory", "alike", "hung_minutes")
 _TEXTS = (
     "search", "scheduler", "warm_start", "trial", "started_from", "data_fingerprint", "weights_fingerprint",
     "git_commit", "study_file", "report", "address", "host", "python", "ended", "end_reason", "best", "updated",
-    "unscored", "interrupted_by",
+    "unscored", "interrupted_by", "mlflow",
 )  # fmt: skip
 _OPTIONAL: Mapping[str, tuple[str, Check, Any]] = {
     **dict.fromkeys(_TEXTS, ("a text", _is_text, None)),

@@ -24,7 +24,7 @@ from tuner.errors import StudyError, shown
 from tuner.machine.web_opener import opener_for
 
 FROM_THE_ENVIRONMENT = "TUNER_NOTIFY"
-OPTION = "--notify"
+SECRET_OPTIONS = ("--notify", "--mlflow")  # whose values may contain passwords
 URL_SECONDS, COMMAND_SECONDS = 10.0, 30.0
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -152,12 +152,13 @@ def _target(text: str) -> Target:
 
 
 def redacted(arguments: Sequence[str]) -> list[str]:
-    """A command line for records: what follows `--notify` is left out, as it may be secret."""
+    """A command line for records: what follows `--notify` and `--mlflow` is left out, as it may be secret."""
     found: list[str] = []
     hide = False
     for argument in arguments:
         option, equals, _ = argument.partition("=")
-        is_notify = len(option) > len("--n") and OPTION.startswith(option)  # argparse also accepts abbreviated options
-        found.append("…" if hide else f"{option}=…" if is_notify and equals else argument)
-        hide = is_notify and not equals and not hide
+        # argparse also accepts abbreviated options
+        is_secret = len(option) > len("--n") and any(secret.startswith(option) for secret in SECRET_OPTIONS)
+        found.append("…" if hide else f"{option}=…" if is_secret and equals else argument)
+        hide = is_secret and not equals and not hide
     return found

@@ -111,7 +111,7 @@ class Submission:
     external: bool = False  # `main` is a study in JSON, whose trials workers ask for
 
 
-OF_DRIVERS = ("concurrency", "wandb", "nice", "grace", "notify")  # options that `tuner run` takes beside the study's
+OF_DRIVERS = ("concurrency", "wandb", "mlflow", "nice", "grace", "notify")  # options that `tuner run` takes, too
 OF_SEARCHES = ("concurrency", "notify")  # of these, what a search takes whose trials workers ask for
 
 

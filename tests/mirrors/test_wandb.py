@@ -11,22 +11,22 @@ from typing import Any
 import pytest
 
 from tests.html_report.test_tasks import of_task
+from tests.mirrors.wandb_files import Shown, shown_runs
+from tests.mirrors.wandb_server import wandb_server
 from tests.results.simulated import simulated
-from tests.wandb_mirror.wandb_files import Shown, shown_runs
-from tests.wandb_mirror.wandb_server import wandb_server
 from tuner import Budget, NoEarlyStopping, Run, load_run
 from tuner.history.records import TrialRecord
 from tuner.html_report import write_report
+from tuner.mirrors.process import logged_in, mirror_command
+from tuner.mirrors.wandb_summary import SECTIONS, contents
 from tuner.plots import Plots
-from tuner.wandb_mirror.mirror import logged_in, mirror_command
-from tuner.wandb_mirror.summary import SECTIONS, contents
 
 OWN = ("_step", "_runtime", "_timestamp")  # W&B's columns
 
 
 def mirror(run: Run, mode: Any, server: str = "http://127.0.0.1:9") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "WANDB_BASE_URL": server, "WANDB_API_KEY": "0" * 40, "WANDB_INIT_TIMEOUT": "4"}
-    command = mirror_command(run.folder, mode)
+    command = mirror_command("wandb", run.folder, mode)
     return subprocess.run(
         command, stdin=subprocess.DEVNULL, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
@@ -212,5 +212,5 @@ def test_a_winner_has_the_plots_of_its_task_and_its_mistakes(
 
 
 def test_the_mirror_loads_neither_ray_nor_torch(run: Run) -> None:
-    code = "import tuner.wandb_mirror.mirror, sys; sys.exit(bool({'ray', 'torch', 'wandb'} & set(sys.modules)))"
+    code = "import tuner.mirrors.wandb, tuner.mirrors.mlflow, sys; sys.exit(bool({'ray', 'torch', 'wandb', 'mlflow'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

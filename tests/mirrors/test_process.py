@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.commands import environment, study_file, tuner
+from tests.mirrors.wandb_files import shown_runs
+from tests.mirrors.wandb_server import wandb_server
 from tests.results.simulated import simulated
 from tests.searches import wait_for
-from tests.wandb_mirror.wandb_files import shown_runs
-from tests.wandb_mirror.wandb_server import wandb_server
 from tuner import Budget, StudyError, load_run
-from tuner.storage.folder import LocalFolder
-from tuner.wandb_mirror.process import MirrorProcess, sync_command, wandb_mode
+from tuner.mirrors.process import MirrorProcess, Wandb, finish, start_mirrors, sync_command, wandb_mode
+from tuner.storage.folder import Folder, LocalFolder
 
 STUDY = """
 def train(config):
@@ -22,6 +22,11 @@ def train(config):
 study = Study("cheap", trial=train, space={"lr": uniform(0, 1)}, metric="loss", mode="min", search=Random(),
     budget=Budget(trials=4, max_epochs=3), resources=Resources(cpus=1), warm_start=None)
 """
+
+
+def shown_in_wandb(folder: Folder, mode: Wandb) -> MirrorProcess:
+    (process,) = start_mirrors(folder, mode, None)
+    return process
 
 
 def test_the_mode_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -42,10 +47,9 @@ def test_a_server_that_stalls_is_not_waited_for(monkeypatch: pytest.MonkeyPatch,
     with wandb_server("stalls") as server:
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-        mirror = MirrorProcess(run.folder, "online")
-        problem = mirror.finish(1.0)
-    assert problem is not None
-    assert "after 1 s" in problem
+        mirror = shown_in_wandb(run.folder, "online")
+        (problem,) = finish([mirror], 1.0)
+    assert "had not received everything" in problem
     assert "wandb sync" in problem
     wait_for(lambda: not group_lives(mirror.pid))  # killed: gone as soon as the kernel comes to it
 
@@ -59,9 +63,8 @@ def group_lives(group: int) -> bool:
 
 
 def test_a_mirror_that_fails_says_where_to_look(tmp_path: Path) -> None:
-    mirror = MirrorProcess(LocalFolder(tmp_path), "offline")  # which is no run
-    problem = mirror.finish(60)
-    assert problem is not None
+    mirror = shown_in_wandb(LocalFolder(tmp_path), "offline")  # which is no run
+    (problem,) = finish([mirror], 60)
     assert "received only a part of the run" in problem
     assert "a run is a folder with run.json" in (tmp_path / "wandb/mirror.log").read_text()
 
@@ -101,7 +104,7 @@ def test_a_search_ends_as_ever_beside_a_server_that_stalls(tmp_path: Path) -> No
 
 def test_the_printed_command_sends_what_was_kept_from_a_folder_with_a_space(tmp_path: Path) -> None:
     run = simulated(tmp_path / "my study" / "run 1", budget=Budget(trials=2, max_epochs=3))
-    assert MirrorProcess(run.folder, "offline").finish(300) is None
+    assert finish([shown_in_wandb(run.folder, "offline")], 300) == []
     with wandb_server("answers") as server:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         reach = {"PATH": path, "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "HOME": str(tmp_path)}
@@ -121,5 +124,6 @@ def test_the_printed_command_sends_what_was_kept_from_a_folder_with_a_space(tmp_
 
 
 def test_what_could_not_be_sent_is_said_with_that_command(tmp_path: Path) -> None:
-    mirror = MirrorProcess(LocalFolder(tmp_path), "offline")  # which is no run
-    assert sync_command(tmp_path) in (mirror.finish(60) or "")
+    mirror = shown_in_wandb(LocalFolder(tmp_path), "offline")  # which is no run
+    (problem,) = finish([mirror], 60)
+    assert sync_command(tmp_path) in problem

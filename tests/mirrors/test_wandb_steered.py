@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from tests.history.events_of_a_run import ended, event, reported, started
-from tests.wandb_mirror.test_mirror import mirror
-from tests.wandb_mirror.wandb_files import Shown, shown_runs
-from tests.wandb_mirror.wandb_server import wandb_server
+from tests.mirrors.test_wandb import mirror
+from tests.mirrors.wandb_files import Shown, shown_runs
+from tests.mirrors.wandb_server import wandb_server
 from tuner import Run, load_run
 from tuner.history.events import Event
 from tuner.history.run_info import FORMAT, write_info

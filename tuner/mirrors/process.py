@@ -1,0 +1,158 @@
+"""The processes that show a search elsewhere: the search starts them, and waits for them only a limited time."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from netrc import NetrcParseError, netrc
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from tuner.errors import StudyError, shown
+from tuner.machine.hardware import python_environment
+from tuner.machine.installation import is_installed
+from tuner.storage.folder import Folder, LocalFolder
+
+Wandb = Literal["online", "offline", "off"]
+CHOICES = ("online", "offline", "off")
+HOW_TO_SWITCH_ON = "W&B is off: `wandb login` shows searches online, --wandb offline keeps them for `wandb sync`"
+SERVERS, DATABASES = ("http", "https"), ("sqlite", "postgresql", "mysql", "mssql")  # that MLflow's client can use
+END_SECONDS, INTERRUPTED_SECONDS = 60.0, 6.0  # that the end of a search waits until everything was received
+_LOGIN = re.compile(r"(?<=://)[^/?#]*@")
+
+
+def start_mirrors(folder: Folder, wandb: Wandb, mlflow: str | None) -> list[MirrorProcess]:
+    """Show the run in W&B and at this address of MLflow; raises OSError if a process can't be started."""
+    started = []
+    if wandb != "off":
+        rest = f"send the rest with: {sync_command(folder.path)}" if isinstance(folder, LocalFolder) else None
+        started.append(MirrorProcess("W&B", "wandb", folder, [wandb], rest or "the run folder has everything"))
+    if mlflow is not None:
+        command = shlex.join(["python", "-m", "tuner.mirrors.mlflow", folder.uri, without_login(mlflow)])
+        rest = f"send the rest with: {command}"
+        started.append(MirrorProcess("MLflow", "mlflow", folder, [], rest, MLFLOW_TRACKING_URI=mlflow))
+    return started
+
+
+class MirrorProcess:
+    """Follows the run folder until `let_end`; its failures don't affect the search.
+
+    `service` is its name in messages, `name` that of its module and of its folder in the run folder; `rest` says how
+    what is missing can be sent later. Secrets are in `environment`, which other users of the machine don't see.
+    """
+
+    def __init__(
+        self, service: str, name: str, folder: Folder, arguments: Sequence[str], rest: str, **environment: str
+    ) -> None:
+        self.service, self._rest, log = service, rest, Path(os.devnull)
+        if isinstance(folder, LocalFolder):
+            (folder.path / name).mkdir(exist_ok=True)
+            log = folder.path / name / "mirror.log"
+            self._rest = f"see {log}; {rest}"
+        with log.open("ab") as file:
+            self._process = subprocess.Popen(
+                mirror_command(name, folder, *arguments),
+                stdin=subprocess.PIPE,  # closed when the search is over or its driver has ended
+                stdout=file,
+                stderr=file,
+                env={**python_environment(), **environment},
+                start_new_session=True,  # Ctrl-C only goes to the search; and it can be ended with its children
+            )
+
+    @property
+    def pid(self) -> int:
+        """The id of the process, and of the group of everything that it starts."""
+        return self._process.pid
+
+    def let_end(self) -> None:
+        """Tell it that the search is over."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+
+    def problem(self, seconds: float) -> str | None:
+        """Wait at most `seconds` until the rest was received; what went wrong and what to do about it, or None."""
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            return f"{self.service} had not received everything when the search ended; {self._rest}"
+        return None if code == 0 else f"{self.service} has received only a part of the run; {self._rest}"
+
+
+def finish(mirrors: Sequence[MirrorProcess], seconds: float) -> list[str]:
+    """Wait at most `seconds` until all have sent the rest; returns what went wrong and what to do about it."""
+    until = time.monotonic() + seconds
+    for mirror in mirrors:
+        mirror.let_end()
+    return [told for mirror in mirrors if (told := mirror.problem(max(0.0, until - time.monotonic())))]
+
+
+def mirror_command(name: str, folder: Folder, *arguments: str) -> list[str]:
+    """The command of the process that follows the run, to be started once run.json is there."""
+    return [sys.executable, "-m", f"tuner.mirrors.{name}", folder.uri, *arguments]
+
+
+def wandb_mode(asked: str | None) -> Wandb:
+    """The requested mode; by default online if the user is logged in, else off. Raises StudyError."""
+    if asked is None:
+        return "online" if logged_in() and os.environ.get("WANDB_MODE") not in ("offline", "disabled") else "off"
+    if asked not in CHOICES:
+        raise StudyError(f"wandb needs one of {', '.join(CHOICES)}, got {asked!r}")
+    return asked  # type: ignore[return-value]
+
+
+def logged_in() -> bool:
+    """Whether this user has an API key for W&B's server, found without the server or W&B's own package."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+    file = os.environ.get("NETRC")
+    for path in [Path(file)] if file else [Path.home() / ".netrc", Path.home() / "_netrc"]:
+        try:
+            if netrc(path).authenticators(host):
+                return True
+        except (OSError, NetrcParseError):
+            continue
+    return False
+
+
+def sync_command(run_folder: Path) -> str:
+    """The command that sends W&B's files of a run to the server, except for those that it already has."""
+    return f"wandb sync --yes {shlex.quote(str(run_folder / 'wandb'))}/*run-*"
+
+
+def mlflow_address(asked: str | None) -> str | None:
+    """The requested address; None if there is none, or "off". Raises StudyError, also if a library is missing."""
+    if asked is None or asked == "off":
+        return None
+    scheme, _, rest = asked.partition("://")
+    scheme = scheme.lower().partition("+")[0]
+    if scheme not in (*SERVERS, *DATABASES) or rest.startswith("/") is (scheme in SERVERS) or "\0" in asked or not rest:
+        raise StudyError(
+            "mlflow needs the address of a tracking server, or of a database such as sqlite:////home/me/mlflow.db, "
+            f"got {shown(without_login(asked))}; use http://HOST:5000, or leave it out"
+        )
+    needed = ("mlflow", "sqlalchemy", "alembic") if scheme in DATABASES else ("mlflow",)
+    if missing := [library for library in needed if not is_installed(library)]:
+        package = "mlflow" if scheme in DATABASES else "'image-tuner[mlflow]'"
+        raise StudyError(
+            f"a search shown at a {scheme} address of MLflow needs its libraries, got an installation without "
+            f"{', '.join(missing)}; pip install {package}"
+        )
+    return asked
+
+
+def without_login(address: str) -> str:
+    """An address without user and password."""
+    return _LOGIN.sub("", address)
