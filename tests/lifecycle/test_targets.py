@@ -112,6 +112,7 @@ def test_without_an_option_the_environment_says_where(monkeypatch: pytest.Monkey
     [
         (["run", "a.py", "--notify", "https://h/secret", "--trials", "3"], ["run", "a.py", "--notify", "…", "--trials", "3"]),
         (["--notify=https://h/secret", "--notif", "x"], ["--notify=…", "--notif", "…"]),
+        (["--mlflow", "http://a:b@h", "--ml=x", "--minutes", "3"], ["--mlflow", "…", "--ml=…", "--minutes", "3"]),
         (["--notify", "--notify", "a"], ["--notify", "…", "a"]),
         (["--nice", "3", "--no-history", "--name=x", "--n", "3"], ["--nice", "3", "--no-history", "--name=x", "--n", "3"]),
     ],

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,13 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.history.events_of_a_run import ended, event, reported, started
+from tests.commands import start, study_file, tuner
+from tests.history.events_of_a_run import ended, event, started
+from tests.history.events_of_a_run import reported as epoch_reported
 from tests.mirrors.mlflow_server import Server, at, free_port, mlflow_server
 from tests.mirrors.test_wandb_steered import FIRST, SECOND, score, write
+from tests.mirrors.wandb_files import shown_runs
 from tests.results.simulated import of_events, simulated
+from tests.searches import RESUMABLE, study, wait_for
 from tuner import Budget, NoEarlyStopping, Run, StudyError, load_run
 from tuner.html_report import write_report
-from tuner.mirrors.process import finish, mirror_command, mlflow_address, start_mirrors
+from tuner.mirrors.process import Mirrors, mirror_command, mlflow_address
 from tuner.results.tables import write_tables
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
@@ -35,6 +40,12 @@ def mirror(run: Run, server: Server, **more: str) -> "subprocess.CompletedProces
     return subprocess.run(
         command, stdin=subprocess.DEVNULL, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
+
+
+def mirrored(run: Run, address: str) -> Mirrors:
+    mirrors = Mirrors("off", address)
+    mirrors.start(run.folder)
+    return mirrors
 
 
 def told(finished: "subprocess.CompletedProcess[str]") -> None:
@@ -136,7 +147,7 @@ def test_notes_are_notes_and_their_hashtags_are_tags(sittings: tuple[Path, Serve
 def test_names_that_mlflow_refuses_are_changed_and_long_parameters_are_cut(tmp_path: Path, server: Server) -> None:
     config = {"a": {"b": 1}, "text": "x" * 7000, "p@": 2, **{f"more {number}": number for number in range(120)}}
     metrics = {"loss": 0.5, "acc@5": 0.1, "acc#5": 0.2, "../up": 0.3, "größe/x": 0.4}
-    events = [started(0, config=config), reported(0, 1, **metrics), ended(0, "completed")]
+    events = [started(0, config=config), epoch_reported(0, 1, **metrics), ended(0, "completed")]
     run = of_events(tmp_path / "odd" / "run", [event("study_started", trials=1), *events])
     finished = mirror(run, server)
     told(finished)
@@ -154,11 +165,9 @@ def test_names_that_mlflow_refuses_are_changed_and_long_parameters_are_cut(tmp_p
 
 
 def test_what_a_dead_server_lacks_is_sent_later_by_the_printed_command_once(tmp_path: Path, server: Server) -> None:
-    run = simulated(
-        tmp_path / "my study" / "run 1", scheduler=NoEarlyStopping(), budget=Budget(trials=2, max_epochs=3)
-    )
+    run = simulated(tmp_path / "my study" / "run 1", scheduler=NoEarlyStopping(), budget=Budget(trials=2, max_epochs=3))
     password = "http://ada:secret@127.0.0.1:9"
-    (problem,) = finish(start_mirrors(run.folder, "off", password), 300)
+    (problem,) = mirrored(run, password).finish(300)
     assert problem.startswith("MLflow has received only a part of the run; see ")
     assert "secret" not in problem + (Path(run.path) / "mlflow/mirror.log").read_text()
     command = problem.partition("send the rest with: ")[2]
@@ -177,9 +186,9 @@ def test_what_a_dead_server_lacks_is_sent_later_by_the_printed_command_once(tmp_
 def test_a_server_that_is_started_again_gets_what_it_missed(tmp_path: Path) -> None:
     port = free_port()
     run = simulated(tmp_path / "study" / "run", budget=Budget(trials=2, max_epochs=3))
-    processes = start_mirrors(run.folder, "off", f"http://127.0.0.1:{port}")
+    processes = mirrored(run, f"http://127.0.0.1:{port}")
     with mlflow_server(tmp_path, port) as server:
-        assert finish(processes, 300) == []
+        assert processes.finish(300) == []
         assert set(server.runs("simulated")) == {"simulated", "simulated 00000", "simulated 00001"}
 
 
@@ -188,7 +197,7 @@ def test_a_database_needs_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)  # where MLflow puts artifacts
     run = simulated(tmp_path / "study" / "run", budget=Budget(trials=2, max_epochs=3))
     url = f"sqlite:///{tmp_path / 'here.db'}"
-    assert finish(start_mirrors(run.folder, "off", url), 300) == []
+    assert mirrored(run, url).finish(300) == []
     assert set(at(url).runs("simulated")) == {"simulated", "simulated 00000", "simulated 00001"}
 
 
@@ -221,3 +230,64 @@ def test_without_its_client_the_command_that_installs_it_is_named(monkeypatch: p
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(StudyError, match=r"without mlflow; pip install 'image-tuner\[mlflow\]'"):
         mlflow_address(DEAD)
+
+
+def reported(folder: Path) -> int:
+    try:
+        return load_run(folder / "runs").record.epochs()
+    except Exception:  # it has not begun
+        return 0
+
+
+@pytest.mark.ray
+def test_a_killed_and_resumed_search_is_in_both_mirrors_with_each_epoch_once(tmp_path: Path, server: Server) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    study_file(folder, study(RESUMABLE, "search=Random(), scheduler=NoEarlyStopping(), warm_start=None", trials=4))
+    address = server.url.replace("//", "//ada:secret@")
+    driver = start("run", "space.py", "--mlflow", address, "--wandb", "offline", folder=folder)
+    wait_for(lambda: driver.poll() is not None or reported(folder) >= 7)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.communicate()
+    assert 7 <= load_run(folder / "runs").record.epochs() < 36
+    done = tuner("resume", "runs", folder=folder)
+    assert done.code == 0, done.err
+    assert "MLflow" not in done.err
+    run, shown = load_run(folder / "runs"), server.runs("simple")
+    assert run.status == "finished"
+    assert set(shown) == {"simple", *(f"simple {number:05d}" for number in range(4))}
+    for name, trial in run.record.trials.items():
+        found = shown[f"simple {name}"]
+        assert found.info.status == "FINISHED"
+        assert server.history(found, "loss") == [
+            (epoch, (trial.config["x"] - 0.3) ** 2 + 1 / epoch) for epoch in range(1, 10)
+        ]
+        assert found.data.tags["mlflow.parentRunId"] == shown["simple"].info.run_id
+    assert shown["simple"].info.status == "FINISHED"
+    assert {"best", "report.html", "trials.csv"} <= server.files(shown["simple"])
+    in_wandb = shown_runs(Path(run.path) / "wandb")
+    for name in run.record.trials:
+        assert [row["epoch"] for row in in_wandb[f"simple {name}"].history] == [*range(1, 10)]
+    assert run.info["mlflow"] == server.url
+    texts = [*Path(run.path).glob("*.json"), *Path(run.path).glob("mlflow/*"), *Path(run.path).glob("events/*")]
+    assert [path for path in texts if "secret" in path.read_text()] == []
+
+
+@pytest.mark.ray
+def test_a_search_beside_a_dead_server_ends_as_ever_and_says_what_is_missing(tmp_path: Path) -> None:
+    study_file(tmp_path, study(RESUMABLE, "warm_start=None", trials=1))
+    done = tuner("run", "space.py", "--mlflow", DEAD, "--wandb", "off", folder=tmp_path, EPOCH_SECONDS="0")
+    assert done.code == 0, done.err
+    assert "best: loss" in done.out
+    (line,) = [line for line in done.err.splitlines() if "MLflow" in line]
+    assert line.startswith("MLflow has received only a part of the run; see ")
+    assert line.endswith(f"{Path(load_run(tmp_path / 'runs').path)} {DEAD}")
+    assert "Traceback" not in done.err
+
+
+def test_an_address_that_is_none_stops_the_command_before_anything_is_written(tmp_path: Path) -> None:
+    study_file(tmp_path, study(RESUMABLE))
+    done = tuner("run", "space.py", "--mlflow", "localhost:5000", "--wandb", "off", folder=tmp_path)
+    assert done.code == 2
+    assert "tuner: mlflow needs the address of a tracking server" in done.err
+    assert not (tmp_path / "runs").exists()

@@ -11,7 +11,7 @@ from tests.mirrors.wandb_server import wandb_server
 from tests.results.simulated import simulated
 from tests.searches import wait_for
 from tuner import Budget, StudyError, load_run
-from tuner.mirrors.process import MirrorProcess, Wandb, finish, start_mirrors, sync_command, wandb_mode
+from tuner.mirrors.process import Mirrors, sync_command, wandb_mode
 from tuner.storage.folder import Folder, LocalFolder
 
 STUDY = """
@@ -24,9 +24,10 @@ study = Study("cheap", trial=train, space={"lr": uniform(0, 1)}, metric="loss", 
 """
 
 
-def shown_in_wandb(folder: Folder, mode: Wandb) -> MirrorProcess:
-    (process,) = start_mirrors(folder, mode, None)
-    return process
+def shown_in_wandb(folder: Folder, mode: str) -> Mirrors:
+    mirrors = Mirrors(mode, None)
+    mirrors.start(folder)
+    return mirrors
 
 
 def test_the_mode_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -48,10 +49,10 @@ def test_a_server_that_stalls_is_not_waited_for(monkeypatch: pytest.MonkeyPatch,
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
         mirror = shown_in_wandb(run.folder, "online")
-        (problem,) = finish([mirror], 1.0)
+        (problem,) = mirror.finish(1.0)
     assert "had not received everything" in problem
     assert "wandb sync" in problem
-    wait_for(lambda: not group_lives(mirror.pid))  # killed: gone as soon as the kernel comes to it
+    wait_for(lambda: not group_lives(mirror.started[0].pid))  # killed: gone as soon as the kernel comes to it
 
 
 def group_lives(group: int) -> bool:
@@ -64,7 +65,7 @@ def group_lives(group: int) -> bool:
 
 def test_a_mirror_that_fails_says_where_to_look(tmp_path: Path) -> None:
     mirror = shown_in_wandb(LocalFolder(tmp_path), "offline")  # which is no run
-    (problem,) = finish([mirror], 60)
+    (problem,) = mirror.finish(60)
     assert "received only a part of the run" in problem
     assert "a run is a folder with run.json" in (tmp_path / "wandb/mirror.log").read_text()
 
@@ -104,7 +105,7 @@ def test_a_search_ends_as_ever_beside_a_server_that_stalls(tmp_path: Path) -> No
 
 def test_the_printed_command_sends_what_was_kept_from_a_folder_with_a_space(tmp_path: Path) -> None:
     run = simulated(tmp_path / "my study" / "run 1", budget=Budget(trials=2, max_epochs=3))
-    assert finish([shown_in_wandb(run.folder, "offline")], 300) == []
+    assert shown_in_wandb(run.folder, "offline").finish(300) == []
     with wandb_server("answers") as server:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         reach = {"PATH": path, "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "HOME": str(tmp_path)}
@@ -125,5 +126,5 @@ def test_the_printed_command_sends_what_was_kept_from_a_folder_with_a_space(tmp_
 
 def test_what_could_not_be_sent_is_said_with_that_command(tmp_path: Path) -> None:
     mirror = shown_in_wandb(LocalFolder(tmp_path), "offline")  # which is no run
-    (problem,) = finish([mirror], 60)
+    (problem,) = mirror.finish(60)
     assert sync_command(tmp_path) in problem

@@ -33,7 +33,7 @@ from tuner.lifecycle.targets import given_targets
 from tuner.loop.confirming import check_asked
 from tuner.loop.earlier_runs import learned
 from tuner.loop.shipping import EVENTS, Ships, check_ships, request_of
-from tuner.mirrors.process import mlflow_address, wandb_mode, without_login
+from tuner.mirrors.process import Mirrors
 from tuner.results.run import RecordedRun
 from tuner.results.run_folders import load_run
 from tuner.results.wording import going_on_by
@@ -60,7 +60,7 @@ def run(
 
     Raises StudyError (or a subclass) before anything is started or written if the study can't work.
     """
-    mode, mlflow, targets = wandb_mode(driving.wandb), mlflow_address(driving.mlflow), given_targets(driving.notify)
+    mirrors, targets = Mirrors(driving.wandb, driving.mlflow), given_targets(driving.notify)
     declared = load_study(study) if not isinstance(study, Study) else study
     options = {name: value for name, value in changes.items() if value is not None}
     ready = declared.with_options(**options)
@@ -93,7 +93,7 @@ def run(
             folder = new_run_folder(storage, ready.name)
             lease = leases.enter_context(held(folder))
             telling = Notifier(targets, folder, ready)
-            info = {**describe_run(ready, options, cluster.resources, driving.address), **_shown_in(mode, mlflow)}
+            info = {**describe_run(ready, options, cluster.resources, driving.address), **mirrors.recorded}
             write_study_file(folder, declared)
             write_data(folder, of_the_data)
             search = Search(
@@ -105,7 +105,7 @@ def run(
                     **opening(options, driving.concurrency),
                 },
                 lease=lease,
-                mlflow=mlflow,
+                mirrors=mirrors,
             )
         driving.begun(folder.uri)
         of_the_images = of_the_data.notices if of_the_data else ()
@@ -146,8 +146,7 @@ def resume(
     ):
         earlier = load_run(path)  # as the previous driver left it
         earlier.record.close()
-        mode = wandb_mode(driving.wandb or earlier.info["wandb"])
-        mlflow = mlflow_address(driving.mlflow or earlier.info["mlflow"])
+        mirrors = Mirrors(driving.wandb or earlier.info["wandb"], driving.mlflow or earlier.info["mlflow"])
         going_on = decide(earlier, limits, study, retry, confirm, ships=ships)
         limit = driving.concurrency or earlier.record.steered.concurrency
         before = earlier.info.get("concurrency") if driving.address else None  # what an autoscaler was asked for
@@ -166,7 +165,7 @@ def resume(
             of_the_nodes = _of_nodes(ready, replace(driving, concurrency=limit), cluster, earlier.folder, interrupted)
             of_the_data = None if looking is None else awaited(looking, interrupted)
             of_the_disk = _room_to_go_on(going_on, workers_of(cluster, limit))
-            info = going_on.info | describe_session(ready, driving.address) | _shown_in(mode, mlflow)
+            info = going_on.info | describe_session(ready, driving.address) | mirrors.recorded
             telling = Notifier(targets, earlier.folder, ready, earlier.events)
             with _room_for_the_start(earlier.path):
                 search = Search(
@@ -177,7 +176,7 @@ def resume(
                     start_from=None if earlier.events else learned(ready, _storage_of(earlier)),
                     opening=going_on.opening | opening(going_on.options, driving.concurrency),
                     lease=lease,
-                    mlflow=mlflow,
+                    mirrors=mirrors,
                 )
                 _do_what_was_asked(search, going_on, going_on.given_with(driving.concurrency))
             driving.begun(earlier.folder.uri)
@@ -186,11 +185,6 @@ def resume(
             search.tell([*notices, *cluster.notices, *of_the_nodes, *of_the_disk, *going_on.warnings, *of_the_data_now])
             with telling.of(search.loop):
                 return search.perform(conclude_only=going_on.conclude_only)
-
-
-def _shown_in(wandb: str, mlflow: str | None) -> dict[str, Any]:
-    """The fields of run.json that say where the search is shown, without passwords."""
-    return {"wandb": wandb, "mlflow": mlflow and without_login(mlflow)}
 
 
 def _tell_what_is_read(study: Study, driving: Driving) -> str | None:

@@ -25,7 +25,7 @@ from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption, SearchLeft
 from tuner.lifecycle.obedience import Obedience, Orders
 from tuner.lifecycle.report_loading import ReportLoading
 from tuner.loop.search_loop import SearchLoop
-from tuner.mirrors.process import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess, finish, start_mirrors
+from tuner.mirrors.process import END_SECONDS, INTERRUPTED_SECONDS, Mirrors
 from tuner.results.run import RecordedRun
 from tuner.search import Learned
 from tuner.storage.azure import SCHEMES
@@ -58,12 +58,12 @@ class Search:
         opening: Mapping[str, Any] | None = None,
         *,
         lease: Lease,
-        mlflow: str | None,
+        mirrors: Mirrors,
     ) -> None:
         resources, devices = connected.resources, connected.devices
         self.study, self.folder, self.info, self.resources = study, folder, info, resources
         self.interrupted, self.lease, self._listeners = interrupted, lease, list(listeners)
-        self._mlflow = mlflow
+        self._mirrors = mirrors
         self.workers = workers_of(connected, limit)
         self.most_workers = None if connected.grows else workers_of(connected, None)
         gpus = len(devices) if study.resources.packed == "gpus" else None
@@ -98,7 +98,7 @@ class Search:
         raised: the run is then interrupted, and names the error. Raises RunFolderError if another driver took the run
         over: the run goes on there, and nothing more is written here.
         """
-        mirrors = self._start_mirrors()
+        self._start_mirrors()
         with self.orders:
             outcome = Outcome() if conclude_only or self.loop.stopped else self._search()
             self.lease.look()
@@ -106,11 +106,11 @@ class Search:
             self.orders.obey_the_last(self.loop, interrupted=not (outcome.finished or self.loop.stopped))
         outcome = self._conclusion().perform(outcome)
         self.lease.check()
-        if mirrors:
+        if mirrors := self._mirrors.started:
             self._concludes(f"waiting for {' and '.join(mirror.service for mirror in mirrors)}")
             seconds = END_SECONDS if outcome.finished else INTERRUPTED_SECONDS
             seconds = 0.0 if self.interrupted.hurried else min(seconds, self.interrupted.seconds_left())
-            for problem in finish(mirrors, seconds):
+            for problem in self._mirrors.finish(seconds):
                 _log.warning(problem)  # the run's last event is already written
         return RecordedRun(self.folder)
 
@@ -204,13 +204,12 @@ class Search:
                 with suppress(OSError):
                     self.folder.delete(STACKS)
 
-    def _start_mirrors(self) -> list[MirrorProcess]:
+    def _start_mirrors(self) -> None:
         """A search goes on without what can't be started."""
         try:
-            return start_mirrors(self.folder, self.info["wandb"], self._mlflow)
+            self._mirrors.start(self.folder)
         except OSError as error:
-            self.loop.notice(f"the search is shown nowhere else: {error}")
-            return []
+            self.loop.notice(f"W&B or MLflow is left out: {error}")
 
 
 def ray_storage(folder: Folder) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from tuner.history.events import Event, EventFollower
 from tuner.history.logs import end_of_log
@@ -27,10 +27,11 @@ from tuner.text import printable
 
 POLL_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 60.0  # between two looks at the run; after failures of a server at most
 LONGEST_TAG = 64  # characters that W&B allows
+Shown = TypeVar("Shown")  # what stands for a trial there
 _HASHTAG = re.compile(r"(?<!\S)#([^\W_][\w-]*)")
 
 
-class Mirror(ABC):
+class Mirror(ABC, Generic[Shown]):
     """Sends a run's events elsewhere, from where an earlier mirror of the run stopped.
 
     `place` names the server if what another one has received doesn't count.
@@ -43,7 +44,7 @@ class Mirror(ABC):
         self.gave_up = False  # whether the server couldn't be used
         self._run, self._place = run, place
         self._record = RunRecord(run.metric, run.mode)
-        self._shown: dict[str, Any] = {}  # what stands there for the trials that are open
+        self._shown: dict[str, Shown] = {}  # trials that are open there
         self._told, self._time = 0, time.time()  # of the last event
         self._told_before, self._marked, self._url = self._read_state()
         self._epochs_told: dict[str, int] = {}
@@ -52,19 +53,18 @@ class Mirror(ABC):
     def on_event(self, event: Event) -> None:
         """Take one event."""
         self._told += 1
-        self._time = event["time"]
         if self._record.apply(event) is not None:
             return
+        self._time = event["time"]
         kind, news = event["event"], self._told > self._told_before
         trial = self._record.trials.get(_named_trial(event))
         if trial is None:
             return
         if kind == "epoch_reported":
+            # a trial that goes on from an earlier epoch repeats some, and what was sent stays
             epoch, told = event["epoch"], self._epochs_told.get(trial.trial, 0)
             self._epochs_told[trial.trial] = max(epoch, told)
-            if (
-                news and epoch > told
-            ):  # a trial that goes on from an earlier epoch repeats some, and what was sent stays
+            if news and epoch > told:
                 metrics = {name: value for name, value in event["metrics"].items() if value is not None}
                 self._send_epoch(trial, epoch, metrics)
         elif news and kind == "trial_started":
@@ -92,7 +92,7 @@ class Mirror(ABC):
         self.save_state()
 
     @abstractmethod
-    def _open(self, trial: TrialRecord) -> Any:
+    def _open(self, trial: TrialRecord) -> Shown:
         """What stands there for the trial, until it is closed; remembered in `_shown`."""
 
     @abstractmethod
@@ -172,7 +172,7 @@ def _named_trial(event: Event) -> str:
     return named if isinstance(named, str) else ""
 
 
-def follow(run: RecordedRun, mirror_of: Callable[[], Mirror]) -> bool:
+def follow(run: RecordedRun, mirror_of: Callable[[], Mirror[Any]]) -> bool:
     """Mirror a run until standard input ends: the driver is done, or gone; returns whether everything was received.
 
     After a failure of the server a new mirror goes on from the last saved state, after a while; at the end at once.

@@ -45,7 +45,7 @@ _REFUSED = re.compile(r"[^/\w.\- :]")  # in names of metrics and parameters
 _STATUSES = {"completed": "FINISHED", "stopped": "FINISHED", "finished": "FINISHED", "failed": "FAILED"}
 
 
-class MlflowMirror(Mirror):
+class MlflowMirror(Mirror["Run"]):
     """Sends a run's events to the server at MLFLOW_TRACKING_URI.
 
     What is sent twice, as an answer was lost, has the same time and value: a server keeps it once.
@@ -87,14 +87,14 @@ class MlflowMirror(Mirror):
         self._describe(self._open(trial), {NOTES: self._notes(trial)})
 
     def _close(self, trial: TrialRecord) -> None:
-        tags = dict.fromkeys(hashtags(self._record.steered.notes_of(trial.trial)), "true")
+        tags: dict[str, Any] = dict.fromkeys(hashtags(self._record.steered.notes_of(trial.trial)), "true")
         tags |= {BEST: "true" if trial.trial == self._marked else None}
         self._end(self._open(trial), tags | self._outcome(trial), trial.ended or self._time, trial.epoch)
         del self._shown[trial.trial]
 
     def _summarise(self, run: RecordedRun) -> None:
         parent, summary, notes = self._opened_parent(), summary_of_run(run), run.record.steered.notes_of(None)
-        told = {**dict.fromkeys(hashtags(notes), "true"), NOTES: written(notes) or None, BEST: None}
+        told: dict[str, Any] = {**dict.fromkeys(hashtags(notes), "true"), NOTES: written(notes) or None, BEST: None}
         told |= {BEST: run.best.trial, "best_epoch": run.best_epoch} if run.best else {}
         told |= {"end_reason": run.end_reason, "wall_seconds": summary["wall_seconds"], **summary["trials"]}
         self._end(parent, {**told, **run.best_metrics, "status": run.status}, self._time, 0)
@@ -162,7 +162,7 @@ class MlflowMirror(Mirror):
 
     def _send(self, run_id: str, kind: str, things: list[Any]) -> None:
         for start in range(0, len(things), MOST[kind]):
-            self._client.log_batch(run_id, **{kind: things[start : start + MOST[kind]]})
+            self._client.log_batch(run_id, **{kind: things[start : start + MOST[kind]]})  # type: ignore[arg-type]
 
 
 def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,17 +29,35 @@ END_SECONDS, INTERRUPTED_SECONDS = 60.0, 6.0  # that the end of a search waits u
 _LOGIN = re.compile(r"(?<=://)[^/?#]*@")
 
 
-def start_mirrors(folder: Folder, wandb: Wandb, mlflow: str | None) -> list[MirrorProcess]:
-    """Show the run in W&B and at this address of MLflow; raises OSError if a process can't be started."""
-    started = []
-    if wandb != "off":
-        rest = f"send the rest with: {sync_command(folder.path)}" if isinstance(folder, LocalFolder) else None
-        started.append(MirrorProcess("W&B", "wandb", folder, [wandb], rest or "the run folder has everything"))
-    if mlflow is not None:
-        command = shlex.join(["python", "-m", "tuner.mirrors.mlflow", folder.uri, without_login(mlflow)])
-        rest = f"send the rest with: {command}"
-        started.append(MirrorProcess("MLflow", "mlflow", folder, [], rest, MLFLOW_TRACKING_URI=mlflow))
-    return started
+class Mirrors:
+    """Where a search is shown, and the processes that do it; raises StudyError if what is asked for can't be done."""
+
+    def __init__(self, wandb: str | None, mlflow: str | None) -> None:
+        self._wandb, self._mlflow = wandb_mode(wandb), mlflow_address(mlflow)
+        self.started: list[MirrorProcess] = []
+
+    @property
+    def recorded(self) -> dict[str, str | None]:
+        """The fields of run.json, without passwords."""
+        return {"wandb": self._wandb, "mlflow": self._mlflow and without_login(self._mlflow)}
+
+    def start(self, folder: Folder) -> None:
+        """Start the processes; raises OSError if one can't be started."""
+        if self._wandb != "off":
+            rest = f"send the rest with: {sync_command(folder.path)}" if isinstance(folder, LocalFolder) else None
+            rest = rest or "the run folder has everything"
+            self.started.append(MirrorProcess("W&B", "wandb", folder, [self._wandb], rest))
+        if self._mlflow is not None:
+            words = ["python", "-m", "tuner.mirrors.mlflow", folder.uri, without_login(self._mlflow)]
+            rest = f"send the rest with: {shlex.join(words)}"
+            self.started.append(MirrorProcess("MLflow", "mlflow", folder, [], rest, MLFLOW_TRACKING_URI=self._mlflow))
+
+    def finish(self, seconds: float) -> list[str]:
+        """Wait at most `seconds` until all have sent the rest; returns what went wrong and what to do about it."""
+        until = time.monotonic() + seconds
+        for mirror in self.started:
+            mirror.let_end()
+        return [told for mirror in self.started if (told := mirror.problem(max(0.0, until - time.monotonic())))]
 
 
 class MirrorProcess:
@@ -88,14 +106,6 @@ class MirrorProcess:
             self._process.wait()
             return f"{self.service} had not received everything when the search ended; {self._rest}"
         return None if code == 0 else f"{self.service} has received only a part of the run; {self._rest}"
-
-
-def finish(mirrors: Sequence[MirrorProcess], seconds: float) -> list[str]:
-    """Wait at most `seconds` until all have sent the rest; returns what went wrong and what to do about it."""
-    until = time.monotonic() + seconds
-    for mirror in mirrors:
-        mirror.let_end()
-    return [told for mirror in mirrors if (told := mirror.problem(max(0.0, until - time.monotonic())))]
 
 
 def mirror_command(name: str, folder: Folder, *arguments: str) -> list[str]:

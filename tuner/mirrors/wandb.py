@@ -34,7 +34,7 @@ CALL_SECONDS = 20.0  # that a W&B run's start or end may wait for the server, un
 OWN_TAGS = (*STATUSES, *CAUSES, BEST)
 
 
-class WandbMirror(Mirror):
+class WandbMirror(Mirror["wandb.Run"]):
     """Sends a run's events to W&B."""
 
     folder = "wandb"
