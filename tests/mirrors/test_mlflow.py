@@ -1,6 +1,5 @@
 """The mirror in MLflow: the real client, against MLflow's own server on loopback."""
 
-import json
 import os
 import shlex
 import signal
@@ -98,8 +97,6 @@ def test_the_parent_has_the_winner_the_report_and_the_tables(run: Run, server: S
     assert parent.data.metrics["total"] == 7
     assert server.files(parent) == {"best", "history.csv", "report.html", "run.json", "trials.csv"}
     assert server.files(parent, "best") == {"best/config.json", "best/model.safetensors"}
-    url = json.loads((Path(run.path) / "mlflow/mirror.json").read_text())["url"]
-    assert url == f"{server.url}/#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
 
 
 @pytest.fixture(scope="module")
@@ -227,8 +224,14 @@ def test_mlflow_is_off_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_without_its_client_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "alembic", None)
+    with pytest.raises(StudyError, match=r"got sqlite, and an installation without alembic; pip install mlflow"):
+        mlflow_address("sqlite:///x.db")
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(StudyError, match=r"without mlflow; pip install 'image-tuner\[mlflow\]'"):
+    with pytest.raises(
+        StudyError,
+        match=r"got http, and an installation without mlflow; pip install 'image-tuner\[mlflow\]'",
+    ):
         mlflow_address(DEAD)
 
 
@@ -240,6 +243,7 @@ def reported(folder: Path) -> int:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_killed_and_resumed_search_is_in_both_mirrors_with_each_epoch_once(tmp_path: Path, server: Server) -> None:
     folder = tmp_path / "a folder"
     folder.mkdir()
@@ -252,7 +256,7 @@ def test_a_killed_and_resumed_search_is_in_both_mirrors_with_each_epoch_once(tmp
     assert 7 <= load_run(folder / "runs").record.epochs() < 36
     done = tuner("resume", "runs", folder=folder)
     assert done.code == 0, done.err
-    assert "MLflow" not in done.err
+    assert "MLflow has" not in done.err
     run, shown = load_run(folder / "runs"), server.runs("simple")
     assert run.status == "finished"
     assert set(shown) == {"simple", *(f"simple {number:05d}" for number in range(4))}
@@ -279,8 +283,8 @@ def test_a_search_beside_a_dead_server_ends_as_ever_and_says_what_is_missing(tmp
     done = tuner("run", "space.py", "--mlflow", DEAD, "--wandb", "off", folder=tmp_path, EPOCH_SECONDS="0")
     assert done.code == 0, done.err
     assert "best: loss" in done.out
-    (line,) = [line for line in done.err.splitlines() if "MLflow" in line]
-    assert line.startswith("MLflow has received only a part of the run; see ")
+    (line,) = [line for line in done.err.splitlines() if "MLflow has" in line]
+    assert "MLflow has received only a part of the run; see " in line
     assert line.endswith(f"{Path(load_run(tmp_path / 'runs').path)} {DEAD}")
     assert "Traceback" not in done.err
 

@@ -106,8 +106,8 @@ class Search:
             self.orders.obey_the_last(self.loop, interrupted=not (outcome.finished or self.loop.stopped))
         outcome = self._conclusion().perform(outcome)
         self.lease.check()
-        if mirrors := self._mirrors.started:
-            self._concludes(f"waiting for {' and '.join(mirror.service for mirror in mirrors)}")
+        if self._mirrors.started:
+            self._concludes(f"waiting for {' and '.join(self._mirrors.started)}")
             seconds = END_SECONDS if outcome.finished else INTERRUPTED_SECONDS
             seconds = 0.0 if self.interrupted.hurried else min(seconds, self.interrupted.seconds_left())
             for problem in self._mirrors.finish(seconds):

@@ -57,9 +57,8 @@ class MlflowMirror(Mirror["Run"]):
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
 
-        self._client, self._address = MlflowClient(), without_login(os.environ["MLFLOW_TRACKING_URI"])
-        self._name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or run.name
-        super().__init__(run, place=f"{self._address} {self._name}")
+        self._client, self._name = MlflowClient(), os.environ.get("MLFLOW_EXPERIMENT_NAME") or run.name
+        super().__init__(run, place=f"{without_login(os.environ['MLFLOW_TRACKING_URI'])} {self._name}")
         self.failures = (MlflowException, OSError, ImportError)  # the last one of a library for a store of files
         self._parent: Run | None = None
         self._unsent: dict[str, list[Metric]] = {}  # of epochs, by MLflow's runs
@@ -94,7 +93,8 @@ class MlflowMirror(Mirror["Run"]):
 
     def _summarise(self, run: RecordedRun) -> None:
         parent, summary, notes = self._opened_parent(), summary_of_run(run), run.record.steered.notes_of(None)
-        told: dict[str, Any] = {**dict.fromkeys(hashtags(notes), "true"), NOTES: written(notes) or None, BEST: None}
+        told: dict[str, Any] = {**dict.fromkeys(hashtags(notes), "true"), BEST: None}
+        told |= {NOTES: written(notes)} if notes else {}
         told |= {BEST: run.best.trial, "best_epoch": run.best_epoch} if run.best else {}
         told |= {"end_reason": run.end_reason, "wall_seconds": summary["wall_seconds"], **summary["trials"]}
         self._end(parent, {**told, **run.best_metrics, "status": run.status}, self._time, 0)
@@ -112,8 +112,6 @@ class MlflowMirror(Mirror["Run"]):
         if self._parent is None:
             info = {name: self._run.info.get(name) for name in ABOUT}
             self._parent = self._start("summary", self._run.title, self._time, info, {})
-            about = self._parent.info
-            self._url = f"{self._address.rstrip('/')}/#/experiments/{about.experiment_id}/runs/{about.run_id}"
         return self._parent
 
     def _start(self, of: str, name: str, started: float, parameters: dict[str, Any], tags: dict[str, str]) -> Run:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from netrc import NetrcParseError, netrc
 from pathlib import Path
@@ -30,11 +29,14 @@ _LOGIN = re.compile(r"(?<=://)[^/?#]*@")
 
 
 class Mirrors:
-    """Where a search is shown, and the processes that do it; raises StudyError if what is asked for can't be done."""
+    """Where a search is shown, and the processes that do it; their failures don't affect the search.
+
+    Raises StudyError if what is asked for can't be done.
+    """
 
     def __init__(self, wandb: str | None, mlflow: str | None) -> None:
         self._wandb, self._mlflow = wandb_mode(wandb), mlflow_address(mlflow)
-        self.started: list[MirrorProcess] = []
+        self.started: dict[str, tuple[subprocess.Popen[bytes], str]] = {}  # by names for messages; how to send the rest
 
     @property
     def recorded(self) -> dict[str, str | None]:
@@ -42,70 +44,52 @@ class Mirrors:
         return {"wandb": self._wandb, "mlflow": self._mlflow and without_login(self._mlflow)}
 
     def start(self, folder: Folder) -> None:
-        """Start the processes; raises OSError if one can't be started."""
+        """Follow the run folder until `finish`; raises OSError if a process can't be started."""
         if self._wandb != "off":
-            rest = f"send the rest with: {sync_command(folder.path)}" if isinstance(folder, LocalFolder) else None
-            rest = rest or "the run folder has everything"
-            self.started.append(MirrorProcess("W&B", "wandb", folder, [self._wandb], rest))
+            rest = sync_command(folder.path) if isinstance(folder, LocalFolder) else None
+            self._start("W&B", "wandb", folder, [self._wandb], rest)
         if self._mlflow is not None:
             words = ["python", "-m", "tuner.mirrors.mlflow", folder.uri, without_login(self._mlflow)]
-            rest = f"send the rest with: {shlex.join(words)}"
-            self.started.append(MirrorProcess("MLflow", "mlflow", folder, [], rest, MLFLOW_TRACKING_URI=self._mlflow))
+            self._start("MLflow", "mlflow", folder, [], shlex.join(words), MLFLOW_TRACKING_URI=self._mlflow)
 
     def finish(self, seconds: float) -> list[str]:
         """Wait at most `seconds` until all have sent the rest; returns what went wrong and what to do about it."""
-        until = time.monotonic() + seconds
-        for mirror in self.started:
-            mirror.let_end()
-        return [told for mirror in self.started if (told := mirror.problem(max(0.0, until - time.monotonic())))]
+        until, problems = time.monotonic() + seconds, []
+        for process, _ in self.started.values():
+            assert process.stdin is not None
+            with suppress(OSError):
+                process.stdin.close()
+        for service, (process, rest) in self.started.items():
+            try:
+                if process.wait(max(0.0, until - time.monotonic())) != 0:
+                    problems.append(f"{service} has received only a part of the run; {rest}")
+            except subprocess.TimeoutExpired:
+                problems.append(f"{service} had not received everything after {seconds:.0f} s; {rest}")
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        return problems
 
-
-class MirrorProcess:
-    """Follows the run folder until `let_end`; its failures don't affect the search.
-
-    `service` is its name in messages, `name` that of its module and of its folder in the run folder; `rest` says how
-    what is missing can be sent later. Secrets are in `environment`, which other users of the machine don't see.
-    """
-
-    def __init__(
-        self, service: str, name: str, folder: Folder, arguments: Sequence[str], rest: str, **environment: str
+    def _start(
+        self, service: str, name: str, folder: Folder, arguments: list[str], sends_rest: str | None, **secrets: str
     ) -> None:
-        self.service, self._rest, log = service, rest, Path(os.devnull)
+        """Start the module of this name; other users of the machine don't see the `secrets`, its environment."""
+        rest = f"send the rest with: {sends_rest}" if sends_rest else "the run folder has everything"
+        log = Path(os.devnull)
         if isinstance(folder, LocalFolder):
             (folder.path / name).mkdir(exist_ok=True)
             log = folder.path / name / "mirror.log"
-            self._rest = f"see {log}; {rest}"
+            rest = f"see {log}; {rest}"
         with log.open("ab") as file:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 mirror_command(name, folder, *arguments),
                 stdin=subprocess.PIPE,  # closed when the search is over or its driver has ended
                 stdout=file,
                 stderr=file,
-                env={**python_environment(), **environment},
+                env={**python_environment(), **secrets},
                 start_new_session=True,  # Ctrl-C only goes to the search; and it can be ended with its children
             )
-
-    @property
-    def pid(self) -> int:
-        """The id of the process, and of the group of everything that it starts."""
-        return self._process.pid
-
-    def let_end(self) -> None:
-        """Tell it that the search is over."""
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.close()
-
-    def problem(self, seconds: float) -> str | None:
-        """Wait at most `seconds` until the rest was received; what went wrong and what to do about it, or None."""
-        try:
-            code = self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            return f"{self.service} had not received everything when the search ended; {self._rest}"
-        return None if code == 0 else f"{self.service} has received only a part of the run; {self._rest}"
+        self.started[service] = process, rest
 
 
 def mirror_command(name: str, folder: Folder, *arguments: str) -> list[str]:
@@ -148,18 +132,22 @@ def mlflow_address(asked: str | None) -> str | None:
         return None
     scheme, _, rest = asked.partition("://")
     scheme = scheme.lower().partition("+")[0]
-    if scheme not in (*SERVERS, *DATABASES) or rest.startswith("/") is (scheme in SERVERS) or "\0" in asked or not rest:
+    if (
+        scheme not in (*SERVERS, *DATABASES)
+        or (scheme in SERVERS and rest.startswith("/"))
+        or "\0" in asked
+        or not rest
+    ):
         raise StudyError(
             "mlflow needs the address of a tracking server, or of a database such as sqlite:////home/me/mlflow.db, "
             f"got {shown(without_login(asked))}; use http://HOST:5000, or leave it out"
         )
-    needed = ("mlflow", "sqlalchemy", "alembic") if scheme in DATABASES else ("mlflow",)
+    needed, package = ["mlflow"], "'image-tuner[mlflow]'"
+    if scheme in DATABASES:
+        needed, package = ["mlflow", "sqlalchemy", "alembic"], "mlflow"
     if missing := [library for library in needed if not is_installed(library)]:
-        package = "mlflow" if scheme in DATABASES else "'image-tuner[mlflow]'"
-        raise StudyError(
-            f"a search shown at a {scheme} address of MLflow needs its libraries, got an installation without "
-            f"{', '.join(missing)}; pip install {package}"
-        )
+        given = f"{scheme}, and an installation without {', '.join(missing)}"
+        raise StudyError(f"mlflow needs the libraries for its address, got {given}; pip install {package}")
     return asked
 
 
