@@ -119,7 +119,7 @@ class MlflowMirror(Mirror["Run"]):
         from mlflow.entities import Param
 
         client = self._client
-        known = client.get_experiment_by_name(self._name)
+        known = self._parent.info if self._parent else client.get_experiment_by_name(self._name)
         experiment = str(known.experiment_id if known else client.create_experiment(self._name))
         found: Run
         if there := client.search_runs([experiment], f"tags.`{KEY}` = '{self._key(of)}'", max_results=1):

@@ -139,7 +139,7 @@ def mlflow_address(asked: str | None) -> str | None:
         or not rest
     ):
         raise StudyError(
-            "mlflow needs the address of a tracking server, or of a database such as sqlite:////home/me/mlflow.db, "
+            "mlflow needs the address of a tracking server, or of a database such as sqlite:////data/mlflow.db, "
             f"got {shown(without_login(asked))}; use http://HOST:5000, or leave it out"
         )
     needed, package = ["mlflow"], "'image-tuner[mlflow]'"
