@@ -67,6 +67,13 @@ MAY_IMPORT = {
         },
         set(),
     ),
+    "label_errors": (
+        {
+            *("errors", "text", "machine", "storage", "trial", "study", "train", "history", "results"),
+            *("inspection", "html_report", "lifecycle", "first_study"),
+        },
+        {"torch"},
+    ),
     "service": (
         {
             *("errors", "text", "machine", "space", "storage", "study", "history", "results"),
@@ -106,7 +113,17 @@ MAY_IMPORT = {
     "cli": (
         {
             *("errors", "text", "machine", "space", "search", "storage", "trial", "study"),
-            *("doctor", "results", "inspection", "orders", "html_report", "loop", "lifecycle", "replay"),
+            *(
+                "doctor",
+                "results",
+                "inspection",
+                "orders",
+                "html_report",
+                "loop",
+                "lifecycle",
+                "replay",
+                "label_errors",
+            ),
             *("service", "mirrors", "driver", "first_study", "console"),
         },
         set(),

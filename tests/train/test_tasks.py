@@ -243,7 +243,7 @@ def test_a_winner_answers_as_it_was_scored(task: str, validation: Any, tmp_path:
     test = load_splits(trial, seed=0, image_size=12)
     assert loaded.answers == scored.answers
     assert dict(loaded.evaluate(test.test).values) == pytest.approx(dict(scored.test.values), rel=1e-5)
-    told = loaded.predict([tmp_path / name for name in test.test_files])
+    told = loaded.predict([tmp_path / name for name in test.files("test")])
     answers = np.array([list(loaded.probabilities(test.test.images())[i]) for i in range(len(told))])
     for one, values in zip(told, answers, strict=True):
         assert one == loaded.prediction(one.path, values.tolist())

@@ -34,6 +34,7 @@ VERBS = {
     "compare": "compare runs at equal cost",
     "export": "write a run's trials for other tools",
     "predict": "classify images with a run's winner",
+    "labels": "list images whose label is probably wrong, by what a run's networks answer",
     "replay": "train a trial again, and compare its curve with the recorded one",
     "clean": "show how much disk space runs take, and delete what you choose",
     "doctor": "check that searches will work on this machine, in about 20 s",

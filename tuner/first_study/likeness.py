@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tuner.first_study.pictures import Picture, pixels_of
+from tuner.first_study.pictures import SMALL, Picture, pixels_of
 
 if TYPE_CHECKING:
     from tuner.trial.pixels import DeepScale
@@ -54,9 +54,8 @@ def likeness(files: Sequence[Path], pictures: Sequence[Picture | str], scale: De
         if isinstance(picture, Picture) and picture.thumbnail is not None
     ]
     same = _same(files, pictures, seen, scale)
-    told = [index for index in seen if _contrast(pictures[index]) >= FLAT]
-    pairs, whole = _near([_thumbnail(pictures[index]) for index in told])
-    linked = [(told[one], told[other]) for one, other in pairs.tolist()]
+    pairs, whole = near_pairs(np.array([_thumbnail(pictures[index]) for index in seen], dtype=np.uint8))
+    linked = [(seen[one], seen[other]) for one, other in pairs.tolist()]
     linked += [(group[0], other) for group in same for other in group[1:]]
     return Likeness(same, groups_of(linked), whole)
 
@@ -104,10 +103,6 @@ def _thumbnail(picture: Picture | str) -> npt.NDArray[np.uint8]:
     return picture.thumbnail
 
 
-def _contrast(picture: Picture | str) -> float:
-    return float(_thumbnail(picture).mean(axis=2).std())
-
-
 def hashes_of(thumbnails: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Difference hashes of [N, 16, 16, 3]: [N, 16] uint8, 64 bits along rows and 64 along columns."""
     grey = thumbnails.mean(axis=3)
@@ -125,18 +120,17 @@ def hashes_of(thumbnails: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return np.packbits(bits, axis=1)
 
 
-def _near(thumbnails: list[npt.NDArray[np.uint8]]) -> tuple[Pairs, bool]:
-    """Pairs of near duplicates, and whether all were compared."""
-    if len(thumbnails) < 2:
+def near_pairs(thumbnails: npt.NDArray[np.uint8]) -> tuple[Pairs, bool]:
+    """Pairs of near duplicates among thumbnails [N, 16, 16, 3], and whether all were compared; flat ones have none."""
+    if not len(thumbnails):
         return np.empty((0, 2), np.int64), True
-    stacked = np.stack(thumbnails)
-    hashes = hashes_of(stacked)
-    pairs, whole = _close(hashes)
-    small = stacked.reshape(len(stacked), -1).astype(np.float32)
+    told = np.flatnonzero(thumbnails.mean(axis=3).std(axis=(1, 2)) >= FLAT)
+    pairs, whole = _close(hashes_of(thumbnails[told]))
+    small = thumbnails[told].reshape(len(told), 3 * SMALL**2).astype(np.float32)
     small -= small.mean(axis=1, keepdims=True)
     small /= np.linalg.norm(small, axis=1, keepdims=True)  # none is flat
     correlation = np.array([small[one] @ small[other] for one, other in pairs], dtype=float)
-    return pairs[correlation >= CORRELATED], whole
+    return told[pairs[correlation >= CORRELATED]], whole
 
 
 def _close(hashes: npt.NDArray[np.uint8]) -> tuple[Pairs, bool]:

@@ -71,7 +71,7 @@ class Figure:
 def render(template: str, **content: Any) -> str:
     """A page from its template: HTML that needs no other file and no network."""
     written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    page: str = compiled(template).render(written=written, plotly=packed_plotly(), **content)
+    page: str = compiled(template).render(written=written, plotly=packed_plotly, **content)
     return page
 
 

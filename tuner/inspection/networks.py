@@ -129,6 +129,7 @@ class Pool:
         left_out: names of the others
         outputs: [M, N, L] float32 for the validation images, on the CPU; None if there are none
         labels: of these, [N] or [N, L]
+        parts: the splits with these validation images: of each part of a cross-validation, or the only ones
     """
 
     def __init__(
@@ -154,9 +155,9 @@ class Pool:
             else:
                 left_out.append(candidate.trial)
         self.left_out = tuple(left_out)
-        parts = [self._split_of(part) for part in range(trial.folds)] or [self.splits.validation]
-        self.labels = torch.cat([split.labels for split in parts])
-        self.outputs = self._answers(parts) if len(self.labels) else None
+        self.parts = [self._part(number) for number in range(trial.folds)] or [self.splits]
+        self.labels = torch.cat([splits.validation.labels for splits in self.parts])
+        self.outputs = self._answers() if len(self.labels) else None
 
     def winner(self) -> Trained:
         """The first candidate's own model: a plain network, or those of its cross-validation."""
@@ -254,19 +255,21 @@ class Pool:
         one.member = found if len(self._backbones) == 1 or len(self.members) == 1 else None
         return found
 
-    def _split_of(self, part: int) -> Split:
-        """The validation images of a part of the cross-validation."""
+    def _part(self, number: int) -> Splits:
+        """The data of a part of the cross-validation."""
         winner = self._trial.of(self._config)
-        return trial_splits(winner.fold(part), self._config, split_seed=self._seed).validation
+        return trial_splits(winner.fold(number), self._config, split_seed=self._seed)
 
-    def _answers(self, parts: Sequence[Split]) -> Tensor:
+    def _answers(self) -> Tensor:
         """Outputs [M, N, L] for validation images, of each part by the networks that didn't learn from it."""
         told: dict[tuple[int, int], Tensor] = {}
         for one in self._backbones:
             for fold in {fold for _, fold, _ in one.heads}:
-                outputs = self._asked(one, parts[fold])
+                outputs = self._asked(one, self.parts[fold].validation)
                 told |= {(number, fold): outputs[row] for row, (number, of, _) in enumerate(one.heads) if of == fold}
-        each = [torch.cat([told[number, fold] for fold in range(len(parts))]) for number in range(len(self.members))]
+        each = [
+            torch.cat([told[number, fold] for fold in range(len(self.parts))]) for number in range(len(self.members))
+        ]
         return torch.stack(each)
 
     def _test_answers(self, one: _Backbone) -> Tensor:

@@ -163,7 +163,7 @@ class ShownImages:
         images, outputs = self.splits.test.images(chosen), self.outputs[chosen]
         maps = self.look(images, outputs.argmax(1))
         told = self.answers.shown(outputs, self.splits.test.labels[chosen])
-        files = self.splits.test_files
+        files = self.splits.files("test")
         return tuple(
             Mistake(
                 index=index,
@@ -193,12 +193,17 @@ def _mean_map(maps: Sequence[Tensor | None]) -> Tensor | None:
 
 def png_base64(image: Tensor) -> str:
     """An image [1 or 3, H, W], uint8 or of floats from 0 to 1, as PNG in base64."""
+    buffer = io.BytesIO()
+    picture_of(image).save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def picture_of(image: Tensor) -> Image.Image:
+    """An image [1 or 3, H, W], uint8 or of floats from 0 to 1, for Pillow."""
     if image.dtype != torch.uint8:
         image = image.mul(255).round().clamp(0, 255).to(torch.uint8)
     pixels = image[0] if image.shape[0] == 1 else image[:3].permute(1, 2, 0)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels.contiguous().numpy()).save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode("ascii")
+    return Image.fromarray(pixels.contiguous().numpy())
 
 
 def beside_own(

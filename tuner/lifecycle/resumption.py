@@ -96,11 +96,7 @@ def decide(
     steered = earlier.record.steered
     given = {name: value for name, value in limits.items() if value is not None}
     options = with_orders(earlier.info["options"], steered) | given
-    ready = (study or declared_study(earlier)).with_options(**options)
-    ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
-    fingerprints = earlier.info["data_fingerprint"], earlier.info["weights_fingerprint"]
-    trial, without_store = ready.declared_trial.pinned_again(*fingerprints)
-    ready = replace(ready, trial=trial)
+    ready, without_store = as_driven(earlier, study or declared_study(earlier), options)
     text = study_text(earlier.folder, earlier.events)
     check_comparable(ready, earlier.info, "the study" if study else f"{earlier.path}/{text.name}")
     again = (
@@ -130,6 +126,14 @@ def decide(
         given=frozenset(given),
         warnings=tuple(one for one in (without_store, warning) if one),
     )
+
+
+def as_driven(run: RecordedRun, study: Study, options: Mapping[str, Any]) -> tuple[Study, str | None]:
+    """The study of a run with its options and absolute paths, and a warning if it needs copies of a store's files."""
+    changed = study.with_options(**options)
+    resolved = changed.declared_trial.resolved(Path(run.info["working_directory"]))
+    trial, warning = resolved.pinned_again(run.info["data_fingerprint"], run.info["weights_fingerprint"])
+    return replace(changed, trial=trial), warning
 
 
 def tell_of_changes(loop: SearchLoop, text: StudyText) -> None:

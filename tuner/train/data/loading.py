@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -136,12 +136,15 @@ class _Loaded:
             framing=framing,
             scale=pool.scale,
             whole=whole,
-            test_files=tuple(self._images.relative(pool.files[row]) for row in rows["test"].tolist())
-            if self._images
-            else (),
+            files=partial(_named, pool, rows, self._images),
             before=before,
             task=pool.task,
         )
+
+
+def _named(pool: Pool, rows: Mapping[str, Rows], images: ImageFiles | None, part: str) -> list[str]:
+    """See `Splits.files`."""
+    return [] if images is None else [images.relative(pool.files[row]) for row in rows[part].tolist()]
 
 
 @lru_cache(maxsize=3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -322,7 +322,7 @@ class Splits:
         framing: how the images were brought to their size; None if that is their own size
         scale: of the deep images among the files
         whole: in a cross-validation, all images of it; None otherwise
-        test_files: the files of the test images, as messages name them; none if images aren't files
+        files: the files of a part's images, "validation" or "test", as messages name them; none if images aren't files
         before: if validation images are trained on, after those for training: the splits before that
         task: what labels are
     """
@@ -337,7 +337,7 @@ class Splits:
     framing: Framing | None = None
     scale: DeepScale = NO_DEEP
     whole: Whole | None = None
-    test_files: tuple[str, ...] = ()
+    files: Callable[[str], Sequence[str]] = lambda part: ()
     before: Splits | None = None
     task: Task = ONE_LABEL
 
