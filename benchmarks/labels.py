@@ -1,6 +1,6 @@
 """Whether `tuner labels` finds labels that were made wrong, and what correcting them is worth.
 
-    python benchmarks/labels.py [--sets flowers trash cifar10] [--cuts 4] [--features DIR]
+    python benchmarks/labels.py [--sets flowers trash cifar10 signs] [--cuts 4] [--features DIR]
 
 Heads on the features of MobileNetV2 with its real ImageNet weights, solved with two weight decays, in five folds; the
 mean of their out-of-fold answers is judged by `tuner.label_errors.suspects`. Of the photos two thirds of each class are
@@ -51,7 +51,7 @@ from tuner.label_errors.confident_learning import confidences
 
 DECAYS = (0.05, 0.2)
 FOLDS, WRONG, RECALL = 5, 0.05, 0.8
-SIZES = {"flowers": 224, "trash": 224, "cifar10": 128}
+SIZES = {"flowers": 224, "trash": 224, "cifar10": 128, "signs": 224}
 TRAIN, TEST = 200, 100  # of CIFAR-10's images of a class
 STATISTICS = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
 ROW = ("accuracy", "listed", "precision", "recall", "at_recall", "suggested", "cleanlab_precision", "cleanlab_recall",

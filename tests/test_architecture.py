@@ -106,7 +106,7 @@ MAY_IMPORT = {
     "api": (
         {
             *("errors", "machine", "trial", "study", "history", "results", "inspection", "orders", "plots"),
-            *("worker", "lifecycle", "replay", "driver", "console"),
+            *("worker", "lifecycle", "replay", "driver", "console", "label_errors", "storage"),
         },
         {"lightning", "pandas", "ray", "transformers"},
     ),

@@ -19,7 +19,7 @@ from tuner.machine.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from tuner.api.callbacks import LightningReport, TransformersReport
-    from tuner.api.calls import combine, export_model, load_model, refit, resume, run, start
+    from tuner.api.calls import combine, export_model, find_label_errors, load_model, refit, resume, run, start
     from tuner.api.run import Comparison, Run, compare, confirm, find_runs, load_run
     from tuner.ask_tell import AskedTrial, Search
     from tuner.errors import ReportError, SearchFailed, StudyError, TrialError, TunerError
@@ -92,6 +92,7 @@ __all__ = [
     "connect",
     "export",
     "export_model",
+    "find_label_errors",
     "find_runs",
     "grid_search",
     "load_model",
@@ -119,7 +120,7 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "tuner.api.calls": "combine export_model load_model refit resume run start",
+    "tuner.api.calls": "combine export_model find_label_errors load_model refit resume run start",
     "tuner.api.run": "Comparison Run compare confirm find_runs load_run",
     "tuner.ask_tell": "AskedTrial Search",
     "tuner.study.budget": "Budget",

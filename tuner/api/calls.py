@@ -14,6 +14,7 @@ from tuner.lifecycle.targets import listed
 from tuner.machine.installation import check_trains
 from tuner.results.representing import search_failure
 from tuner.results.run_folders import load_run
+from tuner.storage.locations import open_folder
 from tuner.study.declaration import Study
 from tuner.study.file import load_study
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tuner.api.background import BackgroundSearch
     from tuner.inspection import LoadedModel
     from tuner.inspection.shipping import Form
+    from tuner.label_errors import LabelErrors
 
 
 def run(
@@ -204,6 +206,39 @@ def combine(
     driving = driving_with(None, address, wandb, nice, grace, listeners, notify, mlflow)
     asked = {"study": study, "take_over": take_over, "ships": "no-combination" if undo else how}
     return for_users(resumed(run, {}, driving, progress=progress, **asked))
+
+
+def find_label_errors(
+    run: Run | str | Path,
+    *,
+    study: Study | None = None,
+    out: str | Path | None = None,
+    force: bool = False,
+    trust: bool = False,
+) -> LabelErrors:
+    """Images whose label is probably wrong, by answers of the run's networks to images that they didn't learn from.
+
+    They are also written into label_errors.html and label_errors.csv; `tuner labels --apply` makes a table of the
+    second, which has the corrected labels.
+
+    Args:
+        run: or the path of its folder, or of a folder above it, for the newest run there
+        study: needed if the run was started from Python and not from a file
+        out: folder of the files; None for the run's own
+        force: replace a label_errors.csv that is there, with the corrections in it
+        trust: run the study file of a run that belongs to another user
+
+    Raises:
+        RunFolderError: no network of a trial that was trained to its end is kept, the data has changed, the study is
+            needed, or the files can't be written.
+        StudyError: the trials aren't an `ImageClassifier` of one label for each image.
+        DataError: the data is missing or damaged.
+    """
+    check_trains("a judgement of labels", libraries=("torch", "torchvision"))
+    from tuner.label_errors import find
+
+    found = run if isinstance(run, Run) else load_run(run)
+    return find(found, found.folder if out is None else open_folder(out), study=study, force=force, trust=trust)
 
 
 def start(

@@ -47,7 +47,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def perform(options: argparse.Namespace) -> int:
     """Run the verb; returns its exit code."""
     check_trains("a judgement of labels", libraries=("torch", "torchvision"))
-    from tuner.label_errors import check_unwritten, judge, write
+    from tuner.label_errors import find
     from tuner.results import load_run
     from tuner.storage.locations import open_folder
 
@@ -55,9 +55,8 @@ def perform(options: argparse.Namespace) -> int:
     folder = run.folder if options.out is None else open_folder(options.out)
     if options.apply is not None:
         return _apply(options, run, folder)
-    check_unwritten(folder, force=options.force)
     with redirect_stdout(sys.stderr):
-        found = write(run, judge(run, trust=options.trust), folder)
+        found = find(run, folder, force=options.force, trust=options.trust)
     if options.json:
         print(json.dumps(found.record()))
     else:

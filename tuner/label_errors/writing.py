@@ -17,11 +17,12 @@ from tuner.errors import RunFolderError
 from tuner.html_report.elements import Table, render
 from tuner.inspection.scoring import picture_of
 from tuner.label_errors.confident_learning import confidences, doubted
-from tuner.label_errors.judging import Judgement
+from tuner.label_errors.judging import Judgement, judge
 from tuner.results.run import RecordedRun
 from tuner.results.wording import plural
 from tuner.storage.folder import Folder
 from tuner.storage.locations import marked
+from tuner.study.declaration import Study
 from tuner.text import command, in_utf8, spreadsheet_cell
 
 PAGE, ROWS = "label_errors.html", "label_errors.csv"
@@ -109,7 +110,7 @@ def judged(found: Judgement) -> str:
     return counted if found.folds else f"{counted}; validation=Folds(5) judges all but those for the test"
 
 
-def check_unwritten(folder: Folder, *, force: bool) -> None:
+def _check_unwritten(folder: Folder, *, force: bool) -> None:
     """Raise RunFolderError for a CSV file that may have been edited, or a folder that can't be written to."""
     if folder.exists(ROWS) and not force:
         raise RunFolderError(
@@ -126,8 +127,12 @@ def check_unwritten(folder: Folder, *, force: bool) -> None:
         ) from error
 
 
-def write(run: RecordedRun, found: Judgement, folder: Folder) -> LabelErrors:
-    """Write page and CSV file; raises OSError."""
+def find(
+    run: RecordedRun, folder: Folder, *, study: Study | None = None, force: bool = False, trust: bool = False
+) -> LabelErrors:
+    """Judge the labels, and write page and CSV file; see `tuner.find_label_errors`."""
+    _check_unwritten(folder, force=force)
+    found = judge(run, study, trust=trust)
     listed = suspects(found)
     folder.write(ROWS, _csv(listed.values()))
     folder.write(PAGE, in_utf8(_page(run, found, listed, folder)).encode())
