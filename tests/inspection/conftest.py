@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,10 @@ import torch
 from PIL import Image
 
 from tests.results.simulated import simulated
-from tuner import Run
+from tuner import Run, load_run, uniform
+from tuner.history.run_info import RUN_FILE, STUDY_FILE, write_info
 from tuner.inspection import score, write_best
+from tuner.storage.folder import LocalFolder
 from tuner.train import Trainer
 from tuner.trial import ImageClassifier
 
@@ -58,3 +61,25 @@ def finished(
     scored = score(colours, CONFIG, checkpoint, split_seed=0)
     write_best(Path(found.path) / "best", colours, CONFIG, scored, {"trial": found.best.trial, "epoch": 3})
     return Run(found.folder)
+
+
+def trained_run(folder: Path, trial: ImageClassifier, config: dict[str, Any], epochs: int = 2, **info: Any) -> Run:
+    """A run whose winner is a trial that is trained here, with the study file that says where its data is."""
+    torch.set_num_threads(1)
+    space = {**config, "lr": uniform(config["lr"], 1.01 * config["lr"])}
+    found = simulated(folder / "run", space=space, curve=lambda chosen, epoch: 1 / epoch)
+    assert found.best is not None
+    chosen = dict(found.best.config)
+    running = Trainer(trial, chosen, epochs=epochs, seed=0, split_seed=0)
+    while not running.finished:
+        running.run_epoch()
+    running.save(folder / "checkpoint")
+    (folder / "run" / STUDY_FILE).write_text(
+        "from tuner import *\n"
+        f"study = Study('photos', trial={trial!r}, space={config!r}, budget=Budget(max_epochs={epochs}), seed=0)\n"
+    )
+    plain = {"study_file": str(folder / "study.py"), "working_directory": str(folder), "options": {}, "seed": 0}
+    write_info(LocalFolder(folder / "run"), {**json.loads((folder / "run" / RUN_FILE).read_text()), **plain, **info})
+    scored = score(trial, chosen, folder / "checkpoint", split_seed=0)
+    write_best(folder / "run" / "best", trial, chosen, scored, {"trial": found.best.trial, "epoch": epochs})
+    return load_run(folder / "run")

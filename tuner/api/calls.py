@@ -292,20 +292,24 @@ def load_model(run: Run | str | Path, device: str = "cpu", *, trust: bool = Fals
     return inspection.load_winner(run, device, trust=trust)
 
 
-def export_model(run: Run | str | Path, form: Form, path: str | Path, *, trust: bool = False) -> list[Path]:
+def export_model(
+    run: Run | str | Path, form: Form, path: str | Path, *, trust: bool = False, max_drop: float = 0.01
+) -> list[Path]:
     """Write the winner of a run into a new folder for other programs; returns the files, the model card first.
 
-    `form` is "onnx" (with a variant in float16; needs the extra `onnx`), "torch-export" or "safetensors". The file is
-    checked: its probabilities for 64 test images are the winner's, within 1e-4. The run's study file says where the
+    `form` is "onnx" (with a variant in float16; needs the extra `onnx`), "int8" (quantised; `onnx`), "openvino"
+    (`openvino`), "torch-export", "safetensors" or "hub" (a folder for timm and transformers; `hf` and `timm`). The file
+    is checked: its probabilities for 64 test images are the winner's, within 1e-4. For "int8" and "openvino" the
+    accuracy that it loses on validation images is measured, at most `max_drop`. The run's study file says where the
     data is; `trust` runs it even if it belongs to another user.
 
-    Raises RunFolderError if the run has no winner that can be loaded, the folder exists, or the form can't express the
-    network.
+    Raises RunFolderError if the run has no winner that can be loaded, the folder exists, the form can't express the
+    network, or loses more.
     """
     check_trains("a winner's model", libraries=("torch", "torchvision"))
     from tuner.inspection.shipping import ship
 
-    return ship(run if isinstance(run, Run) else load_run(run), form, path, trust=trust)
+    return ship(run if isinstance(run, Run) else load_run(run), form, path, trust=trust, max_drop=max_drop)
 
 
 def _succeeded(found: Run) -> Run:

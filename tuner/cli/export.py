@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from pathlib import Path
 
 from tuner.cli.at_service import located
 from tuner.cli.outcome import SUCCESS, tell_damages
-from tuner.cli.parsing import RUN_OR_STUDY, add_trust
+from tuner.cli.parsing import RUN_OR_STUDY, add_trust, amount
 from tuner.machine.installation import check_trains
 from tuner.text import printable
 
-MODELS = ("onnx", "torch-export", "safetensors")  # forms of the winner; other forms are of the trials
+MODELS = (
+    "onnx",
+    "int8",
+    "openvino",
+    "torch-export",
+    "safetensors",
+    "hub",
+)  # forms of the winner; other forms are of the trials
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +32,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path", metavar="PATH", help="a folder for tables; a new folder for a model; a new SQLite file for optuna"
     )
+    parser.add_argument(
+        "--max-drop",
+        type=amount,
+        default=0.01,
+        metavar="SHARE",
+        help="accuracy on validation images that int8 and openvino may lose (default: 0.01)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     add_trust(parser)
 
@@ -31,17 +47,20 @@ def perform(options: argparse.Namespace) -> int:
     """Run the verb; returns its exit code."""
     from tuner.results import export, load_run
 
-    run = load_run(located(options.run))
+    run, measured = load_run(located(options.run)), []
     if options.kind in MODELS:
         check_trains("an export of a model", libraries=("torch", "torchvision"))
         from tuner.inspection.shipping import ship
 
-        files = ship(run, options.kind, options.path, trust=options.trust)
+        files = ship(run, options.kind, options.path, trust=options.trust, max_drop=options.max_drop)
+        measured = json.loads((Path(options.path) / "model.json").read_text(encoding="utf-8"))["measured"]
     else:
         files = export(run, options.kind, options.path)
     if options.json:
-        print(json.dumps({"run": run.path, "files": [str(file) for file in files]}))
+        print(json.dumps({"run": run.path, "files": [str(file) for file in files], "measured": measured}))
     for file in () if options.json else files:
         print(printable(file))
+    for sentence in measured:
+        print(printable(sentence), file=sys.stderr)
     tell_damages(run)
     return SUCCESS

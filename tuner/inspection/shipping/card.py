@@ -11,6 +11,7 @@ from tuner.inspection.shipping.examples import CHECKED, Examples
 from tuner.inspection.shipping.forms import SHIPPED
 from tuner.results.run import RecordedRun
 from tuner.results.wording import settings, shipped, trained_again, trials_and_repeats
+from tuner.train.models.hubs import HubNetwork
 from tuner.trial.models import TORCHVISION
 from tuner.trial.splitting import REFIT
 
@@ -46,7 +47,14 @@ def model_card(
         "## Versions",
         ", ".join(f"{name} {number}" for name, number in (run.info["versions"] or {}).items() if number),
     ]
-    return "\n\n".join(section for section in sections if section) + "\n"
+    head = _metadata(loaded) if form == "hub" else ""
+    return head + "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _metadata(loaded: LoadedModel) -> str:
+    """The head by which the hub finds and shows a model."""
+    library = "transformers" if isinstance(loaded.module, HubNetwork) else "timm"
+    return f"---\nlibrary_name: {library}\npipeline_tag: image-classification\ntags:\n- image-classification\n---\n\n"
 
 
 def _about(run: RecordedRun, loaded: LoadedModel) -> str:
@@ -93,7 +101,9 @@ def _use(loaded: LoadedModel, form: str, facts: Mapping[str, Any], *, scripted: 
 
 
 def _words(loaded: LoadedModel) -> dict[str, str]:
-    return {"output": loaded.answers.output, "answering": loaded.answers.answering}
+    timm = "; `timm.create_model('local-dir:FOLDER', pretrained=True)` does, too"
+    by_timm = "" if isinstance(loaded.module, HubNetwork) else timm
+    return {"output": loaded.answers.output, "answering": loaded.answers.answering, "by_timm": by_timm}
 
 
 def _framing(facts: Mapping[str, Any]) -> str:
@@ -129,6 +139,7 @@ def _checks(loaded: LoadedModel, facts: Mapping[str, Any], shown: Examples) -> I
             f"{check['milliseconds']:.1f} ms |"
         )
     yield "\n".join(rows)
+    yield from facts["measured"]
 
 
 def _metrics(run: RecordedRun, loaded: LoadedModel) -> Iterator[str]:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,13 +19,17 @@ from torch import Tensor, nn
 
 from tuner.errors import RunFolderError, describe_error
 from tuner.inspection.best import LoadedModel, declared_trial
+from tuner.inspection.shipping.devices import openvino_answers, write_int8, write_openvino
+from tuner.inspection.shipping.examples import Examples
+from tuner.inspection.shipping.hub import Reader, hub_network, readers, write_hub
 from tuner.train.data.normalisation import LEVELS
 from tuner.train.models import builder
 from tuner.trial.pixels import NO_DEEP
 
-Form = Literal["onnx", "torch-export", "safetensors"]
+Form = Literal["onnx", "int8", "openvino", "torch-export", "safetensors", "hub"]
 FORMS: tuple[str, ...] = get_args(Form)
-HALF = "model_fp16.onnx"
+HALF, INT8 = "model_fp16.onnx", "model_int8.onnx"
+FLOAT32 = "float32.onnx"  # beside a form that is made of it, until both are measured
 BATCH = "batch"
 TRACED_IMAGES = 2  # a batch of one would become a fixed size
 LARGEST_BATCH = 4096
@@ -49,6 +53,25 @@ facts = json.loads(session.get_modelmeta().custom_metadata_map["tuner"])
 def answer(pixels):
     """What the model answers: a probability for each label, or a number."""
     return session.run(None, {"images": pixels[None]})[0][0]
+'''
+OPENVINO_SCRIPT = '''\
+"""Answers to images: python predict.py IMAGE … (needs openvino, numpy and pillow, nothing else)."""
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import openvino
+from PIL import Image
+
+settings = {"INFERENCE_PRECISION_HINT": "f32"}
+model = openvino.Core().compile_model(Path(__file__).with_name("model.xml"), "CPU", settings)
+facts = json.loads(Path(__file__).with_name("model.json").read_text(encoding="utf-8"))
+
+
+def answer(pixels):
+    """What the model answers: a probability for each label, or a number."""
+    return model(pixels[None])[0][0]
 '''
 TORCH_EXPORT_SCRIPT = '''\
 """Answers to images: python predict.py IMAGE … (needs torch, numpy and pillow, nothing else)."""
@@ -96,6 +119,7 @@ def answer(pixels):
 '''
 FINISH = "FINISH"  # see `Answers.finish`
 
+Write = Callable[[LoadedModel, Path, Examples], Mapping[str, Any]]
 Answers = Callable[[np.ndarray], np.ndarray]  # images [N, C, H, W] uint8 to probabilities [N, classes]
 
 
@@ -189,6 +213,11 @@ def safetensors_script(loaded: LoadedModel) -> str | None:
     return f"{SAFETENSORS_SCRIPT}{made}{answer}" if same else None  # the head may see other tokens
 
 
+def hub_answers(file: Path, loaded: LoadedModel) -> Answers:
+    """The probabilities of the network that its library loads from the file's folder."""
+    return original_answers(replace(loaded, module=hub_network(file.parent)))
+
+
 def original_answers(loaded: LoadedModel) -> Answers:
     """The probabilities of the winner itself."""
     whole = WholeModel(loaded).eval()
@@ -212,19 +241,40 @@ def _cant_express(form: str, loaded: LoadedModel, error: Exception) -> RunFolder
     )
 
 
-def _write_onnx_and_its_half(loaded: LoadedModel, file: Path) -> Mapping[str, Any]:
+def _write_onnx_and_its_half(loaded: LoadedModel, file: Path, shown: Examples) -> Mapping[str, Any]:
     write_onnx(loaded, file.with_name(HALF), half=True)
     return {"opset": write_onnx(loaded, file)}
 
 
-def _write_torch_export(loaded: LoadedModel, file: Path) -> Mapping[str, Any]:
-    write_torch_export(loaded, file)
+def _write_int8(loaded: LoadedModel, file: Path, shown: Examples) -> Mapping[str, Any]:
+    if shown.training is None:
+        raise RunFolderError(
+            f"an export to int8 needs training images, which set the ranges of activations, got none: {shown.missing}; "
+            "bring the data back, or use --to onnx"
+        )
+    opset = write_onnx(loaded, file.with_name(FLOAT32))
+    try:
+        write_int8(file.with_name(FLOAT32), file, shown.training, {METADATA: json.dumps(facts_of(loaded))})
+    except Exception as error:  # any operator that onnxruntime can't quantise
+        raise _cant_express("int8", loaded, error) from error
+    return {"opset": opset, "calibrated": len(shown.training)}
+
+
+def _write_openvino(loaded: LoadedModel, file: Path, shown: Examples) -> Mapping[str, Any]:
+    write_onnx(loaded, file.with_name(FLOAT32))
+    try:
+        write_openvino(file.with_name(FLOAT32), file)
+    except Exception as error:  # any operator without a counterpart
+        raise _cant_express("OpenVINO", loaded, error) from error
     return {}
 
 
-def _write_safetensors(loaded: LoadedModel, file: Path) -> Mapping[str, Any]:
-    write_safetensors(loaded, file)
-    return {}
+def _without_facts(write: Callable[[LoadedModel, Path], None]) -> Write:
+    def written(loaded: LoadedModel, file: Path, shown: Examples) -> Mapping[str, Any]:
+        write(loaded, file)
+        return {}
+
+    return written
 
 
 @dataclass(frozen=True)
@@ -233,40 +283,73 @@ class Shipped:
 
     Attributes:
         file: its name
-        write: writes the file, and others beside it; facts for model.json
+        write: writes the file, and others beside it; facts for model.json. The examples are for what is quantised
         answers: gives the probabilities of such a file
         use: what the card says of it; facts of model.json, `classes`, `output` and `answering` stand in braces
         script: how `predict.py` begins: `facts`, as in model.json, and `answer`, which gives an image's answers; None
             if it could not work
         others: further files with the same predictions, less exactly
-        libraries: needed to write it; the extra of the same name has them
+        libraries: needed to write it
+        extras: of tuner, which have these
+        exact: whether its answers must be the original's
+        float32: whether it is made of `FLOAT32`, beside which its loss of accuracy and its time are measured
+        readers: gives the libraries that read image files for it; None if `script` does
     """
 
     file: str
-    write: Callable[[LoadedModel, Path], Mapping[str, Any]]
+    write: Write
     answers: Callable[[Path, LoadedModel], Answers]
     use: str
     script: Callable[[LoadedModel], str | None]
     others: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
+    extras: str = "onnx"
+    exact: bool = True
+    float32: bool = False
+    readers: Callable[[Path, tuple[str, ...]], Mapping[str, Reader]] | None = None
 
 
+OF_ONNX = ("onnx", "onnxscript", "onnxruntime")
+IN_AND_OUT = (
+    "takes `images`, uint8 [batch, {channels}, {image_size}, {image_size}], and gives `{output}`, float32 [batch, "
+    "{classes}], in the order of the labels. Normalisation and {answering} are inside; the batch may have any size."
+)
 SHIPPED: Mapping[str, Shipped] = {
     "onnx": Shipped(
         "model.onnx",
         _write_onnx_and_its_half,
         lambda file, loaded: onnx_answers(file),
-        "`model.onnx` takes `images`, uint8 [batch, {channels}, {image_size}, {image_size}], and gives "
-        "`{output}`, float32 [batch, {classes}], in the order of the labels. Normalisation and {answering} are "
-        "inside; the batch may have any size. Opset {opset}. The labels, and what comes before, are in its metadata, "
-        "as JSON under `tuner`.",
+        f"`model.onnx` {IN_AND_OUT} Opset {{opset}}. The labels, and what comes before, are in its metadata, as JSON "
+        "under `tuner`.",
         lambda loaded: ONNX_SCRIPT,
         others=(HALF,),
-        libraries=("onnx", "onnxscript", "onnxruntime"),
+        libraries=OF_ONNX,
+    ),
+    "int8": Shipped(
+        INT8,
+        _write_int8,
+        lambda file, loaded: onnx_answers(file),
+        f"`{INT8}` {IN_AND_OUT} Opset {{opset}}. Weights are in 8 bits per channel, activations in 8 bits per tensor, "
+        "whose ranges come from {calibrated} training images (static quantisation, QDQ). The labels, and what comes "
+        "before, are in its metadata, as JSON under `tuner`.",
+        lambda loaded: ONNX_SCRIPT.replace("model.onnx", INT8),
+        libraries=OF_ONNX,
+        exact=False,
+        float32=True,
+    ),
+    "openvino": Shipped(
+        "model.xml",
+        _write_openvino,
+        lambda file, loaded: openvino_answers(file),
+        f"`model.xml`, with its weights in `model.bin`, {IN_AND_OUT} It is OpenVINO's IR, in float32.",
+        lambda loaded: OPENVINO_SCRIPT,
+        libraries=("openvino", *OF_ONNX),
+        extras="openvino",
+        float32=True,
     ),
     "torch-export": Shipped(
         "model.pt2",
-        _write_torch_export,
+        _without_facts(write_torch_export),
         lambda file, loaded: torch_export_answers(file),
         "`torch.export.load('model.pt2').module()` takes uint8 [batch, {channels}, {image_size}, "
         "{image_size}] and gives {output}, float32 [batch, {classes}], in the order of the labels. Normalisation "
@@ -275,12 +358,23 @@ SHIPPED: Mapping[str, Shipped] = {
     ),
     "safetensors": Shipped(
         "model.safetensors",
-        _write_safetensors,
+        _without_facts(write_safetensors),
         safetensors_answers,
         "`model.safetensors` has the weights of `{model}` under torch's names. The network takes float32 "
         "[batch, {channels}, {image_size}, {image_size}], pixels from 0 to 1 with `mean` subtracted and divided by "
         "`sd` (both in `model.json`), and gives outputs before {answering}, in the order of the labels.",
         safetensors_script,
+    ),
+    "hub": Shipped(
+        "model.safetensors",
+        _without_facts(write_hub),
+        hub_answers,
+        "This folder has the layout of the Hugging Face hub. `transformers.pipeline('image-classification', "
+        "model='FOLDER')` and `AutoModelForImageClassification.from_pretrained('FOLDER')` load it{by_timm}.",
+        lambda loaded: None,
+        libraries=("timm", "transformers"),
+        extras="hf,timm",
+        readers=readers,
     ),
 }
 

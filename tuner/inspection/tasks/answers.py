@@ -57,6 +57,7 @@ class Answers(ABC, Generic[T]):
         kind: what a model with such answers is called
         outputs: what its outputs are called
         headline: the most important metric of the test split, and what it is called
+        measure: what `quality` is called
         limits: sentences of a model card about what answers don't say
         answering: what turns outputs into answers, in words
         finish: the end of an expression of an export's predict.py that turns outputs [1, L] into answers [L]
@@ -70,6 +71,7 @@ class Answers(ABC, Generic[T]):
     kind: ClassVar[str]
     outputs: ClassVar[str]
     headline: ClassVar[tuple[str, str]]
+    measure: ClassVar[str] = "accuracy"
     limits: ClassVar[tuple[str, ...]]
     answering: ClassVar[str]
     finish: ClassVar[str]
@@ -106,6 +108,10 @@ class Answers(ABC, Generic[T]):
     def share_right(self, answers: Tensor, labels: Tensor) -> float | None:
         """The share of images with right `Targets.answers` [N, L], all of them; None for a task without such."""
         return None
+
+    def quality(self, answers: Tensor, labels: Tensor) -> float:
+        """How good `Targets.answers` [N, L] are, higher is better: of which an export may lose a little."""
+        return self.share_right(answers, labels) or 0.0
 
     def goodness(self, run: RecordedRun) -> Iterator[str]:
         """Paragraphs of a model card about how good the run's winner is."""

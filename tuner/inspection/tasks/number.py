@@ -42,6 +42,7 @@ class NumberAnswers(Answers[NumberTargets]):
     kind: ClassVar = "A regression of images"
     outputs: ClassVar = "number"
     headline: ClassVar = ("mae", "Mean absolute error")
+    measure: ClassVar = "negative mean absolute error in standard deviations"
     limits: ClassVar = (
         "Every image gets a number, also one that shows something else.",
         "Numbers beyond those of the training images aren't reached.",
@@ -77,6 +78,10 @@ class NumberAnswers(Answers[NumberTargets]):
         """See `Answers.prediction`."""
         bounds = (None if error is None else values[0] + error for error in (self.targets.low, self.targets.high))
         return NumberPrediction(path, values[0], *bounds)
+
+    def quality(self, answers: Tensor, labels: Tensor) -> float:
+        """See `Answers.quality`."""
+        return -float((answers - labels).abs().mean()) / self.targets.unit
 
     def goodness(self, run: RecordedRun) -> Iterator[str]:
         """The mean absolute error."""

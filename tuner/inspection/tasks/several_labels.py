@@ -48,6 +48,7 @@ class LabelAnswers(Answers[LabelTargets]):
     kind: ClassVar = "A classifier of images with several labels"
     outputs: ClassVar = "labels"
     headline: ClassVar = ("map", "Mean average precision")
+    measure: ClassVar = "accuracy of all labels of an image"
     limits: ClassVar = (
         "An image that shows something else may get no label, or wrong ones.",
         "A label is answered from its threshold on, which was best on validation images (F1).",
