@@ -12,7 +12,7 @@ from tuner import Run, load_run, uniform
 from tuner.history.run_info import RUN_FILE, STUDY_FILE, write_info
 from tuner.inspection import score, write_best
 from tuner.storage.folder import LocalFolder
-from tuner.train import Trainer
+from tuner.train import Trainer, trainer_of
 from tuner.trial import ImageClassifier
 
 COLOURS = {"blue": (40, 60, 200), "green": (40, 190, 70), "red": (210, 50, 40)}
@@ -70,7 +70,7 @@ def trained_run(folder: Path, trial: ImageClassifier, config: dict[str, Any], ep
     found = simulated(folder / "run", space=space, curve=lambda chosen, epoch: 1 / epoch)
     assert found.best is not None
     chosen = dict(found.best.config)
-    running = Trainer(trial, chosen, epochs=epochs, seed=0, split_seed=0)
+    running = trainer_of(trial, chosen, epochs=epochs, seed=0, split_seed=0)
     while not running.finished:
         running.run_epoch()
     running.save(folder / "checkpoint")

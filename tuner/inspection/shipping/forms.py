@@ -35,63 +35,43 @@ TRACED_IMAGES = 2  # a batch of one would become a fixed size
 LARGEST_BATCH = 4096
 METADATA = "tuner"  # key of tuner's facts in a file's own metadata
 
-# How `predict.py` of each form begins, see `Shipped.script`.
-ONNX_SCRIPT = '''\
-"""Answers to images: python predict.py IMAGE … (needs onnxruntime, numpy and pillow, nothing else)."""
+# How `predict.py` begins: `LIBRARY`, `MODEL`, which may be several lines, and `ANSWER` are those of a form.
+SCRIPT = '''\
+"""Answers to images: python predict.py IMAGE … (needs LIBRARY, numpy and pillow, nothing else)."""
 import json
 import sys
 from pathlib import Path
 
+import LIBRARY
 import numpy as np
-import onnxruntime
 from PIL import Image
 
-session = onnxruntime.InferenceSession(Path(__file__).with_name("model.onnx"), providers=["CPUExecutionProvider"])
-facts = json.loads(session.get_modelmeta().custom_metadata_map["tuner"])
+facts = json.loads(Path(__file__).with_name("model.json").read_text(encoding="utf-8"))
+MODEL
 
 
 def answer(pixels):
     """What the model answers: a probability for each label, or a number."""
-    return session.run(None, {"images": pixels[None]})[0][0]
+    return ANSWER
 '''
-OPENVINO_SCRIPT = '''\
-"""Answers to images: python predict.py IMAGE … (needs openvino, numpy and pillow, nothing else)."""
-import json
-import sys
-from pathlib import Path
 
-import numpy as np
-import openvino
-from PIL import Image
 
+def _script(library: str, model: str, answer: str) -> str:
+    return SCRIPT.replace("LIBRARY", library).replace("MODEL", model).replace("ANSWER", answer)
+
+
+ONNX_MODEL = """\
+file = Path(__file__).with_name(facts["file"])
+session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])"""
+ONNX_SCRIPT = _script("onnxruntime", ONNX_MODEL, 'session.run(None, {"images": pixels[None]})[0][0]')
+OPENVINO_MODEL = """\
 settings = {"INFERENCE_PRECISION_HINT": "f32"}
-model = openvino.Core().compile_model(Path(__file__).with_name("model.xml"), "CPU", settings)
-facts = json.loads(Path(__file__).with_name("model.json").read_text(encoding="utf-8"))
-
-
-def answer(pixels):
-    """What the model answers: a probability for each label, or a number."""
-    return model(pixels[None])[0][0]
-'''
-TORCH_EXPORT_SCRIPT = '''\
-"""Answers to images: python predict.py IMAGE … (needs torch, numpy and pillow, nothing else)."""
-import json
-import sys
-from pathlib import Path
-
-import numpy as np
-import torch
-from PIL import Image
-
+model = openvino.Core().compile_model(Path(__file__).with_name("model.xml"), "CPU", settings)"""
+OPENVINO_SCRIPT = _script("openvino", OPENVINO_MODEL, "model(pixels[None])[0][0]")
+TORCH_EXPORT_MODEL = """\
 model = torch.export.load(Path(__file__).with_name("model.pt2")).module()
-facts = json.loads(Path(__file__).with_name("model.json").read_text(encoding="utf-8"))
-
-
-@torch.inference_mode()
-def answer(pixels):
-    """What the model answers: a probability for each label, or a number."""
-    return model(torch.from_numpy(pixels.copy())[None])[0]
-'''
+torch.set_grad_enabled(False)"""
+TORCH_EXPORT_SCRIPT = _script("torch", TORCH_EXPORT_MODEL, "model(torch.from_numpy(pixels.copy())[None])[0]")
 SAFETENSORS_SCRIPT = '''\
 """Answers to images: python predict.py IMAGE … (needs what is imported here, nothing else)."""
 import json
@@ -119,7 +99,7 @@ def answer(pixels):
 '''
 FINISH = "FINISH"  # see `Answers.finish`
 
-Write = Callable[[LoadedModel, Path, Examples], Mapping[str, Any]]
+Write = Callable[[LoadedModel, Path, Examples], Mapping[str, Any] | None]
 Answers = Callable[[np.ndarray], np.ndarray]  # images [N, C, H, W] uint8 to probabilities [N, classes]
 
 
@@ -247,34 +227,25 @@ def _write_onnx_and_its_half(loaded: LoadedModel, file: Path, shown: Examples) -
 
 
 def _write_int8(loaded: LoadedModel, file: Path, shown: Examples) -> Mapping[str, Any]:
-    if shown.training is None:
+    images = shown.training
+    if images is None:
         raise RunFolderError(
             f"an export to int8 needs training images, which set the ranges of activations, got none: {shown.missing}; "
             "bring the data back, or use --to onnx"
         )
+    metadata = {METADATA: json.dumps(facts_of(loaded))}
+    opset = _write_of_onnx(loaded, file, "int8", lambda float32: write_int8(float32, file, images, metadata))
+    return {"opset": opset, "calibrated": len(images)}
+
+
+def _write_of_onnx(loaded: LoadedModel, file: Path, form: str, write: Callable[[Path], None]) -> int:
+    """Write `FLOAT32` and what is made of it; returns the opset."""
     opset = write_onnx(loaded, file.with_name(FLOAT32))
     try:
-        write_int8(file.with_name(FLOAT32), file, shown.training, {METADATA: json.dumps(facts_of(loaded))})
-    except Exception as error:  # any operator that onnxruntime can't quantise
-        raise _cant_express("int8", loaded, error) from error
-    return {"opset": opset, "calibrated": len(shown.training)}
-
-
-def _write_openvino(loaded: LoadedModel, file: Path, shown: Examples) -> Mapping[str, Any]:
-    write_onnx(loaded, file.with_name(FLOAT32))
-    try:
-        write_openvino(file.with_name(FLOAT32), file)
+        write(file.with_name(FLOAT32))
     except Exception as error:  # any operator without a counterpart
-        raise _cant_express("OpenVINO", loaded, error) from error
-    return {}
-
-
-def _without_facts(write: Callable[[LoadedModel, Path], None]) -> Write:
-    def written(loaded: LoadedModel, file: Path, shown: Examples) -> Mapping[str, Any]:
-        write(loaded, file)
-        return {}
-
-    return written
+        raise _cant_express(form, loaded, error) from error
+    return opset
 
 
 @dataclass(frozen=True)
@@ -332,14 +303,16 @@ SHIPPED: Mapping[str, Shipped] = {
         f"`{INT8}` {IN_AND_OUT} Opset {{opset}}. Weights are in 8 bits per channel, activations in 8 bits per tensor, "
         "whose ranges come from {calibrated} training images (static quantisation, QDQ). The labels, and what comes "
         "before, are in its metadata, as JSON under `tuner`.",
-        lambda loaded: ONNX_SCRIPT.replace("model.onnx", INT8),
+        lambda loaded: ONNX_SCRIPT,
         libraries=OF_ONNX,
         exact=False,
         float32=True,
     ),
     "openvino": Shipped(
         "model.xml",
-        _write_openvino,
+        lambda loaded, file, shown: {
+            "opset": _write_of_onnx(loaded, file, "OpenVINO", lambda float32: write_openvino(float32, file))
+        },
         lambda file, loaded: openvino_answers(file),
         f"`model.xml`, with its weights in `model.bin`, {IN_AND_OUT} It is OpenVINO's IR, in float32.",
         lambda loaded: OPENVINO_SCRIPT,
@@ -349,7 +322,7 @@ SHIPPED: Mapping[str, Shipped] = {
     ),
     "torch-export": Shipped(
         "model.pt2",
-        _without_facts(write_torch_export),
+        lambda loaded, file, shown: write_torch_export(loaded, file),
         lambda file, loaded: torch_export_answers(file),
         "`torch.export.load('model.pt2').module()` takes uint8 [batch, {channels}, {image_size}, "
         "{image_size}] and gives {output}, float32 [batch, {classes}], in the order of the labels. Normalisation "
@@ -358,7 +331,7 @@ SHIPPED: Mapping[str, Shipped] = {
     ),
     "safetensors": Shipped(
         "model.safetensors",
-        _without_facts(write_safetensors),
+        lambda loaded, file, shown: write_safetensors(loaded, file),
         safetensors_answers,
         "`model.safetensors` has the weights of `{model}` under torch's names. The network takes float32 "
         "[batch, {channels}, {image_size}, {image_size}], pixels from 0 to 1 with `mean` subtracted and divided by "
@@ -367,7 +340,7 @@ SHIPPED: Mapping[str, Shipped] = {
     ),
     "hub": Shipped(
         "model.safetensors",
-        _without_facts(write_hub),
+        lambda loaded, file, shown: write_hub(loaded, file),
         hub_answers,
         "This folder has the layout of the Hugging Face hub. `transformers.pipeline('image-classification', "
         "model='FOLDER')` and `AutoModelForImageClassification.from_pretrained('FOLDER')` load it{by_timm}.",

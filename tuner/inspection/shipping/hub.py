@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from math import floor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import nn
 
 from tuner.errors import RunFolderError
 from tuner.inspection.best import LoadedModel, declared_trial
-from tuner.train.models.hubs import HubNetwork
+from tuner.train.models.hubs import HubNetwork, silence_transformers
 from tuner.train.models.timms import timms_settings
 from tuner.trial.framing import Framing
 from tuner.trial.hub_rows import CONFIG, PROCESSOR, RESAMPLE, RGB
@@ -26,7 +26,6 @@ from tuner.trial.tasks import ONE_LABEL
 
 TIMM, TRANSFORMERS = "timm", "transformers"
 OF_THE_MODEL = ("first_conv", "classifier", "fixed_input_size", "pool_size", "license")  # in timm's configurations
-OTHER_TOKENS = "a head that sees other tokens than its library's (pooling, blocks)"
 Reader = Callable[[Path], np.ndarray]  # an image file to probabilities [classes]
 
 
@@ -51,7 +50,7 @@ def hub_network(folder: Path) -> nn.Module:
         return module.eval()
     from transformers import AutoModelForImageClassification
 
-    _be_quiet()
+    silence_transformers()
     return HubNetwork(AutoModelForImageClassification.from_pretrained(folder)).eval()
 
 
@@ -64,7 +63,7 @@ def readers(folder: Path, labels: tuple[str, ...]) -> dict[str, Reader]:
     """How each library that loads a folder answers to image files, with the steps that it documents."""
     from transformers import pipeline
 
-    _be_quiet()
+    silence_transformers()
     ask = pipeline("image-classification", model=str(folder), device="cpu")
 
     def by_pipeline(path: Path) -> np.ndarray:
@@ -77,8 +76,8 @@ def readers(folder: Path, labels: tuple[str, ...]) -> dict[str, Reader]:
 def _timms_reader(folder: Path) -> Reader:
     import timm
 
-    model, data = hub_network(folder), timm.data
-    transform: Any = data.create_transform(**data.resolve_data_config({}, model=model))
+    model, data = hub_network(folder), cast(Any, timm.data)
+    transform = data.create_transform(**data.resolve_data_config({}, model=model))
 
     @torch.inference_mode()
     def answer(path: Path) -> np.ndarray:
@@ -86,14 +85,6 @@ def _timms_reader(folder: Path) -> Reader:
             return np.asarray(model(transform(image.convert("RGB"))[None]).softmax(1)[0])
 
     return answer
-
-
-def _be_quiet() -> None:
-    import transformers
-
-    said: Any = transformers.utils.logging
-    said.set_verbosity_error()
-    said.disable_progress_bar()
 
 
 def _reason_against(loaded: LoadedModel) -> str | None:
@@ -114,7 +105,7 @@ def _write_transformers(loaded: LoadedModel, file: Path) -> str | None:
     if network.options:
         return f"positions that are interpolated for images of {loaded.card.inputs.image_size} pixels"
     if type(network) is not HubNetwork:
-        return OTHER_TOKENS
+        return "a head that sees other tokens than its library's (pooling, blocks)"
     model: Any = deepcopy(network.model)
     model.config.id2label = dict(enumerate(loaded.classes))
     model.config.label2id = {label: index for index, label in enumerate(loaded.classes)}
@@ -132,15 +123,10 @@ def _write_timm(loaded: LoadedModel, file: Path) -> str | None:
     if not timm.is_model(name):
         return f"{facts.name}, which timm doesn't have"
     model: Any = timm.create_model(name, num_classes=len(loaded.classes), **settings).eval()
-    own = model.state_dict()
-    if own.keys() != tensors.keys():
-        return f"{facts.name} of {facts.library}, whose weights have other names in timm"
-    example = torch.rand(2, len(RGB), *[loaded.card.inputs.image_size] * 2, generator=torch.Generator().manual_seed(0))
-    with torch.inference_mode():
-        fits = all(own[key].shape == value.shape for key, value in tensors.items())
-        model.load_state_dict(tensors if fits else own)
-        if not fits or not torch.allclose(model(example), loaded.module(example), rtol=1e-3, atol=1e-3):
-            return OTHER_TOKENS if facts.tokens else f"{facts.name}, which timm builds otherwise"
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError:
+        return f"{facts.name}, whose weights don't fit timm's (other names, or another head by pooling and blocks)"
     _write(file.with_name(CONFIG), _timms_config(loaded, name, settings, model))
     if not loaded.card.inputs.pillow:
         _write(file.with_name(PROCESSOR), _processor(loaded))

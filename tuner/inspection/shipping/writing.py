@@ -119,7 +119,7 @@ def _write(run: RecordedRun, loaded: LoadedModel, form: Form, folder: Path, show
     shipped = SHIPPED[form]
     file, float32 = folder / shipped.file, folder / forms.FLOAT32
     original = forms.original_answers(loaded)
-    facts: dict[str, Any] = facts_of(loaded) | {"file": shipped.file} | dict(shipped.write(loaded, file, shown))
+    facts: dict[str, Any] = facts_of(loaded) | {"file": shipped.file} | dict(shipped.write(loaded, file, shown) or {})
     answers = {one: shipped.answers(one, loaded) for one in (file, *map(folder.joinpath, shipped.others))}
     if shipped.float32:
         answers[float32] = forms.onnx_answers(float32)

@@ -82,9 +82,7 @@ def read_hubs(facts: ModelFacts, path: Path) -> Mapping[str, Tensor]:
     """
     import transformers
 
-    said: Any = transformers.utils.logging  # tuner says itself which layers are new
-    said.set_verbosity_error()
-    said.disable_progress_bar()
+    silence_transformers()  # tuner says itself which layers are new
     model, told = transformers.AutoModelForImageClassification.from_pretrained(
         path.parent, config=_config(facts), output_loading_info=True, dtype="float32"
     )
@@ -92,6 +90,15 @@ def read_hubs(facts: ModelFacts, path: Path) -> Mapping[str, Tensor]:
     if missing:
         raise ValueError(f"it lacks {', '.join(sorted(missing)[:3])}")
     return {f"model.{name}": value for name, value in model.state_dict().items()}
+
+
+def silence_transformers() -> None:
+    """Let transformers print errors alone."""
+    import transformers
+
+    said: Any = transformers.utils.logging
+    said.set_verbosity_error()
+    said.disable_progress_bar()
 
 
 def hubs_layers(module: nn.Module) -> list[list[str]]:
