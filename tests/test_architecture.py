@@ -332,6 +332,7 @@ IMPLEMENTATIONS = (
     "train/",
     "inspection/",
     "first_study/",
+    "label_errors/",
     "worker/classification.py",
     "worker/function.py",
     "worker/several.py",

@@ -13,7 +13,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 from tuner.errors import DataError
 from tuner.train import Splits, Trainer, load_splits
-from tuner.train.data.labels import COMPARED
+from tuner.train.data.given_labels import COMPARED
 from tuner.trial import ImageClassifier
 
 CATS = ("cat", "dog", "horse", "whale")

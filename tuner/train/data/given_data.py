@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset, TensorDataset
 
 from tuner.errors import DataError
-from tuner.train.data.labels import (
+from tuner.train.data.given_labels import (
     Label,
     Labelled,
     check_names,

@@ -61,7 +61,7 @@ class ClassTargets(Targets):
 
     @staticmethod
     def given(labels: Any, part: str) -> Tensor:
-        """Never asked: see `tuner.train.data.labels`, which also takes names."""
+        """Never asked: see `tuner.train.data.given_labels`, which also takes names."""
         raise NotImplementedError
 
     def objective(self, chosen: Mapping[str, Any], labels: Tensor, *, weighted: bool) -> Objective:

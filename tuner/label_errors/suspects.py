@@ -17,7 +17,7 @@ from tuner.errors import RunFolderError
 from tuner.html_report.elements import Table, render
 from tuner.inspection.scoring import picture_of
 from tuner.label_errors.confident_learning import confidences, doubted
-from tuner.label_errors.judging import Judgement, judge
+from tuner.label_errors.judgement import Judgement, judge
 from tuner.results.run import RecordedRun
 from tuner.results.wording import plural
 from tuner.storage.folder import Folder
