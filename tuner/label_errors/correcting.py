@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuner.errors import DataError, did_you_mean, shown
-from tuner.label_errors.suspects import ROWS
+from tuner.label_errors.suspect_list import ROWS
 from tuner.text import in_utf8, text_of_cell
 from tuner.trial import ImageClassifier
 from tuner.trial.data_source import SPLITS, Item
