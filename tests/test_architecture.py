@@ -35,7 +35,10 @@ MAY_IMPORT = {
         },
         {"optuna", "pandas", "scipy"},
     ),
-    "inspection": ({"errors", "space", "storage", "trial", "train", "history", "results"}, {"torch", "torchvision"}),
+    "inspection": (
+        {"errors", "space", "storage", "trial", "train", "history", "results"},
+        {"timm", "torch", "torchvision", "transformers"},  # which load what is exported for them
+    ),
     "orders": ({"errors", "text", "space", "storage", "study", "history", "results"}, set()),
     "plots": ({"space", "search", "trial", "history", "results"}, {"pandas"}),
     "html_report": ({"errors", "text", "history", "results", "plots"}, {"pandas"}),

@@ -18,8 +18,8 @@ from tests.train.models.test_hubs import put
 from tuner import ImageClassifier, Run
 from tuner.errors import RunFolderError
 from tuner.inspection import LoadedModel, load_model
-from tuner.inspection.shipping import hub, ship
-from tuner.inspection.shipping.hub import write_hub
+from tuner.inspection.shipping import hub_layout, ship
+from tuner.inspection.shipping.hub_layout import write_hub
 from tuner.inspection.shipping.writing import MOST_APART
 
 SIZES = ((150, 260), (300, 200), (190, 190), (222, 333))  # height, width
@@ -172,15 +172,15 @@ def test_a_folder_that_answers_otherwise_is_not_written(
     broken: str, finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if broken == "weights":
-        saved = hub.save_file
+        saved = hub_layout.save_file
         monkeypatch.setattr(
-            hub, "save_file", lambda state, file: saved({**state, "fc.weight": 1.1 * state["fc.weight"]}, file)
+            hub_layout, "save_file", lambda state, file: saved({**state, "fc.weight": 1.1 * state["fc.weight"]}, file)
         )
         message = "an export must answer as the original within 0.0001, got"
     else:
-        right = hub._processor
-        monkeypatch.setattr(hub, "_processor", lambda loaded: {**right(loaded), "image_std": [9.0, 9.0, 9.0]})
-        monkeypatch.setattr(hub, "_timms_reader", lambda folder: lambda path: np.full(3, 1 / 3))
+        right = hub_layout._processor
+        monkeypatch.setattr(hub_layout, "_processor", lambda loaded: {**right(loaded), "image_std": [9.0, 9.0, 9.0]})
+        monkeypatch.setattr(hub_layout, "_timms_reader", lambda folder: lambda path: np.full(3, 1 / 3))
         message = "an export to the hub's layout must be read as in training, got answers to image files that are"
     with pytest.raises(RunFolderError, match=f"^{message}"):
         ship(finished, "hub", tmp_path / "new")

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from tuner.errors import RunFolderError, describe_error
 from tuner.inspection.best import LoadedModel, declared_trial
-from tuner.inspection.shipping.devices import openvino_answers, write_int8, write_openvino
 from tuner.inspection.shipping.examples import Examples
-from tuner.inspection.shipping.hub import Reader, hub_network, readers, write_hub
+from tuner.inspection.shipping.hub_layout import Reader, hub_network, readers, write_hub
+from tuner.inspection.shipping.on_devices import openvino_answers, write_int8, write_openvino
 from tuner.train.data.normalisation import LEVELS
 from tuner.train.models import builder
 from tuner.trial.pixels import NO_DEEP

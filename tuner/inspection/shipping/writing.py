@@ -24,7 +24,7 @@ from tuner.inspection.shipping import forms
 from tuner.inspection.shipping.card import model_card
 from tuner.inspection.shipping.examples import Examples, examples
 from tuner.inspection.shipping.forms import SHIPPED, Form, facts_of
-from tuner.inspection.shipping.hub import Reader
+from tuner.inspection.shipping.hub_layout import Reader
 from tuner.results.run import RecordedRun
 from tuner.trial import pixels
 
