@@ -108,7 +108,7 @@ def _splits(run: RecordedRun, *, trust: bool) -> tuple[Splits, tuple[Path, ...]]
         raise StudyError(f"the data isn't here: {missing[0]}")
     trial = trial.refitted() if shipped_refit(run.record) else replace(trial)
     splits, source = trial_splits(trial, best.config, split_seed=study.seed), trial.image_files
-    files = [] if source is None else [source.path / name for name in splits.test_files]
+    files = [] if source is None else [source.path / name for name in splits.files("test")]
     return splits, tuple(file for file in files if file.is_file())
 
 
