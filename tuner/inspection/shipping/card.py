@@ -139,7 +139,7 @@ def _checks(loaded: LoadedModel, facts: Mapping[str, Any], shown: Examples) -> I
             f"{check['milliseconds']:.1f} ms |"
         )
     yield "\n".join(rows)
-    yield from facts["measured"]
+    yield from facts.get("measured", ())
 
 
 def _metrics(run: RecordedRun, loaded: LoadedModel) -> Iterator[str]:

@@ -61,17 +61,14 @@ def _script(library: str, model: str, answer: str) -> str:
 
 
 ONNX_MODEL = """\
-file = Path(__file__).with_name(facts["file"])
-session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])"""
+session = onnxruntime.InferenceSession(Path(__file__).with_name(facts["file"]), providers=["CPUExecutionProvider"])"""
 ONNX_SCRIPT = _script("onnxruntime", ONNX_MODEL, 'session.run(None, {"images": pixels[None]})[0][0]')
 OPENVINO_MODEL = """\
 settings = {"INFERENCE_PRECISION_HINT": "f32"}
 model = openvino.Core().compile_model(Path(__file__).with_name("model.xml"), "CPU", settings)"""
 OPENVINO_SCRIPT = _script("openvino", OPENVINO_MODEL, "model(pixels[None])[0][0]")
-TORCH_EXPORT_MODEL = """\
-model = torch.export.load(Path(__file__).with_name("model.pt2")).module()
-torch.set_grad_enabled(False)"""
-TORCH_EXPORT_SCRIPT = _script("torch", TORCH_EXPORT_MODEL, "model(torch.from_numpy(pixels.copy())[None])[0]")
+TORCH_EXPORT_MODEL = 'model = torch.export.load(Path(__file__).with_name("model.pt2")).module()'
+TORCH_EXPORT_SCRIPT = _script("torch", TORCH_EXPORT_MODEL, "model(torch.from_numpy(pixels.copy())[None])[0].detach()")
 SAFETENSORS_SCRIPT = '''\
 """Answers to images: python predict.py IMAGE … (needs what is imported here, nothing else)."""
 import json
