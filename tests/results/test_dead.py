@@ -379,6 +379,16 @@ def test_few_names_that_are_asked_for_in_vain_are_kept() -> None:
     assert (news["read"], len(news["absent"])) == ([], 10)
 
 
+def test_a_name_that_is_missing_has_the_one_that_looks_like_it() -> None:
+    reading = Reading({"hiden": 64, "lr": 0.1})
+    with pytest.raises(KeyError) as missing:
+        reading["hidden"]
+    assert reading.advice(missing.value) == "the configuration has no 'hidden'; did you mean 'hiden'?"
+    with pytest.raises(KeyError) as other:
+        {"a": 1}["b"]
+    assert reading.advice(other.value) is None
+
+
 @pytest.mark.ray
 def test_a_search_names_what_is_ignored_and_neither_report_nor_advice_ranks_it(tmp_path: Path) -> None:
     body = """

@@ -132,6 +132,16 @@ def test_a_refusal_names_the_line_of_the_file(tmp_path: Path) -> None:
         load_study(write(tmp_path, GOOD.replace("1e-4", "0")))
 
 
+def test_the_line_is_that_of_the_name_that_is_wrong(tmp_path: Path) -> None:
+    """Where a statement has many lines, as a study has."""
+    lines = GOOD.replace("{", "{\n").replace(", ", ",\n").splitlines()
+    (at,) = [number for number, line in enumerate(lines, 1) if '"lr"' in line]
+    for wrong, message in (('"learnin_rate"', "'learnin_rate' is not a hyperparameter"), ('"lr"', "for 'lr'")):
+        text = "\n".join(lines).replace('"lr"', wrong).replace("1e-4", "0" if wrong == '"lr"' else "1e-4")
+        with pytest.raises(StudyError, match=rf"{message}.*\(space.py, line {at}\)$"):
+            load_study(write(tmp_path, text))
+
+
 def test_a_missing_file_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
     write(tmp_path, GOOD, "digits.py")
     with pytest.raises(StudyError) as caught:

@@ -214,7 +214,11 @@ def test_folders_of_splits_are_taken_by_their_meaning(tmp_path: Path, names: tup
     ("files", "message"),
     [
         (["cat/1.png"], "a folder of images needs at least 2 classes, a subfolder each, got ['cat'] in {root}; name"),
-        (["1.png"], "a folder of images needs at least 2 classes, a subfolder each, got [] in {root}; name"),
+        (
+            ["1.png", "2.jpg"],
+            "a folder of images needs at least 2 classes, a subfolder each, got [] in {root}; name the folder that holds the "
+            "classes, or move the 2 images in it into a folder for each class",
+        ),
         (
             ["cat/1.png", "dog/notes.txt"],
             "a folder of images needs at least 2 classes, a subfolder each, got ['cat'] in {root}, and dog/ without images (.bmp,",

@@ -482,5 +482,6 @@ def test_a_folder_without_classes_names_the_table_in_it(tmp_path: Path) -> None:
         Folder(tmp_path).look()
     assert str(caught.value) == (
         f"a folder of images needs at least 2 classes, a subfolder each, got [] in {tmp_path}; name the folder that holds "
-        f"the classes, or, if it has a row for each image, write data='table:{tmp_path}/labels.csv'"
+        "the classes, or move the 4 images in it into a folder for each class, or, if it has a row for each image, write "
+        f"data='table:{tmp_path}/labels.csv'"
     )

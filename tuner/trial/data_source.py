@@ -369,8 +369,7 @@ class Folder(ImageFiles):
             + (
                 _unread(found)
                 or self._deeper(found)
-                or self._flat(found)
-                or _without_images(empty) + f"; name the folder that holds the classes{self._or_table()}"
+                or _without_images(empty) + f"; name the folder that holds the classes{_loose(found)}{self._or_table()}"
             ),
             fix="add it to train/",
         )
@@ -397,16 +396,6 @@ class Folder(ImageFiles):
             f"{self._or_table()}"
         )
 
-    def _flat(self, found: Found) -> str:
-        """What to do about images that lie in no class's folder; empty if there are none."""
-        loose = sum(not Path(each.path).parent.name for each in found.left_out if is_named_as_image(each.path))
-        if found.items or not loose:
-            return ""
-        return (
-            f", whose {loose:,} images lie in no class's folder; move the images of each class into a folder that is "
-            f"named as the class{self._or_table()}"
-        )
-
     def _or_table(self) -> str:
         """A second fix for a folder without classes: the tables that it has."""
         told = [f"'table:{self.place}/{file.name}'" for file in tables_in(self.path)]
@@ -425,6 +414,13 @@ def _looked_in(path: Path) -> str:
 def _unread(found: Found) -> str:
     heic = sum(each.path.lower().endswith(HEIC_SUFFIXES) for each in found.left_out)
     return f", where {heic:,} file{'s are' if heic > 1 else ' is'} HEIC, which isn't read; {TO_JPEG}" if heic else ""
+
+
+def _loose(found: Found) -> str:
+    """A second fix where images lie in no class's folder; empty if none do."""
+    loose = sum(is_named_as_image(each.path) and "/" not in each.path for each in found.left_out)
+    what = f"{loose:,} image{'s' if loose > 1 else ''}"
+    return f", or move the {what} in it into a folder for each class" if loose else ""
 
 
 def _without_images(classes: list[str]) -> str:
