@@ -301,6 +301,11 @@ def test_users_by_the_command(
     monkeypatch.setenv("TUNER_SERVER", served.url)
     monkeypatch.setenv("TUNER_TOKEN", served.tokens["chief"])
     assert run_main(capsys, "user", "add", "fay", "viewer")[0] == 0
+    assert run_main(capsys, "user", "add", "gus", "--role", "viewer", "--json")[0] == 0
+    assert "gus   viewer" in run_main(capsys, "user", "list")[1]
+    assert run_main(capsys, "user", "add", "hal", "worker", "--role", "admin")[2].startswith(
+        "tuner: a user has one role"
+    )
     assert run_main(capsys, "user", "role", "fay", "admin")[1] == "fay is admin now\n"
     assert run_main(capsys, "user", "remove", "fay")[1] == f"fay may no longer use {served.url}\n"
     assert "fay" in next(line for line in run_main(capsys, "user", "list")[1].splitlines() if "removed" in line)

@@ -25,6 +25,7 @@ def add_user(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="the user")
     parser.add_argument("role", metavar="ROLE", nargs="?", choices=ROLES, help="viewer, worker, submitter or admin")
+    parser.add_argument("--role", dest="named_role", choices=ROLES, help="the same")
     add_server(parser)
 
 
@@ -32,6 +33,9 @@ def user(options: argparse.Namespace) -> int:
     """Change who may use a service; returns the exit code."""
     from tuner.service.http_client import path_of
 
+    if None not in (options.role, options.named_role) and options.role != options.named_role:
+        raise StudyError(f"a user has one role, got {options.role} and --role {options.named_role}; leave one out")
+    options.role = options.role or options.named_role
     if options.action != "list" and options.name is None:
         raise StudyError(f"`tuner user {options.action}` needs a user's name, got none; write it after the action")
     if options.action == "role" and options.role is None:

@@ -180,6 +180,14 @@ def test_pages_name_only_assets_of_this_server(served: Served) -> None:
         assert served.client().get(f"/assets/{name}").status_code == 404
 
 
+def test_a_browser_gets_an_asset_again_only_if_it_has_changed(served: Served) -> None:
+    client = served.client()
+    first = client.get("/assets/style.css")
+    again = client.get("/assets/style.css", headers={"If-None-Match": first.headers["etag"]})
+    assert (first.status_code, again.status_code, again.content) == (200, 304, b"")
+    assert client.get("/assets/style.css", headers={"If-None-Match": '"another"'}).content == first.content
+
+
 def test_figures_of_the_page_look_as_those_of_reports_and_notebooks(served: Served) -> None:
     """Colours stood in two files, and bands in three."""
     script = served.client().get("/assets/looks.js").text

@@ -11,6 +11,7 @@ from fastapi import Depends, Path, Query, Request
 from pydantic import (
     Base64Encoder,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     EncodedBytes,
@@ -33,8 +34,18 @@ Id = Annotated[int, Path(ge=1, le=LARGEST_EXACT, description="a number that the 
 Cursor = Annotated[str | None, Query(max_length=100, description="`cursor` of the page before")]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Password = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
-Priority = Annotated[int, Field(json_schema_extra={"minimum": LOWEST, "maximum": HIGHEST})]  # `Service` says so
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _number(value: object) -> object:
+    """For pydantic, true is 1. Raises PydanticCustomError."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("number", "a number is not true or false")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_number)]
+Priority = Annotated[Whole, Field(json_schema_extra={"minimum": LOWEST, "maximum": HIGHEST})]  # `Service` says so
+Finite = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 _SPACE = b" \t\r\n"  # `base64` breaks lines
 
 
@@ -76,8 +87,10 @@ class SubmissionBody(Body):
     files: dict[str, Base64Content] = Field(max_length=1000, description="contents in base64 by their relative paths")
     priority: Priority = Field(0, description="above 0 for admins")
     preemptible: bool = Field(False, description="paused for studies of a higher priority, goes on later")
-    devices: int | None = Field(None, ge=1, le=10_000, description="how many it has at once; null: what the study says")
-    after: list[Annotated[int, Field(ge=1, le=LARGEST_EXACT)]] = Field(
+    devices: Whole | None = Field(
+        None, ge=1, le=10_000, description="how many it has at once; null: what the study says"
+    )
+    after: list[Annotated[Whole, Field(ge=1, le=LARGEST_EXACT)]] = Field(
         default_factory=list, max_length=100, description="studies that must have finished first"
     )
     options: dict[str, Any] = Field(default_factory=dict, description="as `tuner run` takes them, by their names")
@@ -91,7 +104,7 @@ class StudyBody(Body):
     trial: str = Field("external", max_length=200, description="what is run: studies learn from those of the same name")
     metric: str = Field("", max_length=200)
     mode: Mode = "min"
-    seed: int = 0
+    seed: Whole = 0
     start_from: list[dict[str, Any]] = Field(default_factory=list, max_length=10_000)
     search: str | dict[str, Any] = Field("", description="an algorithm's name, or an object with type and settings")
     scheduler: str | dict[str, Any] = Field("", description="likewise")
@@ -108,7 +121,7 @@ class ExternalBody(Body):
     priority: Priority = Field(0, description="above 0 for admins")
     preemptible: bool = Field(False, description="paused for studies of a higher priority, goes on later")
     devices: int | None = Field(None, description="null: its trials run elsewhere")
-    after: list[Annotated[int, Field(ge=1, le=LARGEST_EXACT)]] = Field(
+    after: list[Annotated[Whole, Field(ge=1, le=LARGEST_EXACT)]] = Field(
         default_factory=list, max_length=100, description="studies that must have finished first"
     )
     options: dict[str, Any] = Field(default_factory=dict, description="those of the study, concurrency and notify")
@@ -130,10 +143,10 @@ class ChangeBody(Body):
     """What of a study changes; what is left out stays."""
 
     priority: Priority | None = None
-    limits: dict[str, int | Finite | None] = Field(
+    limits: dict[str, Whole | Finite | None] = Field(
         default_factory=dict, max_length=20, description="of the budget by their names, such as trials"
     )
-    concurrency: int | None = Field(default=None, ge=1, le=100_000, description="trials at once, at most")
+    concurrency: Whole | None = Field(default=None, ge=1, le=100_000, description="trials at once, at most")
 
 
 class TryBody(Body):
@@ -161,7 +174,7 @@ class AskBody(Body):
 class ReportBody(AskBody):
     """An epoch of a trial."""
 
-    epoch: int = Field(ge=1, le=10**9, description="counted from 1, one after another")
+    epoch: Whole = Field(ge=1, le=10**9, description="counted from 1, one after another")
     metrics: Reported = Field(description="a number for the study's metric, or several metrics by name")
     checkpoint: str | None = Field(
         None,

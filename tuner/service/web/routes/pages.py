@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import re
 from functools import cache
@@ -91,15 +92,16 @@ def looks() -> Response:
 
 
 @router.get("/assets/{name}")
-def asset(name: str) -> Response:
-    """A script or style of these pages."""
+def asset(name: str, known: Annotated[str, Header(alias="if-none-match", max_length=1000)] = "") -> Response:
+    """A script or style of these pages; nothing if the browser has it as it is."""
     if name not in _assets():
         raise ServiceError(Code.NOT_FOUND, "an asset is one that a page names", repr(name)[:80], "reload the page")
-    return Response(
-        _assets()[name].read_bytes(),
-        media_type=KINDS[Path(name).suffix],
-        headers=_OF_ASSETS | {"cache-control": "no-cache"},
-    )
+    content = _assets()[name].read_bytes()
+    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    headers = _OF_ASSETS | {"cache-control": "no-cache", "etag": tag}
+    if tag in known:
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type=KINDS[Path(name).suffix], headers=headers)
 
 
 def _for_users(request: Request) -> Response:
