@@ -302,7 +302,7 @@ def test_users_by_the_command(
     monkeypatch.setenv("TUNER_TOKEN", served.tokens["chief"])
     assert run_main(capsys, "user", "add", "fay", "viewer")[0] == 0
     assert run_main(capsys, "user", "add", "gus", "--role", "viewer", "--json")[0] == 0
-    assert "gus   viewer" in run_main(capsys, "user", "list")[1]
+    assert ["gus", "viewer", "1.0"] in [line.split() for line in run_main(capsys, "user", "list")[1].splitlines()]
     assert run_main(capsys, "user", "add", "hal", "worker", "--role", "admin")[2].startswith(
         "tuner: a user has one role"
     )

@@ -92,9 +92,9 @@ def test_lists_come_in_pages(served: Served) -> None:
 @pytest.mark.parametrize(
     ("changes", "status", "rule"),
     [
-        ({"priority": False}, 422, "a number is not true or false"),
-        ({"devices": True}, 422, "a number is not true or false"),
-        ({"after": [True]}, 422, "a number is not true or false"),
+        ({"priority": False}, 422, "priority: a number is not true or false"),
+        ({"devices": True}, 422, "devices: a number is not true or false"),
+        ({"after": [True]}, 422, "after.0: a number is not true or false"),
         ({"priority": 11}, 422, "a priority is a whole number from -10 to 10"),
         ({"priority": 1}, 403, "a priority above 0 needs the role admin"),
         ({"priorty": 1}, 422, "priorty: extra inputs are not permitted"),
