@@ -53,7 +53,10 @@ def test_default_weights_go_before_older_ones(here: Path) -> None:
 
 
 def test_without_any_weights_it_is_refused_unless_random_ones_are_asked_for(here: Path) -> None:
-    with pytest.raises(WeightsError, match="copy a file of torchvision's there, or add --weights none"):
+    with pytest.raises(
+        WeightsError,
+        match="copy a file of torchvision's there, name a file with its model, such as --models resnet18 --weights FILE, or add --weights none",
+    ):
         offer(["resnet18"])
     (found,) = offer(random=True).candidates
     assert (found.model, found.weights) == ("resnet18", None)

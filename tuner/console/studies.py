@@ -17,7 +17,7 @@ from tuner.text import command, printable
 SHOWN_EARLIER = 10
 
 
-def print_study(study: Study, samples: Sequence[dict[str, Any]], starts: Sequence[str]) -> None:
+def print_study(study: Study, samples: Sequence[dict[str, Any]], starts: Sequence[str] = ()) -> None:
     """The parsed study, and the first configurations; `starts` are sentences about what suggests them."""
     console = new_console()
     size = study.search_space.size

@@ -122,9 +122,10 @@ def hashes_of(thumbnails: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 def near_pairs(thumbnails: npt.NDArray[np.uint8]) -> tuple[Pairs, bool]:
     """Pairs of near duplicates among thumbnails [N, 16, 16, 3], and whether all were compared; flat ones have none."""
-    if not len(thumbnails):
+    flat = thumbnails.mean(axis=3).std(axis=(1, 2)) < FLAT if len(thumbnails) else np.empty(0, bool)
+    told = np.flatnonzero(~flat)
+    if len(told) < 2:
         return np.empty((0, 2), np.int64), True
-    told = np.flatnonzero(thumbnails.mean(axis=3).std(axis=(1, 2)) >= FLAT)
     pairs, whole = _close(hashes_of(thumbnails[told]))
     small = thumbnails[told].reshape(len(told), 3 * SMALL**2).astype(np.float32)
     small -= small.mean(axis=1, keepdims=True)

@@ -205,13 +205,18 @@ def _line_of(error: BaseException, path: Path) -> str:
     """`file, line N` of the study file where the error came from."""
     name = str(path.resolve())
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == name]
-    return f"{path.name}, line {_line_within(path, lines[-1], str(error))}" if lines else path.name
+    return f"{path.name}, line {_line_within(path, lines[-1], describe_error(error))}" if lines else path.name
 
 
 def _line_within(path: Path, line: int, message: str) -> int:
     """The line of the first name or text in quotes of a message, in the statement that begins at a line; else that."""
     places: dict[str, int] = {}
-    for statement in ast.parse(path.read_bytes()).body:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of the file, which it has shown
+            statements = ast.parse(path.read_bytes()).body
+    except Exception:  # it may have changed or deleted itself
+        return line
+    for statement in statements:
         if statement.lineno == line:
             for node in ast.walk(statement):
                 if isinstance(node, ast.keyword) and node.arg is not None:
