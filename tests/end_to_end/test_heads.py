@@ -158,6 +158,7 @@ study = Study(
 """
 
 
+@pytest.mark.slow
 def test_where_others_fail_the_winner_ships_alone_and_it_is_told(tmp_path: Path) -> None:
     write_colours(tmp_path / "photos")
     (tmp_path / "space.py").write_text(OF_A_FUNCTION.format(folder=str(tmp_path)))
@@ -174,6 +175,7 @@ def test_where_others_fail_the_winner_ships_alone_and_it_is_told(tmp_path: Path)
     assert (Path(run.path) / "best" / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_trials_whose_head_is_no_matrix_turn_out_to_be_trained_one_by_one(tmp_path: Path) -> None:
     study(tmp_path, trials=20, scheduler="NoEarlyStopping()")
     state = random_network("squeezenet1_1", channels=3, classes=7, seed=9).module.state_dict()
@@ -198,6 +200,7 @@ def test_a_target_that_is_reached_within_a_stay_leaves_a_winner_with_its_network
     assert load_model(Path(run.path) / "best") is not None
 
 
+@pytest.mark.slow
 def test_a_killed_worker_loses_no_epoch_and_its_trials_go_on_apart(tmp_path: Path) -> None:
     study(tmp_path, trials=40, scheduler="ASHA(grace_epochs=1, reduction_factor=3)")
     driver = start("run", "space.py", "--storage", "out", "--no-history", "--concurrency", "1", folder=tmp_path)

@@ -160,6 +160,7 @@ def test_heads_that_are_trained_by_two_threads_learn_the_same(pretrained: ImageC
         assert_close(one.snapshot(member), two.snapshot(member), 1e-5)
 
 
+@pytest.mark.slow
 def test_on_a_gpu_heads_learn_as_if_they_were_alone(pretrained: ImageClassifier) -> None:
     configs: list[dict[str, Any]] = [{"dropout": 0.4, "ema_decay": 0.9}, SGD | {"clip_norm": 0.5}]
     members = [HeadTrial(BASE | config, seed) for seed, config in enumerate(configs)]
