@@ -8,10 +8,23 @@ from typing import Any
 
 import pytest
 
+from tests import commands
 from tests.history.events_of_a_run import started
 from tests.loop.simulation import study as simulated_study
 from tests.results.simulated import simulated
-from tuner import Comparison, External, Run, Search, SearchFailed, StudyError, compare, find_runs, load_run, start
+from tuner import (
+    Comparison,
+    External,
+    Run,
+    Search,
+    SearchFailed,
+    StudyError,
+    compare,
+    find_runs,
+    load_run,
+    load_study,
+    start,
+)
 from tuner.api.run import for_users
 from tuner.console.live_table import Plan
 from tuner.console.notebook import shown_here
@@ -138,3 +151,23 @@ def test_a_study_that_cannot_work_is_refused_before_a_process_is_started(tmp_pat
     ):
         start(simulated_study(trial=lambda config: lock), storage=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_check_shows_the_configurations_that_a_search_begins_with(tmp_path: Path) -> None:
+    """With those that tuner's own studies suggest, and that an earlier run found."""
+    path = tmp_path / "space.py"
+    path.write_text(
+        "from tuner import *\n"
+        'study = Study("asked", trial=External("x"), space={"lr": loguniform(1e-4, 1e-1), "batch_size": choice([16, 32])},\n'
+        '    metric="accuracy", mode="max", search=Random(), budget=Budget(trials=6, max_epochs=1))\n'
+    )
+    for _ in range(2):
+        checked = commands.tuner(
+            "check", path, "--storage", tmp_path / "runs", "--json", "--samples", "4", folder=tmp_path
+        )
+        with Search(load_study(path), storage=tmp_path / "runs") as search:
+            tried = []
+            while (trial := search.ask()) is not None:
+                tried.append(trial.config)
+                search.tell(trial, trial.config["lr"])
+        assert checked.json["samples"] == tried[:4]
