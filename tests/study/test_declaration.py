@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -366,6 +367,20 @@ def test_a_budget_in_minutes_is_one_in_hours() -> None:
     for wrong in (0, -1, "5", True, float("nan")):
         with pytest.raises(StudyError, match=r"^Budget\.minutes needs a number above 0, got "):
             Budget(minutes=wrong)
+
+
+def test_a_budget_in_full_trainings_is_one_in_epochs_of_all_trials() -> None:
+    assert Budget(full_trainings=10, max_epochs=9) == Budget(total_epochs=90, max_epochs=9)
+    assert Budget(full_trainings=10, max_epochs=9).trials is None
+    assert Budget(trials=12, full_trainings=np.int64(3)) == Budget(trials=12, total_epochs=30)
+    with pytest.raises(StudyError) as caught:
+        Budget(total_epochs=90, full_trainings=10)
+    assert str(caught.value) == (
+        "Budget takes total_epochs or full_trainings, got total_epochs=90 and full_trainings=10; leave one of them out"
+    )
+    for wrong in (0, 2.5, "3", True):
+        with pytest.raises(StudyError, match=r"^Budget\.full_trainings needs a whole number of at least 1, got "):
+            Budget(full_trainings=wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

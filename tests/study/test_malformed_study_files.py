@@ -71,12 +71,12 @@ def declared(changes: str) -> bytes:
         (
             "budget=Budget(days=5)",
             "Budget has no 'days'; it has trials, max_epochs, hours, device_hours, total_epochs, target, min_improvement, "
-            "disk_gb, minutes",
+            "disk_gb, minutes, full_trainings",
         ),
         (
             "budget=Budget(trails=5)",
             "Budget has no 'trails'; it has trials, max_epochs, hours, device_hours, total_epochs, target, "
-            "min_improvement, disk_gb, minutes; did you mean 'trials'?",
+            "min_improvement, disk_gb, minutes, full_trainings; did you mean 'trials'?",
         ),
         (
             "schedular=ASHA()",

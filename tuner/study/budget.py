@@ -43,7 +43,7 @@ class Budget:
     once no configuration is expected to improve on the best by more; this needs a search with a model of the metric,
     such as `MultiFidelityGP()`. `disk_gb`, in units of 10^9 bytes, limits the run folder. It doesn't end the search:
     the least useful checkpoints are deleted, and if the needed ones take more, the search pauses. `minutes` is an
-    alternative to `hours`.
+    alternative to `hours`, and `full_trainings` to `total_epochs`: as many epochs as so many trials of `max_epochs`.
     """
 
     trials: int | None = DEFAULT_TRIALS
@@ -55,32 +55,39 @@ class Budget:
     min_improvement: float | None = None
     disk_gb: float | None = None
     minutes: InitVar[float | None] = None
+    full_trainings: InitVar[int | None] = None
 
-    def __post_init__(self, minutes: float | None) -> None:
+    def __post_init__(self, minutes: float | None, full_trainings: int | None) -> None:
         """Refuse limits that leave nothing to do."""
-        if minutes is not None:
-            self._take_minutes(minutes)
         for name, value in vars(self).items():
             if isinstance(value, np.generic):
                 object.__setattr__(self, name, value.item())
-        if isinstance(self.trials, _LeftOut):  # later options override it like any other field
-            object.__setattr__(self, "trials", int(self.trials) if self.total_epochs is None else None)
         COUNT.check("Budget.max_epochs", self.max_epochs)
         if self.max_epochs > LONGEST_TRIAL:
             raise StudyError(
                 f"Budget.max_epochs needs at most {LONGEST_TRIAL:,}, got {shown(self.max_epochs)}; report less often"
             )
+        if minutes is not None:
+            POSITIVE.check("Budget.minutes", minutes)
+            self._take("hours", hours_of(minutes), "minutes", minutes)
+        if isinstance(full_trainings, np.generic):
+            full_trainings = full_trainings.item()
+        if full_trainings is not None:
+            COUNT.check("Budget.full_trainings", full_trainings)
+            self._take("total_epochs", full_trainings * self.max_epochs, "full_trainings", full_trainings)
+        if isinstance(self.trials, _LeftOut):  # later options override it like any other field
+            object.__setattr__(self, "trials", int(self.trials) if self.total_epochs is None else None)
         for limit, value in limits_of(vars(self)):
             limit.quantity.check(f"Budget.{limit.name}", value)
 
-    def _take_minutes(self, minutes: float) -> None:
-        if self.hours is not None:
+    def _take(self, name: str, value: float, other: str, given: float) -> None:
+        """Set a limit that the user gave under another name."""
+        if (known := getattr(self, name)) is not None:
             raise StudyError(
-                f"Budget takes hours or minutes, got hours={shown(self.hours)} and minutes={shown(minutes)}; "
+                f"Budget takes {name} or {other}, got {name}={shown(known)} and {other}={shown(given)}; "
                 "leave one of them out"
             )
-        POSITIVE.check("Budget.minutes", minutes)
-        object.__setattr__(self, "hours", hours_of(minutes))
+        object.__setattr__(self, name, value)
 
 
 def hours_of(minutes: float) -> float:
