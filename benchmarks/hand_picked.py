@@ -32,8 +32,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from benchmarks.combine import LITE0, cut, lite0
-from benchmarks.transfer import installed_weights
+from benchmarks.combine import cut
+from benchmarks.transfer import LITE0, installed_weights, lite0
 from tuner import ImageClassifier
 from tuner.train import data, evaluation, models
 

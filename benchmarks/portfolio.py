@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from photo_tasks import RECORDED
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 from scipy.stats import spearmanr
-from small_tasks import FEATURES, PRETRAINED, SCRATCH, TASKS, Task
+from small_tasks import FEATURES, PRETRAINED, SCRATCH, Task
 
 from tuner.search.gaussian_process import matern
 from tuner.search.portfolio import Kernel, Portfolio, columns_of, read
@@ -36,7 +37,7 @@ Rows = dict[str, list[dict[str, Any]]]
 def rows_of(table: Path) -> Rows:
     """The recorded trials of each task."""
     text = lzma.decompress(table.read_bytes()).decode() if table.suffix == ".xz" else table.read_text()
-    rows: Rows = {task.name: [] for task in TASKS}
+    rows: Rows = {task.name: [] for task in RECORDED}
     for line in text.splitlines():
         row = json.loads(line)
         rows[row["task"]].append(row)
@@ -62,14 +63,14 @@ def kind(task: Task) -> str:
 
 def portfolio(rows: Rows, kernel: dict[str, Any]) -> dict[str, Any]:
     """What `tuner.search.portfolio` reads."""
-    trials = [(number, task, row) for number, task in enumerate(TASKS) for row in rows[task.name]]
+    trials = [(number, task, row) for number, task in enumerate(RECORDED) for row in rows[task.name]]
     return {
         "made_by": "benchmarks/portfolio.py",
         "space": {name: declared(domain) for name, domain in PRETRAINED.dimensions.items()},
         "kernel": kernel,
-        "studies": [task.name for task in TASKS],
-        "sources": [task.source for task in TASKS],
-        "kinds": [kind(task) for task in TASKS],
+        "studies": [task.name for task in RECORDED],
+        "sources": [task.source for task in RECORDED],
+        "kinds": [kind(task) for task in RECORDED],
         "study": [number for number, *_ in trials],
         "configs": [
             [rounded((SETS[id(task.space)] | row["config"]).get(name)) for name in PRETRAINED.dimensions]
@@ -133,8 +134,10 @@ def unlikely(kernel: Kernel, points: np.ndarray, made: Portfolio) -> float:
 def foretold(rows: Rows, kernel: dict[str, Any]) -> None:
     """Print what the model without a data set says of its trials."""
     whole = read(portfolio(rows, kernel))
-    for number, task in enumerate(TASKS):
+    for number, task in enumerate(RECORDED):
         trials = np.flatnonzero(whole.study == number)
+        if not len(trials):
+            continue
         others = whole.without(task.source)
         expected = others.expected([whole.configs[index] for index in trials], {kind(task)}).mean(axis=0)
         agree = spearmanr(expected, whole.regrets[trials]).statistic

@@ -1,17 +1,19 @@
 """Real training recorded once: learning curves of random and of searched configurations of the small tasks.
 
-    python benchmarks/record.py TABLE [--data-dir DIR] [--cache DIR] [--rounds 200] [--minutes 35]
+    python benchmarks/record.py TABLE [--data-dir DIR] [--cache DIR] [--rounds 200] [--minutes 35] [--only PATTERN]
 
 TABLE is a file of JSON lines that is added to: a row for each trial, with the validation and the test accuracy after
 each epoch, None from where the loss diverged. In a round each task trains one configuration for 9 epochs, by the
 trainer itself on one thread: 24 random ones, then by turns a random one and what the default search suggests after
-all of the task's trials. So a table of any length is balanced. DIR holds FashionMNIST/raw and cifar10/train/<class>.
+all of the task's trials. So a table of any length is balanced. DIR holds
+FashionMNIST/raw, cifar10/train/<class> and photos/{flowers,trash}/<class>. A second call goes on where the first ended.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,8 @@ from typing import Any
 import numpy as np
 import small_tasks
 import torch
-from small_tasks import EPOCHS, TASKS, Task
+from photo_tasks import RECORDED
+from small_tasks import EPOCHS, Task
 
 from tuner import MultiFidelityGP
 from tuner.errors import TrialError
@@ -66,19 +69,21 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=small_tasks.CACHE)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--minutes", type=float, default=35.0)
+    parser.add_argument("--only", help="a pattern of the names of tasks")
     options = parser.parse_args()
     small_tasks.DATA, small_tasks.CACHE = options.data_dir, options.cache
     torch.set_num_threads(1)
     known = options.table.read_text().splitlines() if options.table.exists() else []
-    rows: dict[str, list[dict[str, Any]]] = {task.name: [] for task in TASKS}
+    rows: dict[str, list[dict[str, Any]]] = {task.name: [] for task in RECORDED}
     for line in known:
         row = json.loads(line)
         rows[row["task"]].append(row)
     end = time.monotonic() + 60 * options.minutes
     with options.table.open("a") as table:
         for number in range(options.rounds):
-            for index, task in enumerate(TASKS):
-                if number < len(rows[task.name]) or time.monotonic() > end:
+            for index, task in enumerate(RECORDED):
+                left_out = options.only is not None and not re.search(options.only, task.name)
+                if left_out or number < len(rows[task.name]) or time.monotonic() > end:
                     continue
                 searched = number >= RANDOM and number % 2 == 1
                 generator = np.random.default_rng([number, index])

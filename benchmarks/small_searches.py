@@ -35,8 +35,9 @@ import numpy as np
 import portfolio
 import small_tasks
 from peers import seed_of
+from photo_tasks import RECORDED, SIGNS
 from scipy import stats
-from small_tasks import EPOCHS, TASKS, UNRECORDED, Task
+from small_tasks import EPOCHS, UNRECORDED, Task
 
 from tuner import ASHA, HyperOpt, MultiFidelityGP, NoEarlyStopping, Random
 from tuner.schedule import Decision, Scheduler
@@ -47,6 +48,7 @@ from tuner.search.portfolio import Portfolio, read, suggested_by_portfolio
 from tuner.space import Config
 from tuner.trial.hyperparameters import HYPERPARAMETERS
 
+TRAINED = (*RECORDED, *UNRECORDED, *SIGNS)
 DEFAULTS = {name: row.default for name, row in HYPERPARAMETERS.items() if row.default is not None}
 
 
@@ -58,11 +60,17 @@ class Strategy:
     scheduler: Scheduler = field(default_factory=ASHA)
     known: int = 0
     trusted: bool = True
+    alike: bool = False  # whether only studies whose trials started from the same kind of weights count
+    fixed: Config | None = None  # the only configuration that is trained, without a search
 
+
+SENSIBLE = {"optimizer": "adam", "lr": 1e-3, "batch_size": 32, "schedule": "cosine", "weight_decay": 1e-6}
+SENSIBLE |= {"label_smoothing": 0.0, "dropout": 0.0, "mixup": 0.0}
 
 STRATEGIES = {
     "default": Strategy(),
     "portfolio": Strategy(known=5),
+    "portfolio_alike": Strategy(known=5, alike=True),
     "portfolio1": Strategy(known=1),
     "portfolio2": Strategy(known=2),
     "portfolio3": Strategy(known=3),
@@ -71,6 +79,7 @@ STRATEGIES = {
     "portfolio10": Strategy(known=10),
     "hyperopt_asha": Strategy(HyperOpt(), ASHA(rule="stop")),
     "random": Strategy(Random(sobol=False), NoEarlyStopping()),
+    "sensible": Strategy(scheduler=NoEarlyStopping(), fixed=SENSIBLE),
     "portfolio_random": Strategy(Random(sobol=False), NoEarlyStopping(), known=5),
 }
 
@@ -83,7 +92,7 @@ def table() -> portfolio.Rows:
 
 def task_of(name: str) -> Task:
     """The task of that name."""
-    return next(task for task in (*TASKS, *UNRECORDED) if task.name == name)
+    return next(task for task in TRAINED if task.name == name)
 
 
 @cache
@@ -93,21 +102,22 @@ def beside(source: str) -> Portfolio:
     return read(json.loads(path.read_text()))
 
 
-def write_portfolios(folder: Path) -> None:
-    """One without each data set, where they aren't there yet."""
+def write_portfolios(folder: Path, tasks: Sequence[str]) -> None:
+    """One without the data set of each of the tasks, where they aren't there yet: each takes minutes."""
     folder.mkdir(parents=True, exist_ok=True)
-    for source in sorted({task.source for task in TASKS}):
+    for source in sorted({task_of(name).source for name in tasks}):
         if not (folder / f"{source}.json").exists():
-            others = {task.name: [] if task.source == source else table()[task.name] for task in TASKS}
+            others = {task.name: [] if task.source == source else table()[task.name] for task in RECORDED}
             told = portfolio.portfolio(others, portfolio.likeliest(others))
             (folder / f"{source}.json").write_text(json.dumps(told))
 
 
 @cache
-def beginning(name: str, seed: int, top: int, real: bool) -> tuple[Config, ...]:
+def beginning(name: str, seed: int, top: int, real: bool, alike: bool) -> tuple[Config, ...]:
     """The portfolio's configurations for a task; of the recorded ones unless trials are trained for real."""
     task = task_of(name)
-    known, kinds, settings = beside(task.source), {portfolio.kind(task)}, portfolio.SETS[id(task.space)]
+    known, settings = beside(task.source), portfolio.SETS[id(task.space)]
+    kinds = {portfolio.kind(task)} if alike or portfolio.kind(task) == "random" else {"random", "weights"}
     if real:
         return suggested_by_portfolio(Problem(task.space, seed=seed), kinds, {**DEFAULTS, **settings}, top, known)
     recorded = [row["config"] for row in table()[name]]
@@ -183,7 +193,9 @@ def play(
     problem = Problem(
         task.space, seed=seed, trials=trials, max_epochs=EPOCHS, rungs=tuple(strategy.scheduler.rungs(EPOCHS))
     )
-    learned = beginning(task.name, seed, strategy.known, real) if strategy.known else ()
+    if strategy.fixed is not None:
+        return searched(problem, strategy, Trials(task, seed, real), total_epochs=EPOCHS, workers=1)
+    learned = beginning(task.name, seed, strategy.known, real, strategy.alike) if strategy.known else ()
     running = Trials(task, seed, real)
     return searched(problem, strategy, running, learned=learned, total_epochs=total_epochs, workers=workers)
 
@@ -206,7 +218,7 @@ def searched(
         for worker in tuple(idle):
             trial = stopper.resumable()
             if trial is None:
-                config = proposals.propose(started)
+                config = strategy.fixed or proposals.propose(started)
                 if config is None:
                     break
                 trial = f"{started:05d}"
@@ -279,11 +291,11 @@ def main() -> None:
     os.environ["CURVES"], os.environ["OMP_NUM_THREADS"] = str(options.table.resolve()), "1"
     small_tasks.DATA, small_tasks.CACHE = options.data_dir, options.cache
     os.environ["PORTFOLIOS"] = str(options.portfolios or options.cache / "portfolios")
-    write_portfolios(Path(os.environ["PORTFOLIOS"]))
     trials = options.trials or (None if math.isfinite(options.total_epochs) else 10)
     limits = {"trials": trials, "total_epochs": options.total_epochs, "real": options.real, "workers": options.workers}
-    tasks = [t.name for t in TASKS if options.tasks in ("all", "design" if t.design else "check")]
-    tasks = tasks or [t.name for t in (*TASKS, *UNRECORDED) if t.name in options.tasks.split(",")]
+    tasks = [t.name for t in RECORDED if options.tasks in ("all", "design" if t.design else "check")]
+    tasks = tasks or [t.name for t in TRAINED if t.name in options.tasks.split(",")]
+    write_portfolios(Path(os.environ["PORTFOLIOS"]), tasks)
     results: dict[str, dict[str, list[tuple[float, int]]]] = {}
     with multiprocessing.get_context("fork").Pool(options.processes) as pool:
         for name in options.only:

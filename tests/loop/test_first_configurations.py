@@ -92,19 +92,23 @@ def test_others_get_none(changes: dict[str, Any]) -> None:
     assert of_portfolio(study(**changes), less=0) == ()
 
 
-def test_unless_told_otherwise_trials_that_start_from_pretrained_weights_alone_get_none() -> None:
-    unsaid = {"warm_start": History()}
-    random, asked = of_portfolio(study(**unsaid), less=0), of_portfolio(study(), less=0)
-    assert random == asked
-    own = ImageClassifier("digits", model=own_network)
-    assert of_portfolio(study(**unsaid, trial=own), less=0)
-    weights = ImageClassifier("digits", weights="w.pt")
-    assert of_portfolio(study(trial=weights), less=0)
-    assert of_portfolio(study(trial=weights, **unsaid), less=0) == ()
+HEAD = {"lr": loguniform(1e-4, 1e-1), "finetune": "head"}
+EITHER = {"lr": loguniform(1e-4, 1e-1), "finetune": choice(["head", "all"])}
 
 
-def own_network(config: dict[str, Any]) -> Any:
-    raise AssertionError("nothing is built before the search")
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({"trial": ImageClassifier("digits", weights=None)}, MOST),
+        ({"trial": ImageClassifier("digits", model=lambda config: None)}, MOST),
+        ({"trial": ImageClassifier("digits", weights="w.pt"), "space": HEAD}, MOST),
+        ({"trial": ImageClassifier("digits", weights="w.pt"), "space": EITHER}, 0),
+        ({"trial": ImageClassifier("digits", weights="w.pt")}, 0),
+    ],
+)
+def test_unless_told_otherwise_all_but_whole_pretrained_models_get_it(changes: dict[str, Any], count: int) -> None:
+    assert len(of_portfolio(study(**changes, warm_start=History()), less=0)) == count
+    assert len(of_portfolio(study(**changes), less=0)) == MOST  # where it is asked for
 
 
 USUAL: dict[str, Any] = {

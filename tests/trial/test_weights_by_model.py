@@ -140,7 +140,7 @@ def test_each_model_starts_from_its_own(file: Path, tmp_path: Path) -> None:
     ]
     assert trial.started_from == f"ImageNet weights IMAGENET1K_V1 or weights r160_in1k of {REPOSITORY} or {file}"
     assert trial.identity()["weights"] == f"resnet18: IMAGENET1K_V1, squeezenet1_1: {file}, {VIT}: pretrained"
-    assert trial.portfolio == ("weights",)
+    assert trial.portfolio == ("random", "weights")
     assert trial.missing_downloads() == [f"weights of resnet18 into {torchs}"]
     assert trial.hyperparameters({"model": VIT})["image_size"] == 160
     loaded = build_network(trial.of({"model": "squeezenet1_1"}), channels=3, classes=3, seed=0)

@@ -31,8 +31,8 @@ class History:
 
     `portfolio`: after those, start from what tuner's own studies, which come with the package, found for accuracy and
     the hyperparameters of `ImageClassifier`. A function's hyperparameters are known by their usual names, such as
-    `learning_rate` and `batch_size`, if these are half of them or more. None: unless an `ImageClassifier` starts from
-    pretrained weights, for which no gain is shown.
+    `learning_rate` and `batch_size`, if these are half of them or more. None: unless an `ImageClassifier` trains more
+    of a pretrained model than its head, for which no gain is shown.
     """
 
     path: str | None = None

@@ -113,9 +113,10 @@ class Trial(ABC):
 
     @property
     def portfolio(self) -> tuple[str, ...]:
-        """The kinds of the studies that come with tuner which may be about such trials, by what they start from.
+        """The kinds of the studies that come with tuner which tell something about such trials.
 
-        "random" weights, or pretrained "weights"; both where it isn't known.
+        A kind is what its trials start from, "random" weights or pretrained "weights". Studies of random weights tell
+        trials that start from pretrained ones something, too, but not the other way round.
         """
         return ("random", "weights")
 

@@ -176,9 +176,8 @@ class ImageClassifier(ReadsFiles, Trial):
     @property
     def portfolio(self) -> tuple[str, ...]:
         """See `Trial.portfolio`; a function's model may come with any weights."""
-        if not isinstance(self.model, str) and not self.weights_file:
-            return ("random", "weights")
-        return tuple(sorted({"weights" if each.weights_file else "random" for each in self.each}))
+        random = isinstance(self.model, str) and not any(each.weights_file for each in self.each)
+        return ("random",) if random else super().portfolio
 
     @property
     def started_from(self) -> str:
