@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.service.running import running, wait_for, wait_until
-from tests.service.submissions import ANNE, STUDY, submission
+from tests.service.submissions import ANNE, BERT, STUDY, submission
+from tests.service.test_sharing import CPUS, held, owners, whole
 from tuner.service.executors.local import COMMAND
 from tuner.service.model import State
 
@@ -43,3 +44,27 @@ def test_the_real_driver_runs_is_paused_and_finishes(tmp_path: Path, monkeypatch
     assert run.info["interrupted_by"] is None
     assert Path(run.info["report"]).is_file()
     assert run.info["machine"]["cpus"] == 1  # what the driver was given
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
+def test_the_real_driver_gives_a_device_back_between_trials_and_gets_it_again(tmp_path: Path) -> None:
+    steps = {"steps.py": b"SECONDS = 0.4\n"}
+    options = {"wandb": "off"}
+    with running(tmp_path, cpus=2, command=COMMAND) as service:
+        first = service.submit(submission(STEPS, steps, options={**options, "trials": 40}), ANNE).id
+        wait_until(service, first, State.RUNNING)
+        assert held(service, first) == 2
+
+        def two_run() -> bool:
+            followed = service.followed(first)
+            return followed is not None and len(followed.running) == 2
+
+        wait_for(two_run)
+        second = service.submit(submission(STEPS, steps, options={**options, "trials": 3}), BERT).id
+        wait_until(service, second, State.RUNNING)
+        assert sorted(owners(service)) == [first, second]
+        wait_until(service, second, State.FINISHED)
+        wait_for(two_run)
+        wait_until(service, first, State.FINISHED)
+        assert whole(service, first)
+        assert service.study(first).attempt == 1

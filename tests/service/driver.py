@@ -14,6 +14,7 @@ from typing import Any
 from tuner import load_run
 from tuner.history.events import Event
 from tuner.history.run_info import FORMAT, new_run_folder, now, write_info
+from tuner.lifecycle.allotment import Allotment
 from tuner.loop.search_loop import SearchLoop
 from tuner.orders.inbox import Inbox, open_inbox
 from tuner.schedule import Decision
@@ -29,6 +30,7 @@ EPOCH_SECONDS = float(os.environ.get("EPOCH_SECONDS", "0.05"))
 class Driver:
     def __init__(self, task: dict[str, Any], file: Path) -> None:
         self.task, self.file = task, file
+        self.allotment = Allotment.of(task, LocalFolder(file.parent))
         self.reason: str | None = None
         signal.signal(signal.SIGTERM, lambda *_: self.ask("SIGTERM"))
 
@@ -62,7 +64,8 @@ class Driver:
             info |= {"budget": {"trials": study.budget.trials, "max_epochs": study.budget.max_epochs}}
             write_info(folder, info)
             opening: dict[str, Any] = {"limits": {}}
-            loop = SearchLoop(study, folder, concurrency=1, history=history, listeners=[self], opening=opening)
+            at_once = 1 if self.allotment is None else self.allotment.most_at_once
+            loop = SearchLoop(study, folder, concurrency=at_once, history=history, listeners=[self], opening=opening)
             open_inbox(folder)
             inbox = Inbox(folder, store_answers=loop.flush)
             self.tell("begun.json", {"run": folder.uri})
@@ -76,18 +79,25 @@ class Driver:
         return status
 
     def drive(self, loop: SearchLoop, inbox: Inbox) -> None:
+        """All running trials train an epoch each, then report."""
+        running: dict[str, tuple[int, float]] = {}  # the epoch and x of each
         while not self.leaves(loop, inbox):
-            start = loop.next_action()
-            if start is None:
-                if loop.finished:
-                    return
-                continue
-            epoch, decision = loop.record.trials[start.trial].last_checkpoint, Decision.CONTINUE
-            while decision is Decision.CONTINUE and not self.leaves(loop, inbox):
-                time.sleep(EPOCH_SECONDS)
-                epoch += 1
-                metrics = {"loss": 1 / epoch + (start.config["x"] - 0.3) ** 2}
-                decision = loop.report(start.trial, epoch, metrics, saves=False)
+            self.share(loop, len(running))
+            while (start := loop.next_action()) is not None:
+                running[start.trial] = loop.record.trials[start.trial].last_checkpoint, start.config["x"]
+            if loop.finished:
+                return
+            time.sleep(EPOCH_SECONDS)
+            for trial, (epoch, x) in list(running.items()):
+                running[trial] = epoch + 1, x
+                metrics = {"loss": 1 / (epoch + 1) + (x - 0.3) ** 2}
+                if loop.report(trial, epoch + 1, metrics, saves=False) is not Decision.CONTINUE:
+                    del running[trial]
+
+    def share(self, loop: SearchLoop, busy: int) -> None:
+        if self.allotment is not None:
+            self.allotment.look(busy)
+            loop.most_at_once = self.allotment.at_once
 
     def leaves(self, loop: SearchLoop, inbox: Inbox) -> bool:
         for order in inbox.look():

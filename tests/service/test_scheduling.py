@@ -85,7 +85,7 @@ def test_devices_are_shared_by_those_that_can_take_more_than_they_need() -> None
     assert started(plan([queued(number, 1, 4) for number in range(1, 9)], GPUS, {}, NOW)) == dict.fromkeys(
         range(1, 5), 1
     )
-    assert started(plan([queued(1, 1, 2), queued(2, 3)], GPUS, {}, NOW)) == {1: 2}
+    assert started(plan([queued(1, 1, 2), queued(2, 3)], GPUS, {}, NOW)) == {1: 1, 2: 3}
 
 
 def test_a_preemptible_study_makes_room_for_a_higher_priority_alone() -> None:

@@ -284,7 +284,7 @@ def test_the_check_of_what_isnt_submitted_keeps_nothing(tmp_path: Path) -> None:
         assert (facts["name"], facts["trials"], facts["demand"]) == (
             "parabola",
             2,
-            {"kind": "cpu", "count": 1, "least": 1},
+            {"kind": "cpu", "count": 1, "least": 1, "fixed": False},
         )
         assert service.studies() == []
         assert sorted(path.name for path in service.folder.path.iterdir() if path.is_dir()) == ["bundles", "drivers"]

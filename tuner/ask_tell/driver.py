@@ -123,7 +123,7 @@ class AskDriver:
         if self.over or self._interrupted.is_set():
             return None
         if self._limit is None and self.loop.record.steered.concurrency is None:
-            self.loop.concurrency = len(self.loop.running) + 1
+            self.loop.wanted = len(self.loop.running) + 1
         start = self.loop.next_action()
         if start is not None:
             self.hear(start.trial)

@@ -47,6 +47,7 @@ from tuner.history.checkpoints import CheckpointStore
 from tuner.history.logs import add_to_log
 from tuner.history.similar_failures import failed_alike
 from tuner.history.stacks import HUNG, hung_message, take_stacks
+from tuner.lifecycle.allotment import Allotment
 from tuner.lifecycle.interruption import SearchLeft
 from tuner.lifecycle.obedience import Orders
 from tuner.loop.packing import Place
@@ -282,6 +283,7 @@ class Bridge:
     session: int = 0
     joined: bool = False
     orders: Orders | None = None
+    allotment: Allotment | None = None
     together: Together = field(default_factory=lambda: Together(lambda config: None, most=1))
 
     def __post_init__(self) -> None:
@@ -308,13 +310,16 @@ class Bridge:
 
     def next_stay(self) -> list[Start]:
         """What a free worker should do: one trial, or some that it trains together; nothing if none is free."""
-        stays = {id(trial) for trial in self._current.values() if not trial.is_finished()}
-        if self.together.shares and len(stays) >= self.loop.concurrency:  # else the loop says when
+        if self.together.shares and self._busy() >= self.loop.concurrency:  # else the loop says when
             return []
         self.loop.end_waiting(self.together.waiting)
         while self.together.takes_more and (start := self.loop.next_action()) is not None:
             self._wait(start)
         return self.together.take(self.loop.running)
+
+    def _busy(self) -> int:
+        """How many workers have a trial, or are to get one."""
+        return len({id(trial) for trial in self._current.values() if not trial.is_finished()})
 
     def part(self, trial: RayTrial, *, for_all: bool) -> None:
         """The trials of a stay can't be trained together; or none can, `for_all` of this study."""
@@ -365,6 +370,11 @@ class Bridge:
         self._forget_stays()
         if self.joined:
             self._idle.end(controller)
+        if self.allotment is not None:
+            gives_back = self.allotment.look(self._busy())
+            self.loop.most_at_once = self.allotment.at_once
+            if gives_back:
+                self._idle.end(controller, at_once=True)
         if self.orders is None:
             return
         before = self.loop.running

@@ -111,13 +111,14 @@ def connected(
     with ExitStack() as stack:
         stack.enter_context(_prepared())
         stack.enter_context(overlapping(study))
-        devices = shared_devices.shared_devices(study, this_machine())
+        machine = driving.machine
+        devices = shared_devices.shared_devices(study, machine)
         with interrupted.at_once():
             preload = _preload(study)
-            workers = _workers(study, this_machine(), devices, driving.concurrency)
+            workers = _workers(study, machine, devices, driving.first_at_once)
             code = None if address is None else runtime_environment(study.declared_trial)
             started = (
-                _started(nice or 0, shared_devices.shares(devices), workers)
+                _started(machine, nice or 0, shared_devices.shares(devices), workers)
                 if address is None
                 else _joined(address, code)
             )
@@ -129,7 +130,7 @@ def connected(
             if address is None and failed is None:
                 stack.enter_context(any_worker_taken())
         interrupted.stop_if_asked()
-        machine, grows = (this_machine(), False) if address is None else _cluster(study, driving.concurrency)
+        machine, grows = (machine, False) if address is None else _cluster(study, driving.concurrency)
         study.check_machine(machine, where="this machine" if address is None else "the cluster")
         stack.enter_context(Watchdog(interrupted, is_gone))
         resources = study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu)
@@ -232,10 +233,10 @@ def _on_gpus(present: float, each: float) -> int:
 
 
 @contextmanager
-def _started(nice: int, shares: Mapping[str, float], workers: Workers) -> Iterator[_Ray]:
+def _started(machine: Machine, nice: int, shares: Mapping[str, float], workers: Workers) -> Iterator[_Ray]:
     with (
         warnings.catch_warnings(action="ignore"),
-        local_ray(this_machine(), _SETTINGS, nice=nice, shares=shares, workers=workers) as started,
+        local_ray(machine, _SETTINGS, nice=nice, shares=shares, workers=workers) as started,
     ):
         yield started.is_gone, started.failed
 
@@ -245,7 +246,7 @@ def ray_starts(subject: Subject) -> Finding:
 
     Raises StudyError if no search works.
     """
-    with _prepared(), _started(0, {}, Workers()) as (_, failed_names):
+    with _prepared(), _started(this_machine(), 0, {}, Workers()) as (_, failed_names):
         notices = names.notices(ray.__version__, "starts", failed_names)
         answer = ray.get(ray.remote(num_cpus=1)(_three).remote(), timeout=60)
     if answer != 3:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.history.events import Listener
+from tuner.lifecycle.allotment import Allotment
 from tuner.lifecycle.interruption import GRACE_SECONDS
+from tuner.machine.hardware import Machine, this_machine
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Driving:
         notify: web addresses and commands that get messages about the end and new best values, see
             `tuner.lifecycle.targets`
         begun: called with the run's path as soon as its folder exists
+        allotment: the devices that a service lends this driver, if they change while it searches
     """
 
     concurrency: int | None = None
@@ -35,6 +38,20 @@ class Driving:
     notify: Sequence[str] = ()
     mlflow: str | None = None
     begun: Callable[[str], None] = lambda path: None
+    allotment: Allotment | None = None
+
+    @property
+    def machine(self) -> Machine:
+        """The machine, with the CPUs that the driver may ever have."""
+        lent = self.allotment is not None and self.allotment.kind == "cpu"
+        return replace(this_machine(), cpus=self.allotment.most) if lent and self.allotment else this_machine()
+
+    @property
+    def first_at_once(self) -> int | None:
+        """The most trials at once while it has the devices with which it starts."""
+        return min(
+            [each for each in (self.concurrency, self.allotment and self.allotment.at_once) if each], default=None
+        )
 
     @property
     def grace_seconds(self) -> float:

@@ -106,6 +106,7 @@ def run(
                 },
                 lease=lease,
                 mirrors=mirrors,
+                allotment=driving.allotment,
             )
         driving.begun(folder.uri)
         of_the_images = of_the_data.notices if of_the_data else ()
@@ -177,6 +178,7 @@ def resume(
                     opening=going_on.opening | opening(going_on.options, driving.concurrency),
                     lease=lease,
                     mirrors=mirrors,
+                    allotment=driving.allotment,
                 )
                 _do_what_was_asked(search, going_on, going_on.given_with(driving.concurrency))
             driving.begun(earlier.folder.uri)

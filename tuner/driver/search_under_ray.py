@@ -19,6 +19,7 @@ from tuner.history.events import CONCLUDING, Event, Listener, tell
 from tuner.history.records import Status
 from tuner.history.run_info import write_info
 from tuner.history.stacks import STACKS
+from tuner.lifecycle.allotment import Allotment
 from tuner.lifecycle.conclusion import Conclusion, Outcome, outcome_of
 from tuner.lifecycle.description import InfoWriter
 from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption, SearchLeft
@@ -59,11 +60,12 @@ class Search:
         *,
         lease: Lease,
         mirrors: Mirrors,
+        allotment: Allotment | None = None,
     ) -> None:
         resources, devices = connected.resources, connected.devices
         self.study, self.folder, self.info, self.resources = study, folder, info, resources
         self.interrupted, self.lease, self._listeners = interrupted, lease, list(listeners)
-        self._mirrors = mirrors
+        self._mirrors, self._allotment = mirrors, allotment
         self.workers = workers_of(connected, limit)
         self.most_workers = None if connected.grows else workers_of(connected, None)
         gpus = len(devices) if study.resources.packed == "gpus" else None
@@ -77,7 +79,7 @@ class Search:
             devices=resources.devices,
             history=history,
             learned=start_from,
-            most_at_once=self.most_workers,
+            most_at_once=self.most_workers if allotment is None else allotment.at_once,
             listeners=[
                 *self._listeners,
                 InfoWriter(folder, self.info, self._counts),
@@ -178,6 +180,7 @@ class Search:
             joined=self.info["address"] is not None,
             orders=self.orders,
             together=self.together,
+            allotment=self._allotment,
         )
         try:
             with memory_kills_survived(), self.interrupted.breakable():

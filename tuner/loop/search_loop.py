@@ -41,7 +41,7 @@ class SearchLoop:
 
     `history` are the events of earlier drivers of the same run; `concurrency` is how many trials run at once, each on
     this many `devices`, or where `admission` lets them, `together` how many of them a worker trains as one, and
-    `most_at_once` what a user may raise the concurrency to;
+    `most_at_once` how many of them the devices hold, which may change, None for any number;
     `share_devices`: whether a device may have several trials; `learned` is what earlier studies suggest to start from,
     where there is no history; `opening` are further fields of this driver's first event. `before_writing` is called
     before each event and may raise, for instance if another driver took the run over; `pause` asks the driver to pause
@@ -70,7 +70,8 @@ class SearchLoop:
         share_devices: bool = True,
         together: int = 1,
     ) -> None:
-        self.study, self.folder, self.concurrency, self._together = study, folder, concurrency, together
+        self.study, self.folder, self._together = study, folder, together
+        self.wanted, self.most_at_once = concurrency, most_at_once
         self.record = RunRecord(study.metric, study.mode)
         self.announced: Collection[str] = ()
         self._listeners = Listeners(listeners, self.notice)
@@ -109,7 +110,7 @@ class SearchLoop:
             self._take_lost_reports()
             self._keeper.compare_with_the_disk()
         self._queue.put_back(*(trial for trial in self.record.trials.values() if trial.status == "interrupted"))
-        self._steering = Steering(self, self._proposals, self._limits, most_at_once, emit=self._emit)
+        self._steering = Steering(self, self._proposals, self._limits, emit=self._emit)
         self._room = Room(
             *(self.record, folder, self._keeper, Actions(self._end, pause, self.notice)),
             limit_gb=lambda: self.study.budget.disk_gb,
@@ -150,6 +151,11 @@ class SearchLoop:
     def going_on(self, trial: str) -> Start:
         """How a running trial goes on after a stay that it shared with others."""
         return self._queue.start_of(self.record.trials[trial])
+
+    @property
+    def concurrency(self) -> int:
+        """How many trials run at once: as many as are wanted, and as the devices hold."""
+        return self.wanted if self.most_at_once is None else min(self.wanted, self.most_at_once)
 
     @property
     def running(self) -> frozenset[str]:
@@ -209,7 +215,7 @@ class SearchLoop:
 
     def change(self, study: Study, concurrency: int | None) -> None:
         """Go on with other limits of the same study, and with this many trials at once if that is given."""
-        self.concurrency = concurrency or self.concurrency
+        self.wanted = concurrency or self.wanted
         self._idle = False
         if study.budget != self.study.budget:
             self.study = study

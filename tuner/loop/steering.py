@@ -38,7 +38,10 @@ class SteeredSearch(Protocol):
     study: Study
     folder: Folder
     record: RunRecord
-    concurrency: int
+    most_at_once: int | None
+
+    @property
+    def concurrency(self) -> int: ...
 
     @property
     def running(self) -> frozenset[str]: ...
@@ -54,7 +57,7 @@ class SteeredSearch(Protocol):
 
 
 class Steering:
-    """Answers the orders to one search; `most_at_once` is how many trials its devices hold, None for any number.
+    """Answers the orders to one search.
 
     `emit` writes an event and applies it.
     """
@@ -64,12 +67,11 @@ class Steering:
         loop: SteeredSearch,
         proposals: Proposals,
         limits: Limits,
-        most_at_once: int | None,
         *,
         emit: Callable[..., None],
     ) -> None:
         self._loop, self._proposals, self._limits = loop, proposals, limits
-        self._most_at_once, self._emit = most_at_once, emit
+        self._emit = emit
         self._pausing = False  # because this driver was ordered to pause
 
     def obey(self, order: Order | Malformed, *, late: bool = False) -> None:
@@ -128,7 +130,7 @@ class Steering:
             trial = order.arguments.get("trial")
             self._loop.end_by_order(*(sorted(self._loop.running) if trial is None else [trial]))
         elif order.verb == "set":
-            self._loop.change(self._changed(order.arguments), self._allowed(order.arguments.get("concurrency")))
+            self._loop.change(self._changed(order.arguments), order.arguments.get("concurrency"))
         elif order.verb in ("try", "confirm"):
             self._loop.expect_more()
         elif order.verb == "retry":
@@ -190,12 +192,9 @@ class Steering:
             )
         return study.with_options(**limits)
 
-    def _allowed(self, concurrency: int | None) -> int | None:
-        most = self._most_at_once
-        return concurrency if concurrency is None or most is None else min(concurrency, most)
-
     def _of_concurrency(self, wanted: int) -> str:
-        allowed, running = self._allowed(wanted), len(self._loop.running)
+        most, running = self._loop.most_at_once, len(self._loop.running)
+        allowed = wanted if most is None else min(wanted, most)
         if allowed != wanted:
             return f"{allowed} trials run at once now, which is all that the devices hold (asked for {wanted})"
         more = f"; the {running} that run go on, and no other starts before" if running > wanted else ""

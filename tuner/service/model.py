@@ -62,7 +62,10 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class User:
-    """A user of the service; `weight` is their share of the devices compared with other users."""
+    """A user of the service; `weight` is their share of the devices compared with other users.
+
+    `most_devices` and `most_hours` are their caps.
+    """
 
     id: int
     name: str
@@ -70,6 +73,8 @@ class User:
     weight: float = 1.0
     created: float = 0.0
     disabled: bool = False
+    most_devices: int | None = None  # of a kind at once; None: no cap
+    most_hours: float | None = None  # device-hours in seven days
 
 
 EXTERNAL = "external"  # kind of the slots in which searches run whose trials workers ask for: they hold no device
@@ -83,14 +88,23 @@ class Device:
     index: int
     name: str = ""
 
+    @property
+    def key(self) -> str:
+        """What the server and a driver call it: a GPU as in CUDA_VISIBLE_DEVICES, a CPU by its number."""
+        return self.name or str(self.index)
+
 
 @dataclass(frozen=True)
 class Demand:
-    """The devices that a study needs: `count` of a kind at once, and at least `least`."""
+    """The devices that a study can use: up to `count` of a kind at once, and at least `least`.
+
+    It gives devices back while it runs, and gets others, unless it is `fixed`.
+    """
 
     kind: str = "cpu"
     count: int = 1
     least: int = 1
+    fixed: bool = False
 
 
 @dataclass(frozen=True)

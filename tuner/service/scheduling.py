@@ -4,12 +4,17 @@ Order: priority, then the device-hours of the study's user with a half-life of a
 fair-share factor of batch systems, https://slurm.schedmd.com/fair_tree.html), then submission. The first study that
 can't start yet gets a reservation; others start before it only if that doesn't delay it (EASY backfilling, Lifka 1995,
 doi:10.1007/3-540-60153-8_35).
+
+A study is elastic unless its devices are fixed: while it runs, it gives devices back and gets others. Users share the
+devices by weighted max-min fairness (Bertsekas and Gallager 1992, Data Networks, 6.5.2): each next device goes to the
+user who has least for their weight, and of this user's studies to the one that has least.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,15 +29,36 @@ _FAILED = (State.REFUSED, State.FAILED, State.CANCELLED)
 
 @dataclass(frozen=True)
 class Share:
-    """A user's recent use, in device-hours, and the weight of their share."""
+    """A user's recent use, in device-hours, and the weight of their share.
+
+    `most` devices of a kind at once and `most_hours` device-hours in a week are the user's caps, None for none;
+    `week_hours` are those of the last week.
+    """
 
     device_hours: float = 0.0
     weight: float = 1.0
+    most: int | None = None
+    most_hours: float | None = None
+    week_hours: float = 0.0
 
     @property
     def used(self) -> float:
         """The use for sorting: less comes first."""
         return self.device_hours / self.weight
+
+    @property
+    def cap(self) -> float:
+        """How many devices of a kind the user's studies may have together now."""
+        spent = self.most_hours is not None and self.week_hours >= self.most_hours
+        return 0 if spent else math.inf if self.most is None else self.most
+
+    def why_capped(self, user: str, kind: str) -> str:
+        """Why a study of the user waits although devices may be free."""
+        if self.cap == 0 and self.most_hours is not None:
+            got = f"{user} has used {self.week_hours:.1f} device-hours in the last 7 days"
+            return f"{got}, and may use {self.most_hours:g}; an admin changes this: tuner user cap {user} --hours N"
+        most = devices_in_words(self.most or 0, kind)
+        return f"{user} may have {most} at once; an admin changes this: tuner user cap {user} --devices N"
 
 
 @dataclass(frozen=True)
@@ -60,10 +86,20 @@ class Pause:
 
 
 @dataclass(frozen=True)
+class Resize:
+    """A running study that gets `more` devices now, or gives devices back between trials until it has `keep`."""
+
+    study: int
+    keep: int
+    more: tuple[Device, ...] = ()
+
+
+@dataclass(frozen=True)
 class Plan:
     """What to do now; `hopeless` studies can never start, each with a sentence that says why."""
 
     starts: tuple[Start, ...] = ()
+    resizes: tuple[Resize, ...] = ()
     pauses: tuple[Pause, ...] = ()
     hopeless: tuple[tuple[int, str], ...] = ()
     positions: tuple[Position, ...] = ()
@@ -78,7 +114,8 @@ def plan(
 ) -> Plan:
     """The plan for all studies that wait, hold devices, or for whose end others wait; `usage` is by the user's id.
 
-    The same arguments give the same plan, and a plan that was carried out gives an empty one.
+    The same arguments give the same plan, and a plan that was carried out gives an empty one; a study that gives
+    devices back is named until it has done so.
     """
     known = {study.id: study for study in studies}
     waiting = sorted(
@@ -89,7 +126,7 @@ def plan(
     lost = {study for study, _ in hopeless}
     line = [study for study in waiting if study.id not in lost]
     kinds = dict.fromkeys([*(device.kind for device in devices), *(study.demand.kind for study in line)])
-    pools = {kind: _Pool(kind, devices, studies, now, foresight or Foresight()) for kind in kinds}
+    pools = {kind: _Pool(kind, devices, studies, usage, now, foresight or Foresight()) for kind in kinds}
     reasons = {study.id: why for study in line if (why := _not_yet(study, known, now)) is not None}
     for kind, pool in pools.items():
         pool.fill([study for study in line if study.demand.kind == kind and study.id not in reasons])
@@ -99,6 +136,7 @@ def plan(
     times = {study: time for pool in pools.values() for study, time in pool.foreseen(left, reasons).items()}
     return Plan(
         starts,
+        tuple(resize for pool in pools.values() for resize in pool.resizes),
         tuple(pause for pool in pools.values() for pause in pool.pauses),
         tuple(hopeless),
         tuple(Position(study.id, place, reasons[study.id], times.get(study.id)) for place, study in enumerate(left, 1)),
@@ -118,41 +156,109 @@ class _Pool:
         kind: str,
         devices: Iterable[Device],
         studies: Iterable[SubmittedStudy],
+        usage: Mapping[int, Share],
         now: float,
         foresight: Foresight,
     ) -> None:
-        self._kind, self._now, self._foresight = kind, now, foresight
+        self._kind, self._usage, self._now, self._foresight = kind, usage, now, foresight
         holders = [study for study in studies if study.devices and study.devices[0].kind == kind]
         taken = {(device.kind, device.index) for study in holders for device in study.devices}
         mine = sorted((device for device in devices if device.kind == kind), key=lambda device: device.index)
         self._size = len(mine)
         self._free = [device for device in mine if (device.kind, device.index) not in taken]
-        self._holders = {study.id: study for study in holders}
+        self._holders = {study.id: study for study in sorted(holders, key=lambda study: study.id)}
+        self._elastic = [
+            study for study in self._holders.values() if not study.demand.fixed and study.state in _MAY_BE_PAUSED
+        ]
+        self._of_users = Counter[int]()  # devices that their studies have now
+        for study in holders:
+            self._of_users[study.user_id] += len(study.devices)
+        self._coming: dict[int, int] = {}  # by study: devices that it gives back between trials
         self._releases = {study.id: (self._release(study), len(study.devices)) for study in holders}
         self._first: SubmittedStudy | None = None  # the first study that has to wait, which has a reservation
         self.starts: list[Start] = []
+        self.resizes: list[Resize] = []
         self.pauses: list[Pause] = []
         self.reasons: dict[int, str] = {}
 
     def fill(self, line: Sequence[SubmittedStudy]) -> None:
-        """Decide about the studies that could start, the first in line first."""
-        for place, study in enumerate(line):
+        """Decide about the studies that could start, the first in line first, and about those that are elastic."""
+        possible = [study for study in line if study.demand.least <= self._size]
+        for study in line:
             if study.demand.least > self._size:
                 has = devices_in_words(self._size, self._kind)
-                self.reasons[study.id] = (
-                    f"needs {devices_in_words(study.demand.least, self._kind)}; this server has {has}"
-                )
-                continue
-            room = len(self._free) if self._first is None else self._room_before_first(study)
-            if room >= study.demand.least:
-                fair = len(self._free) // (len(line) - place)
-                self._start(study, min(room, max(study.demand.least, min(study.demand.count, fair))))
-            elif self._first is None:
-                self._first = study
-                self._make_room(study)
-                self.reasons[study.id] = f"first in line: {self._lack(study)}"
+                needs = devices_in_words(study.demand.least, self._kind)
+                self.reasons[study.id] = f"needs {needs}; this server has {has}"
+        fair = self._fair_shares(possible)
+        self._coming = {
+            study.id: len(study.devices) - fair[study.id]
+            for study in self._elastic
+            if fair[study.id] < len(study.devices)
+        }
+        for study in sorted(possible, key=lambda study: study.id not in fair):
+            self._decide(study, fair.get(study.id, study.demand.least))
+        for study in self._elastic:
+            self._resize(study, fair[study.id])
+
+    def _decide(self, study: SubmittedStudy, fair: int) -> None:
+        """Start a study if that is possible now, or say why it isn't."""
+        share, least = self._usage.get(study.user_id, Share()), study.demand.least
+        if self._of_users[study.user_id] + least > share.cap:
+            self.reasons[study.id] = share.why_capped(study.user, self._kind)
+            return
+        room = len(self._free) if self._first is None else self._room_before_first(study)
+        if room >= least:
+            self._start(study, int(min(room, max(least, fair), share.cap - self._of_users[study.user_id])))
+        elif self._first is None:
+            self._first = study
+            self._make_room(study)
+            self.reasons[study.id] = f"first in line: {self._lack(study)}"
+        else:
+            self.reasons[study.id] = self._why_behind(study, self._first.id)
+
+    def _fair_shares(self, line: Sequence[SubmittedStudy]) -> dict[int, int]:
+        """How many devices each elastic study should have, and each waiting one that should be among them.
+
+        No study is left with less than it needs. The first waiting one that doesn't fit ends this for those behind it.
+        """
+        found = {study.id: study.demand.least for study in self._elastic}
+        of_users, room = (
+            Counter(self._of_users),
+            self._size - sum(len(study.devices) for study in self._holders.values()),
+        )
+        for study in self._elastic:
+            of_users[study.user_id] -= len(study.devices) - study.demand.least
+            room += len(study.devices) - study.demand.least
+        claimants = [*self._elastic, *line[: self._size]]
+        while room > 0 and claimants:
+            study = min(claimants, key=lambda study: self._claim(study, found.get(study.id, 0), of_users))
+            takes = 1 if study.id in found else study.demand.least
+            capped = of_users[study.user_id] + takes > self._usage.get(study.user_id, Share()).cap
+            if takes > room and not capped:
+                claimants = [one for one in claimants if one.id in found]
+            elif capped or found.get(study.id, 0) + takes > study.demand.count:
+                claimants.remove(study)
             else:
-                self.reasons[study.id] = self._why_behind(study, self._first.id)
+                found[study.id] = found.get(study.id, 0) + takes
+                of_users[study.user_id] += takes
+                room -= takes
+        return found
+
+    def _claim(self, study: SubmittedStudy, has: int, of_users: Mapping[int, int]) -> tuple[float, ...]:
+        """For sorting: whose turn it is. Of equals it is that of whoever has the device already."""
+        share = self._usage.get(study.user_id, Share())
+        of_user = of_users[study.user_id] / share.weight
+        return (-study.priority, of_user, has, has >= len(study.devices), share.used, study.submitted, study.id)
+
+    def _resize(self, study: SubmittedStudy, fair: int) -> None:
+        has, cap = len(study.devices), self._usage.get(study.user_id, Share()).cap
+        more = int(min(len(self._free), fair - has, cap - self._of_users[study.user_id]))
+        if more > 0 or fair < has:
+            given, self._free = tuple(self._free[: max(0, more)]), self._free[max(0, more) :]
+            self._of_users[study.user_id] += len(given)
+            end, count = self._releases[study.id]
+            self._releases[study.id] = (end, count + len(given))
+            self.resizes.append(Resize(study.id, min(fair, has + len(given)), given))
 
     def foreseen(self, left: Iterable[SubmittedStudy], reasons: Mapping[int, str]) -> dict[int, float]:
         """When each of the remaining studies is expected to start, one after another, as far as this can be known."""
@@ -176,6 +282,7 @@ class _Pool:
 
     def _start(self, study: SubmittedStudy, count: int) -> None:
         given, self._free = tuple(self._free[:count]), self._free[count:]
+        self._of_users[study.user_id] += count
         self.starts.append(Start(study.id, given))
         self._releases[study.id] = (self._now + self._foresight.lasts.get(study.id, math.inf), count)
 
@@ -198,7 +305,9 @@ class _Pool:
     def _reservation(self, first: SubmittedStudy) -> tuple[float, int]:
         """When the first in line will have its devices, and how many are left over then."""
         room, start = len(self._free), self._now
-        for end, count in sorted(self._releases.values(), key=lambda release: release[0]):
+        soon = [(self._now + PAUSE_SECONDS, count) for count in self._coming.values()]
+        late = [(end, count - self._coming.get(study, 0)) for study, (end, count) in self._releases.items()]
+        for end, count in sorted([*soon, *late], key=lambda release: release[0]):
             if room >= first.demand.least and end > start:
                 break
             room, start = room + count, end
@@ -211,7 +320,7 @@ class _Pool:
         """
         staying = [one for one in self._holders.values() if one.state in _MAY_BE_PAUSED and not self._ends_soon(one)]
         coming = sum(len(one.devices) for one in self._holders.values() if one not in staying)
-        lacking = study.demand.least - len(self._free) - coming
+        lacking = study.demand.least - len(self._free) - coming - sum(self._coming.values())
         chosen: list[SubmittedStudy] = []
         for one in sorted(staying, key=lambda one: (one.priority, -(one.started or 0.0), -one.id)):
             if lacking <= 0:
@@ -237,7 +346,11 @@ class _Pool:
 
     def _lack(self, study: SubmittedStudy) -> str:
         free = "none is" if not self._free else "1 is" if len(self._free) == 1 else f"{len(self._free)} are"
-        return f"it needs {devices_in_words(study.demand.least, self._kind)}, and {free} free"
+        gives = "".join(
+            f"; study {each} gives {devices_in_words(count, self._kind)} back as its trials end"
+            for each, count in self._coming.items()
+        )
+        return f"it needs {devices_in_words(study.demand.least, self._kind)}, and {free} free{gives}"
 
 
 def _hopeless(study: SubmittedStudy, known: Mapping[int, SubmittedStudy]) -> str | None:

@@ -13,17 +13,20 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 
 from tuner.errors import RunFolderError, describe_error
 from tuner.orders.inbox import put
 from tuner.results import load_run
+from tuner.service.allotments import allotment_of, given_back
+from tuner.service.allotments import tell as tell_allotment
 from tuner.service.data_folder import DataFolder
 from tuner.service.database import Database, audit, studies, usage, webhooks
 from tuner.service.executors import Executor, Look, Task
 from tuner.service.executors.driver_reports import note_end
 from tuner.service.model import Device, Progress, State, SubmittedStudy, of_driver, of_study
 from tuner.service.outcomes import Next, RunEnd, after, unreadable
-from tuner.service.scheduling import Foresight, Plan, Share, Start, plan
+from tuner.service.scheduling import Foresight, Plan, Resize, Share, Start, plan
 from tuner.service.search_progress import Followed
 from tuner.service.thread import ServerThread
 from tuner.service.troubles import Tell, Troubles
@@ -63,6 +66,7 @@ class Supervisor:
         self._followed: dict[int, Followed] = {}
         self._ordered: set[tuple[int, int, str]] = set()  # study, attempt and verb of given orders
         self._best: dict[int, float] = {}  # by study: the last value sent to webhooks
+        self._keep: dict[int, int] = {}  # by study: how many devices it should give back down to
         self._typical: dict[str, float] = {}
         self._typical_at = 0.0
         self._planned_for, self._plan_at, self._rest_until = -1, 0.0, 0.0
@@ -119,8 +123,12 @@ class Supervisor:
             if now - self._typical_at > TYPICAL_SECONDS:
                 self._typical, self._typical_at = studies.typical_seconds(connection), now
             hours = usage.decayed(connection, now)
-            weights = dict(connection.execute("SELECT id, weight FROM users").fetchall())
-        shares = {user: Share(hours.get(user, 0.0), weights.get(user, 1.0)) for user in hours.keys() | weights.keys()}
+            week = usage.of_users(connection, now - usage.WEEK_SECONDS, now)
+            users = connection.execute("SELECT id, weight, most_devices, most_hours FROM users").fetchall()
+        shares = {user: Share(used) for user, used in hours.items()} | {
+            user: Share(hours.get(user, 0.0), weight, most, most_hours, week.get(user, 0.0))
+            for user, weight, most, most_hours in users
+        }
         followed = dict(self._followed)
         ends = {study: end for study, one in followed.items() if (end := one.ends) is not None}
         lasts = {study.id: self._typical[study.name] for study in known if study.name in self._typical}
@@ -158,6 +166,8 @@ class Supervisor:
             self._runs(study).kill(folder)
         elif study.state in _ORDERS:
             self._order(study, look)
+        else:
+            self._troubles.guarded(study.id, "share its devices", partial(self._share, study, folder))
 
     def _explain(self, study: SubmittedStudy, problem: str | None) -> None:
         """Store why nothing newer is known about a running study, or that this problem is over."""
@@ -218,6 +228,36 @@ class Supervisor:
                 self._runs(study).interrupt(folder)
                 self._ordered.add((study.id, study.attempt, "interrupt"))
 
+    # Devices that change hands
+
+    def _share(self, study: SubmittedStudy, folder: Path) -> None:
+        """Take what its driver has given back, and tell it what it has now, and how much of it to keep."""
+        told = allotment_of(folder)
+        if told is None:
+            return
+        back = given_back(folder, told, study.devices)
+        devices = tuple(device for device in study.devices if device not in back)
+        if not devices:  # what holds nothing has no driver
+            return
+        if back:
+            self._hold(study, devices, "gives devices back")
+        tell_allotment(folder, told, devices, min(self._keep.get(study.id, len(devices)), len(devices)))
+
+    def _resize(self, resize: Resize) -> None:
+        """Give a study that runs more devices; its driver is told of them at the next pass."""
+        with self._database.reading() as connection:
+            study = studies.get(connection, resize.study)
+        if allotment_of(self._folder.attempt(study.id, study.attempt)) is not None:
+            self._hold(study, (*study.devices, *resize.more), "gets devices")
+
+    def _hold(self, study: SubmittedStudy, devices: tuple[Device, ...], action: str) -> None:
+        with self._database.changing() as connection:
+            now = self._clock()
+            studies.update(connection, study.id, devices=devices)
+            usage.resize(connection, study.id, study.user_id, devices, now)
+            audit.write(connection, now, None, action, study.id, devices=_in_words(devices))
+        self._tell(study.id, "state")
+
     # Drivers that are gone
 
     def _end(self, study: SubmittedStudy, look: Look) -> None:
@@ -267,6 +307,10 @@ class Supervisor:
             self._troubles.guarded(study, "end it", partial(self._give_up, study, reason))
         for pause in found.pauses:
             self._troubles.guarded(pause.study, "pause it", partial(self._make_room, pause.study, pause.room_for))
+        self._keep = {resize.study: resize.keep for resize in found.resizes}
+        for resize in found.resizes:
+            if resize.more:
+                self._troubles.guarded(resize.study, "give it devices", partial(self._resize, resize))
         for start in found.starts:
             self._troubles.guarded(start.study, "start its driver", partial(self._start, start))
 
@@ -293,9 +337,7 @@ class Supervisor:
             columns = {"devices": start.devices, "attempt": number, "started": study.started or now, "reason": None}
             studies.change(connection, study.id, State.QUEUED, State.STARTING, now, **columns)
             usage.begin(connection, study.id, study.user_id, start.devices, now)
-            audit.write(
-                connection, now, None, "starting", study.id, devices=[list(vars(d).values()) for d in start.devices]
-            )
+            audit.write(connection, now, None, "starting", study.id, devices=_in_words(start.devices))
         self._tell(study.id, "state")
         folder = self._folder.attempt(study.id, number)
         try:
@@ -310,6 +352,7 @@ class Supervisor:
         goes_on = study.run is not None
         limits = dict(study.limits)
         ended = _run_end(study.run)
+        present = [device for device in self._devices if device.kind == study.demand.kind]
         return Task(
             study=None if goes_on else str(self._folder.bundle(study.id) / study.main),
             run=study.run,
@@ -320,7 +363,13 @@ class Supervisor:
             retry=ended is not None and ended.status == "failed" and not limits,
             devices=devices,
             each=float(study.facts.get("each", 1.0)),
+            most=0 if study.demand.fixed else len(present),
+            others=() if study.demand.fixed else tuple(device for device in present if device not in devices),
         )
+
+
+def _in_words(devices: tuple[Device, ...]) -> list[list[object]]:
+    return [list(vars(device).values()) for device in devices]
 
 
 def _run_end(path: str | None) -> RunEnd | None:

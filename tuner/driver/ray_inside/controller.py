@@ -89,14 +89,14 @@ class IdleWorkers:
     def __init__(self) -> None:
         self._since: float | None = None
 
-    def end(self, controller: TuneController) -> None:
-        """End the worker once it has been idle for long."""
+    def end(self, controller: TuneController, *, at_once: bool = False) -> None:
+        """End the worker once it has been idle for long, or `at_once`."""
         now = time.monotonic()
         if not present("idle_workers") or not controller._actor_cache.num_cached_objects:
             self._since = None
-        elif self._since is None:
+        elif self._since is None and not at_once:
             self._since = now
-        elif now - self._since >= IDLE_SECONDS:
+        elif at_once or now - (self._since or now) >= IDLE_SECONDS:
             controller._cleanup_cached_actors(force_all=True)
 
 

@@ -88,7 +88,7 @@ def demand_of(facts: Facts, devices: Sequence[Device], wanted: int | None, concu
     Raises ServiceError if a trial needs more than there are, or than were wanted.
     """
     if facts.kind == EXTERNAL:
-        return Demand(EXTERNAL)
+        return Demand(EXTERNAL, fixed=True)
     present = sum(device.kind == facts.kind for device in devices)
     least = max(1, math.ceil(facts.each - 1e-9))
     if least > present:
@@ -107,10 +107,10 @@ def demand_of(facts: Facts, devices: Sequence[Device], wanted: int | None, concu
                 str(wanted),
                 f"use {min(max(least, wanted), present)}",
             )
-        return Demand(facts.kind, wanted, wanted)
+        return Demand(facts.kind, wanted, wanted, fixed=True)
     at_once = min(concurrency or MOST, facts.trials or MOST)
     most = present if facts.packed else min(present, math.ceil(at_once * facts.each - 1e-9))
-    return Demand(facts.kind, max(least, most), least)
+    return Demand(facts.kind, max(least, most), least, fixed=facts.packed and facts.kind == "gpu")
 
 
 def refuse_missing(facts: Facts) -> None:

@@ -15,8 +15,8 @@ from tuner.service.model import MAY_BECOME, OVER, Demand, Device, State, Submitt
 
 _LISTS = ("after", "devices", "options", "facts", "limits", "progress")
 _LIGHT = (
-    "id, name, user_id, user, state, priority, preemptible, kind, count, least, after, submitted, changed, started, "
-    "ended, run, reason, devices, deaths, external, limits, not_before, attempt, main, room_for, progress"
+    "id, name, user_id, user, state, priority, preemptible, kind, count, least, fixed, after, submitted, changed, "
+    "started, ended, run, reason, devices, deaths, external, limits, not_before, attempt, main, room_for, progress"
 )  # without columns that only a study's own page shows
 _ALL = f"{_LIGHT}, options, facts"
 _NAMES = frozenset(name.strip() for name in _ALL.split(",")) - {"id", "state", "changed"} | {"deleted", "wanted"}
@@ -156,7 +156,7 @@ def _written(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(row: sqlite3.Row) -> SubmittedStudy:
     told = dict(row)
-    demand = Demand(told.pop("kind"), told.pop("count"), told.pop("least"))
+    demand = Demand(told.pop("kind"), told.pop("count"), told.pop("least"), bool(told.pop("fixed")))
     for name in _LISTS:
         if name in told:
             told[name] = json.loads(told[name])

@@ -9,6 +9,7 @@ from tuner.service.model import EXTERNAL, Device, State, UsedDevices
 from tuner.study.budget import SECONDS_PER_HOUR
 
 HALF_LIFE_SECONDS = 24 * 3600.0
+WEEK_SECONDS = 7 * 24 * 3600.0  # over which a cap of device-hours counts
 FORGOTTEN_SECONDS = 14 * HALF_LIFE_SECONDS  # after which use counts less than a ten-thousandth
 
 
@@ -19,6 +20,12 @@ def begin(connection: sqlite3.Connection, study: int, user_id: int, devices: tup
             "INSERT INTO usage (study, user_id, kind, devices, started) VALUES (?, ?, ?, ?, ?)",
             (study, user_id, devices[0].kind, len(devices), now),
         )
+
+
+def resize(connection: sqlite3.Connection, study: int, user_id: int, devices: tuple[Device, ...], now: float) -> None:
+    """The study holds other devices from now on."""
+    end(connection, study, now)
+    begin(connection, study, user_id, devices, now)
 
 
 def end(connection: sqlite3.Connection, study: int, now: float) -> None:
@@ -34,6 +41,16 @@ def decayed(connection: sqlite3.Connection, now: float) -> dict[int, float]:
         worth = devices * _worth(now - started, now - (now if ended is None else ended))
         found[user_id] = found.get(user_id, 0.0) + worth / SECONDS_PER_HOUR
     return found
+
+
+def of_users(connection: sqlite3.Connection, start: float, now: float) -> dict[int, float]:
+    """Device-hours by the user's id, from `start` until now."""
+    query = (
+        "SELECT user_id, sum(devices * (coalesce(ended, :now) - max(started, :start))) FROM usage "
+        "WHERE coalesce(ended, :now) > :start GROUP BY user_id"
+    )
+    rows = connection.execute(query, {"start": start, "now": now})
+    return {user_id: max(0.0, seconds) / SECONDS_PER_HOUR for user_id, seconds in rows}
 
 
 def since(connection: sqlite3.Connection, start: float, now: float) -> list[UsedDevices]:

@@ -8,6 +8,8 @@ A driver's folder holds all that is known of it:
     begun.json     its run folder, by the driver
     ended.json     how it ended, by the driver
     log            what it printed
+
+and, if its devices change, `allotment.json` and `held.json`, see `tuner.service.allotments`.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ class LocalProcesses:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=clean_environment(self._passed) | visible_gpus(task.devices),
+                env=clean_environment(self._passed) | visible_gpus((*task.devices, *task.others)),
                 start_new_session=True,
             )
 
@@ -128,5 +130,5 @@ class LocalProcesses:
 
 def visible_gpus(devices: Sequence[Device]) -> dict[str, str]:
     """The environment in which a driver sees only its GPUs, and none if it has CPUs."""
-    names = [device.name or str(device.index) for device in devices if device.kind == "gpu"]
+    names = [device.key for device in devices if device.kind == "gpu"]
     return NVML_ORDER | {"CUDA_VISIBLE_DEVICES": ",".join(names)}

@@ -57,7 +57,7 @@ class RayJobs:
     def start(self, task: Task, folder: Path) -> None:
         """See `Executor`; the folder is a new one. Raises OSError if the cluster refuses, or doesn't answer."""
         folder.mkdir(parents=True)
-        told = json.loads(task.as_json())
+        told = json.loads(task.as_json(kind="cluster"))
         driving = {**told["driving"], "address": "auto"}  # the cluster that the job runs on
         driving["concurrency"] = at_once(task, driving.get("concurrency"))
         told |= {"cpus": None, "driving": driving}  # the cluster's CPUs have no numbers here
@@ -170,8 +170,8 @@ def _give_up(folder: Path) -> bool:
 
 
 def at_once(task: Task, wanted: int | None) -> int:
-    """Trials at once that fit on the study's devices: the driver itself sees the whole cluster."""
-    fit = max(1, int(len(task.devices) / task.each + 1e-9))
+    """Trials at once that fit on the most devices that the study gets: the driver itself sees the whole cluster."""
+    fit = max(1, int(max(task.most, len(task.devices)) / task.each + 1e-9))
     return fit if wanted is None else min(wanted, fit)
 
 

@@ -1,0 +1,7 @@
+-- Caps of users, which admins set: devices of a kind at once, and device-hours in seven days. NULL: none.
+
+ALTER TABLE users ADD COLUMN most_devices INTEGER;
+ALTER TABLE users ADD COLUMN most_hours REAL;
+
+-- Whether a study keeps the devices with which it started until it ends.
+ALTER TABLE studies ADD COLUMN fixed INTEGER NOT NULL DEFAULT 0;
