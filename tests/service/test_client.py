@@ -306,6 +306,15 @@ def test_users_by_the_command(
     assert run_main(capsys, "user", "add", "hal", "worker", "--role", "admin")[2].startswith(
         "tuner: a user has one role"
     )
+    assert run_main(capsys, "user", "cap", "gus", "--devices", "2", "--hours", "40.5")[1] == (
+        "gus has at most 2 devices at once, at most 40.5 device-hours in 7 days, weight 1\n"
+    )
+    assert run_main(capsys, "user", "cap", "gus", "--hours", "none", "--weight", "2")[1] == (
+        "gus has at most 2 devices at once, no cap on device-hours in 7 days, weight 2\n"
+    )
+    assert ["gus", "viewer", "2.0", "2"] in [line.split() for line in run_main(capsys, "user", "list")[1].splitlines()]
+    assert "needs --devices, --hours or --weight, got none" in run_main(capsys, "user", "cap", "gus")[2]
+    assert "needs a number of at least 0, or none, got '-1'" in run_main(capsys, "user", "cap", "x", "--hours=-1")[2]
     assert run_main(capsys, "user", "role", "fay", "admin")[1] == "fay is admin now\n"
     assert run_main(capsys, "user", "remove", "fay")[1] == f"fay may no longer use {served.url}\n"
     assert "fay" in next(line for line in run_main(capsys, "user", "list")[1].splitlines() if "removed" in line)

@@ -31,7 +31,15 @@ def started(found: Plan) -> dict[int, int]:
     return {start.study: len(start.devices) for start in found.starts}
 
 
-def applied(studies: Sequence[SubmittedStudy], found: Plan) -> list[SubmittedStudy]:
+def applied(studies: Sequence[SubmittedStudy], found: Plan, *, gives_back: bool = False) -> list[SubmittedStudy]:
+    """The studies after a plan; those that are to give devices back do so if `gives_back`."""
+    sizes = {resize.study: resize for resize in found.resizes}
+    studies = [
+        replace(s, devices=(*s.devices, *sizes[s.id].more)[: sizes[s.id].keep if gives_back else None])
+        if s.id in sizes
+        else s
+        for s in studies
+    ]
     starts = {start.study: start.devices for start in found.starts}
     pauses = {pause.study for pause in found.pauses}
     lost = dict(found.hopeless)
@@ -86,6 +94,65 @@ def test_devices_are_shared_by_those_that_can_take_more_than_they_need() -> None
         range(1, 5), 1
     )
     assert started(plan([queued(1, 1, 2), queued(2, 3)], GPUS, {}, NOW)) == {1: 1, 2: 3}
+
+
+def elastic(number: int, *devices: int, count: int = 4, least: int = 1, **changes: Any) -> SubmittedStudy:
+    return replace(running(number, *devices, **changes), demand=Demand("gpu", count, least))
+
+
+def resized(found: Plan) -> dict[int, tuple[int, int]]:
+    return {resize.study: (resize.keep, len(resize.more)) for resize in found.resizes}
+
+
+def test_a_study_that_runs_gives_back_what_is_another_users_share() -> None:
+    alone = elastic(1, 0, 1, 2, 3)
+    assert plan([alone], GPUS, {}, NOW).resizes == ()
+    found = plan([alone, queued(2, 1, 4, user_id=2)], GPUS, {}, NOW)
+    assert (resized(found), started(found)) == ({1: (2, 0)}, {})
+    assert found.positions[0].reason == (
+        "first in line: it needs 1 GPU, and none is free; study 1 gives 2 GPUs back as its trials end"
+    )
+    heavy = plan([alone, queued(2, 1, 4, user_id=2)], GPUS, {1: Share(weight=3.0)}, NOW)
+    assert resized(heavy) == {1: (3, 0)}
+    urgent = plan([alone, queued(2, 1, 4, user_id=2, priority=5)], GPUS, {}, NOW)
+    assert resized(urgent) == {1: (1, 0)}
+    fixed = replace(alone, demand=Demand("gpu", 4, 4, fixed=True))
+    assert plan([fixed, queued(2, user_id=2)], GPUS, {}, NOW).resizes == ()
+
+
+def test_idle_devices_go_to_whoever_can_use_them() -> None:
+    studies = [elastic(1, 0), elastic(2, 1, user_id=2, count=2)]
+    assert resized(plan(studies, GPUS, {}, NOW)) == {1: (2, 1), 2: (2, 1)}
+    assert resized(plan([elastic(1, 0), running(2, 1, user_id=2)], GPUS, {}, NOW)) == {1: (3, 2)}
+    waits = plan([elastic(1, 0, 1), queued(2, 1, user_id=2)], GPUS, {}, NOW)
+    assert (started(waits), resized(waits)) == ({2: 1}, {1: (3, 1)})
+    fewer = replace(elastic(1, 0, 1, 2), demand=Demand("gpu", 1, 1))  # its user lowered the concurrency
+    assert resized(plan([fewer], GPUS, {}, NOW)) == {1: (1, 0)}
+
+
+def test_a_share_that_cannot_be_divided_stays_where_it_is() -> None:
+    studies = [elastic(1, 0, 1, user_id=1), elastic(2, 2, user_id=2)]
+    for used in (1.0, 50.0, 99.0):
+        assert plan(studies, GPUS[:3], {1: Share(used), 2: Share(50.0)}, NOW).resizes == ()
+
+
+def test_a_cap_holds_for_all_studies_of_its_user_and_says_so() -> None:
+    capped = {1: Share(most=2)}
+    found = plan([queued(1, 1, 4), queued(2, 1, 4), queued(3, 3)], GPUS, capped, NOW)
+    assert started(found) == {1: 1, 2: 1}
+    assert found.positions[0].reason == (
+        "anne may have 2 GPUs at once; an admin changes this: tuner user cap anne --devices N"
+    )
+    assert resized(plan([elastic(1, 0, 1, 2, 3)], GPUS, capped, NOW)) == {1: (2, 0)}  # lowered while it runs
+    assert plan([elastic(1, 0, 1)], GPUS, capped, NOW).resizes == ()
+    behind = plan([elastic(1, 0, 1), queued(2), queued(3, user_id=2)], GPUS, {1: Share(most=1)}, NOW)
+    assert (started(behind), resized(behind)) == ({3: 1}, {1: (1, 0)})
+    spent = plan([elastic(1, 0, 1), queued(2)], GPUS, {1: Share(most_hours=10.0, week_hours=10.5)}, NOW)
+    assert (started(spent), resized(spent)) == ({}, {1: (1, 0)})
+    assert spent.positions[0].reason == (
+        "anne has used 10.5 device-hours in the last 7 days, and may use 10; an admin changes this: "
+        "tuner user cap anne --hours N"
+    )
 
 
 def test_a_preemptible_study_makes_room_for_a_higher_priority_alone() -> None:
@@ -214,6 +281,23 @@ def test_no_device_is_given_twice_and_nobody_gets_less_than_needed(
     assert sorted(places) == [study.id for study in studies if study.state is State.QUEUED]
 
 
+@given(queues())
+@settings(max_examples=60, deadline=None)
+def test_what_is_given_back_soon_ends_in_shares_that_stay(
+    drawn: tuple[list[SubmittedStudy], dict[int, Share], Foresight],
+) -> None:
+    studies, usage, foresight = drawn
+    for _ in range(len(studies) + len(DEVICES)):
+        found = plan(studies, DEVICES, usage, NOW, foresight)
+        if not (found.starts or found.resizes or found.pauses):
+            return
+        studies = [
+            replace(s, devices=(), state=State.PAUSED) if s.state is State.PAUSING else s
+            for s in applied(studies, found, gives_back=True)
+        ]
+    pytest.fail(f"devices go back and forth: {found}")
+
+
 @given(queues(), st.randoms(use_true_random=False))
 @settings(max_examples=40, deadline=None)
 def test_the_same_queue_gives_the_same_plan_in_whatever_order_it_is_read(
@@ -237,6 +321,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(
     after = applied(studies, first)
     second = plan(after, DEVICES, usage, NOW, Foresight(ends, lasts))
     assert (second.starts, second.pauses) == ((), ())
+    assert not any(resize.more for resize in second.resizes)
     direct = {study for study, _ in second.hopeless}  # those that came after what failed in the first plan
     assert all(set(study.after) & set(dict(first.hopeless)) for study in after if study.id in direct)
 

@@ -12,8 +12,10 @@ from tests.service.submissions import ANNE, BERT, STUDY, submission
 from tests.service.test_killed_server import serving
 from tests.service.test_supervisor import driver_pid
 from tuner.history.records import TrialRecord
+from tuner.service.access import Access
 from tuner.service.database import audit
-from tuner.service.model import State
+from tuner.service.errors import ServiceError
+from tuner.service.model import Role, State
 from tuner.service.service import Service
 
 LONG = STUDY.replace("trials=4", "trials=4000")
@@ -120,7 +122,7 @@ def test_a_driver_that_dies_while_it_gives_devices_back_loses_none(tmp_path: Pat
         second = service.submit(submission(LONG), BERT).id
         wait_until(service, second, State.QUEUED)
         folder = service.folder.attempt(first, 1)
-        wait_for(lambda: (folder / "allotment.json").exists())
+        wait_for((folder / "allotment.json").exists)
         os.kill(driver_pid(service, first), signal.SIGKILL)
         wait_until(service, second, State.RUNNING)
         wait_for(lambda: sorted(owners(service)) in ([second, second], [first, second]))
@@ -142,6 +144,28 @@ def test_a_study_that_ends_while_it_should_give_devices_back_leaves_them_all(tmp
         wait_for(lambda: owners(service) == [second, second])
 
 
+def test_a_cap_that_is_lowered_while_its_user_runs_counts_between_trials(tmp_path: Path) -> None:
+    with running(tmp_path, cpus=2) as service:
+        access = Access(service.database)
+        chief = access.accept(str(access.first_secret()), "four words are enough", "chief", "here")
+        anne = access.add_user(chief, "anne", Role.SUBMITTER)[0]
+        study = service.submit(submission(LONG), anne).id
+        wait_until(service, study, State.RUNNING)
+        assert held(service, study) == 2
+        access.change_user(chief, "anne", caps={"most_devices": 1})
+        wait_for(lambda: held(service, study) == 1)
+        waits = service.submit(submission(), anne).id
+        wait_until(service, waits, State.QUEUED)
+        assert [position.reason for position in service.queue()] == [
+            "anne may have 1 CPU at once; an admin changes this: tuner user cap anne --devices N"
+        ]
+        access.change_user(chief, "anne", caps={"most_devices": None})
+        wait_until(service, waits, State.FINISHED)
+        wait_for(lambda: held(service, study) == 2)
+        with pytest.raises(ServiceError, match="changing a user needs the role admin"):
+            access.change_user(anne, "anne", caps={"most_devices": None})
+
+
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_server_killed_at_any_moment_of_a_hand_over_gives_each_device_once(tmp_path: Path, kills: int) -> None:
     looking = Service(tmp_path)  # which is never started: it reads and submits
@@ -156,8 +180,8 @@ def test_a_server_killed_at_any_moment_of_a_hand_over_gives_each_device_once(tmp
                 process.wait()
             owners(looking)
             with serving(tmp_path, cpus=2):
+                wait_for(lambda: {one.state for one in looking.studies(user="bert")} == {State.FINISHED})
                 wait_for(lambda: owners(looking) == [first, first])
-                assert {one.state for one in looking.studies(user="bert")} == {State.FINISHED}
         found = looking.study(first)
         assert (found.attempt, found.deaths, found.state) == (1, 0, State.RUNNING)
     finally:

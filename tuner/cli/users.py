@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import getpass
 import json
+import math
 import platform
 import sys
+from collections.abc import Callable
 
 from tuner.cli.at_service import add_server, client_of, moment, show, table
 from tuner.cli.outcome import SUCCESS
@@ -20,12 +22,22 @@ def add_user(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `user`."""
     parser.add_argument(
         "action",
-        choices=("add", "remove", "role", "link", "list"),
-        help="link: make a new link for a user who forgot the password",
+        choices=("add", "remove", "role", "cap", "link", "list"),
+        help="cap: limit what their studies use (--devices, --hours, --weight); link: make a new link for a user who "
+        "forgot the password",
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="the user")
     parser.add_argument("role", metavar="ROLE", nargs="?", choices=ROLES, help="viewer, worker, submitter or admin")
     parser.add_argument("--role", dest="named_role", choices=ROLES, help="the same")
+    parser.add_argument(
+        "--devices", type=_cap(int), metavar="N|none", help="cap: the most GPUs, and the most CPUs, at once"
+    )
+    parser.add_argument(
+        "--hours", type=_cap(float), metavar="N|none", help="cap: the most device-hours in the last 7 days"
+    )
+    parser.add_argument(
+        "--weight", type=float, metavar="N", help="cap: their share of the devices beside others' (default: 1)"
+    )
     add_server(parser)
 
 
@@ -43,8 +55,17 @@ def user(options: argparse.Namespace) -> int:
     client = client_of(options)
     if options.action == "list":
         found = list(client.pages("/users"))
-        rows = [(one["name"], "removed" if one["disabled"] else one["role"], one["weight"]) for one in found]
-        return show(options, found, table(("user", "role", "weight"), rows))
+        rows = [
+            (
+                one["name"],
+                "removed" if one["disabled"] else one["role"],
+                one["weight"],
+                one["most_devices"],
+                one["most_hours"],
+            )
+            for one in found
+        ]
+        return show(options, found, table(("user", "role", "weight", "devices", "hours a week"), rows))
     path = path_of("users", options.name)
     if options.action == "remove":
         client.ask("DELETE", path)
@@ -52,11 +73,42 @@ def user(options: argparse.Namespace) -> int:
     if options.action == "role":
         user = client.ask("PATCH", path, {"role": options.role, "disabled": False})
         return show(options, user, f"{user['name']} is {user['role']} now")
+    if options.action == "cap":
+        user = client.ask("PATCH", path, _caps(options))
+        caps = (("devices at once", user["most_devices"]), ("device-hours in 7 days", user["most_hours"]))
+        told = ", ".join(f"{'no cap on' if most is None else f'at most {most:g}'} {what}" for what, most in caps)
+        return show(options, user, f"{user['name']} has {told}, weight {user['weight']:g}")
     if options.action == "link":
         user = client.ask("POST", f"{path}:link")
     else:
         user = client.ask("POST", "/users", {"name": options.name, "role": options.role or "submitter"})
     return show(options, user, f"{user['name']} sets a password with this link, which works once:\n{user['link']}")
+
+
+def _cap(kind: type[int] | type[float]) -> Callable[[str], float | str]:
+    """The type of an option: a number of at least 0, or "none"."""
+
+    def cap(text: str) -> float | str:
+        if text == "none":
+            return text
+        try:
+            value = kind(text)
+        except ValueError:
+            value = kind(-1)
+        if not 0 <= value < math.inf:
+            raise argparse.ArgumentTypeError(f"needs a number of at least 0, or none, got {text!r}; use 4")
+        return value
+
+    return cap
+
+
+def _caps(options: argparse.Namespace) -> dict[str, float | None]:
+    """The body that changes what was given."""
+    given = {"most_devices": options.devices, "most_hours": options.hours, "weight": options.weight}
+    found = {name: None if value == "none" else value for name, value in given.items() if value is not None}
+    if not found:
+        raise StudyError("`tuner user cap` needs --devices, --hours or --weight, got none; write --devices 4")
+    return found
 
 
 def add_token(parser: argparse.ArgumentParser) -> None:

@@ -165,10 +165,13 @@ class Search:
             SilentReporter,
             leaves_on_error,
         )
+        from tuner.driver.gpu_pins import GpuPins
         from tuner.driver.ray_inside.names import present
         from tuner.driver.ray_inside.tune import memory_kills_survived
         from tuner.worker.trainable import make_trainable
 
+        if self._allotment is not None and self._allotment.kind == "gpu":
+            self._allotment.pins = GpuPins(self._allotment.devices)
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(self.most_workers or NO_LIMIT)
         bridge = Bridge(
             self.loop,

@@ -235,6 +235,7 @@ class Limits:
     bundle_bytes: int = 20_000_000
     bundle_files: int = 200
     body_bytes: int = 1_000_000  # of a request in JSON that is no submission
+    checks_per_user: int = 200  # studies of a user that are being checked, or wait for that
     queued_per_user: int = 1_000
     queued: int = 10_000
     streams: int = 500

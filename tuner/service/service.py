@@ -7,8 +7,9 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -49,7 +50,7 @@ from tuner.service.steering import ordered
 from tuner.service.supervisor import Supervisor
 from tuner.storage.locations import open_folder
 
-CHECKS_AT_ONCE = 4  # that users wait for
+CHECKS_AT_ONCE, CHECKS_OF_USER = 4, 2  # that users wait for, and that one user may wait for
 LOG_BYTES = 1_000_000  # of a log that are read at once
 Kind = Literal["state", "progress", "priority", "deleted"]
 Listener = Callable[[Change], None]
@@ -84,6 +85,7 @@ class Service:
         self._watch = DeviceWatch()
         self._listeners = Listeners()
         self._checking = threading.BoundedSemaphore(CHECKS_AT_ONCE)
+        self._checked_for, self._counting = Counter[int](), threading.Lock()
         runs = LocalProcesses(passed=passed) if executor is None else executor
         searches = LocalProcesses(OF_SEARCHES, passed=passed)
         held = (*self._devices, *slots(self.limits.external_at_once))
@@ -142,6 +144,26 @@ class Service:
         Raises ServiceError: `refused` with `tuner check`'s own message.
         """
         submitting.check(submission, by, self.limits)
+        with self._checks_of_user(by):
+            return self._facts(submission)
+
+    @contextmanager
+    def _checks_of_user(self, by: User) -> Iterator[None]:
+        """Within the block one more check of the user is done. Raises ServiceError if these are too many."""
+        with self._counting:
+            if self._checked_for[by.id] >= CHECKS_OF_USER:
+                rule = f"at most {CHECKS_OF_USER} checks of one user are done at once"
+                raise ServiceError(
+                    Code.TOO_MANY, rule, f"one more of {by.name!r}", "wait for one of them", retry_after=10
+                )
+            self._checked_for[by.id] += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._checked_for[by.id] -= 1
+
+    def _facts(self, submission: Submission) -> Mapping[str, Any]:
         if not self._checking.acquire(timeout=self.limits.check_seconds):
             raise ServiceError(
                 Code.TOO_MANY,

@@ -146,17 +146,15 @@ def _declared_name(submission: Submission) -> str:
 
 
 def _check_counts(connection: sqlite3.Connection, by: User, limits: Limits) -> None:
-    for most, user_id, whose in (
-        (limits.queued_per_user, by.id, f"of {by.name!r}"),
-        (limits.queued, None, "of all users"),
+    for most, states, user_id, rule, once in (
+        (limits.checks_per_user, (State.CHECKING,), by.id, f"studies of {by.name!r} that aren't checked yet", "passed"),
+        (limits.queued_per_user, WAITING, by.id, f"studies of {by.name!r}", "begun"),
+        (limits.queued, WAITING, None, "studies of all users", "begun"),
     ):
-        if studies.count(connection, WAITING, user_id) >= most:
+        if studies.count(connection, states, user_id) >= most:
+            fix = f"submit it once some have {once}, or cancel some"
             raise ServiceError(
-                Code.TOO_MANY,
-                f"the queue holds at most {most:,} studies {whose}",
-                "one more",
-                "submit it once some have begun, or cancel some",
-                retry_after=60,
+                Code.TOO_MANY, f"the queue holds at most {most:,} {rule}", "one more", fix, retry_after=60
             )
 
 

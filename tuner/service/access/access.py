@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -203,9 +203,11 @@ class Access:
         role: Role | None = None,
         weight: float | None = None,
         disabled: bool | None = None,
+        caps: Mapping[str, float | None] | None = None,
     ) -> User:
-        """Change the given fields. A user who is disabled loses sessions, tokens and links at once. Raises
-        ServiceError.
+        """Change the given fields; `caps` by their names, None for no cap any more.
+
+        A user who is disabled loses sessions, tokens and links at once. Raises ServiceError.
         """
         require(by, Role.ADMIN, "changing a user")
         now = self._clock()
@@ -213,6 +215,7 @@ class Access:
             before = accounts.required(connection, name)
             given = {"role": role, "weight": weight, "disabled": disabled}
             changed: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+            changed |= caps or {}
             user = replace(before, **changed)
             accounts.change(connection, user)
             if user.disabled:

@@ -13,7 +13,7 @@ from tuner.service.errors import Code, ServiceError
 from tuner.service.model import Role, User
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_COLUMNS = "id, name, role, weight, created, disabled"
+_COLUMNS = "id, name, role, weight, created, disabled, most_devices, most_hours"
 SHORTEST, LONGEST = 12, 1024  # characters of a password
 # The second of OWASP's equal choices for argon2id, so that a login takes 19 MiB: the server's memory is small.
 _HASHER = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
@@ -77,9 +77,10 @@ def add(connection: sqlite3.Connection, name: str, role: Role, now: float, weigh
 
 
 def change(connection: sqlite3.Connection, user: User) -> None:
-    """Write a user's role, weight and whether they are disabled. Raises ServiceError for the last admin."""
-    query = "UPDATE users SET role = ?, weight = ?, disabled = ? WHERE id = ?"
-    connection.execute(query, (user.role, user.weight, int(user.disabled), user.id))
+    """Write a user's role, weight, caps and whether they are disabled. Raises ServiceError for the last admin."""
+    query = "UPDATE users SET role = ?, weight = ?, disabled = ?, most_devices = ?, most_hours = ? WHERE id = ?"
+    caps = (user.most_devices, user.most_hours)
+    connection.execute(query, (user.role, user.weight, int(user.disabled), *caps, user.id))
     if admins(connection) == 0:
         raise ServiceError(
             Code.CONFLICT, "a service has at least one admin", f"{user.name!r}, the last one", "make another one first"
@@ -104,7 +105,7 @@ def set_password(connection: sqlite3.Connection, user_id: int, stored: str, now:
 
 
 def _user(row: sqlite3.Row) -> User:
-    return User(row["id"], row["name"], Role(row["role"]), row["weight"], row["created"], bool(row["disabled"]))
+    return User(**{**dict(row), "role": Role(row["role"]), "disabled": bool(row["disabled"])})
 
 
 def check_password(password: str) -> str:

@@ -1,11 +1,16 @@
-"""Checks the studies that were submitted, in threads of their own: each becomes queued, or refused with a reason."""
+"""Checks the studies that were submitted, in threads of their own: each becomes queued, or refused with a reason.
+
+Users take turns; of one user's studies that with the highest priority comes first. No user has all threads.
+"""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -18,7 +23,8 @@ from tuner.service.model import Device, Limits, State, SubmittedStudy, of_study
 from tuner.service.troubles import Troubles
 
 LOOK_SECONDS = 1.0  # between checks of the queue if nothing announces a study
-AT_ONCE = 2
+AT_ONCE = 3
+OF_ONE_USER = 2  # of these
 _STEP = "check it"
 _log = logging.getLogger(__name__)
 
@@ -37,7 +43,8 @@ class Checks:
         self._database, self._folder, self._limits, self._devices = database, folder, limits, devices
         self._tell, self._troubles = tell, Troubles(database, lambda study, _: tell(study))
         self._come, self._ended = threading.Event(), threading.Event()
-        self._taking, self._taken = threading.Lock(), set[int]()
+        self._taking, self._taken = threading.Lock(), dict[int, int]()  # studies, with their users
+        self._turns, self._turn = dict[int, int](), itertools.count(1)  # when each user's turn was last
         self._threads = [
             threading.Thread(target=self._work, name=f"tuner-check-{number}", daemon=True) for number in range(AT_ONCE)
         ]
@@ -73,20 +80,29 @@ class Checks:
                 continue
             self._troubles.guarded(study.id, _STEP, partial(self._check, study), expected=())
             with self._taking:
-                self._taken.discard(study.id)
+                del self._taken[study.id]
+            self._come.set()  # for one of its user's that waited for this
 
     def _next(self) -> SubmittedStudy | None:
         with self._taking:
             return None if self._ended.is_set() else self._first_to_check()
 
     def _first_to_check(self) -> SubmittedStudy | None:
+        of_users = Counter(self._taken.values())
         with self._database.reading() as connection:
-            for study in studies.in_states(connection, [State.CHECKING]):
-                if study.id not in self._taken and not self._troubles.rests(study.id, _STEP):
-                    found = studies.get(connection, study.id)
-                    self._taken.add(study.id)
-                    return found
-        return None
+            possible = [
+                study
+                for study in studies.in_states(connection, [State.CHECKING])
+                if study.id not in self._taken
+                and of_users[study.user_id] < OF_ONE_USER
+                and not self._troubles.rests(study.id, _STEP)
+            ]
+            if not possible:
+                return None
+            first = min(possible, key=lambda study: (self._turns.get(study.user_id, 0), -study.priority, study.id))
+            found = studies.get(connection, first.id)
+        self._taken[first.id], self._turns[first.user_id] = first.user_id, next(self._turn)
+        return found
 
     def _check(self, study: SubmittedStudy) -> None:
         try:

@@ -273,6 +273,8 @@ class UserChangeBody(Body):
     role: Role | None = None
     weight: float | None = Field(None, gt=0, le=1000)
     disabled: bool | None = None
+    most_devices: int | None = Field(None, ge=0, le=10**6, description="of a kind at once; null for no cap")
+    most_hours: float | None = Field(None, ge=0, le=10**9, description="device-hours in 7 days; null for no cap")
 
 
 class TokenBody(Body):
@@ -314,6 +316,8 @@ class UserView(View):
     weight: float
     created: float
     disabled: bool
+    most_devices: int | None
+    most_hours: float | None
 
 
 class TokenView(View):
