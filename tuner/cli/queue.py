@@ -23,7 +23,9 @@ LOOK_SECONDS = 1.0
 
 def add_queue(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `queue`."""
-    parser.add_argument("--why", metavar="ID", help=f"say why this study doesn't run: {STUDY}")
+    parser.add_argument(
+        "--why", metavar="ID", help=f"say why this study doesn't run, such as a cap of its user: {STUDY}"
+    )
     parser.add_argument("--all", action="store_true", help="also studies that are over")
     add_server(parser)
 

@@ -59,8 +59,7 @@ def make_link(name: UserName, web: Shown, user: Admin) -> NewUser:
 def change_user(name: UserName, body: UserChangeBody, web: Shown, user: Admin) -> UserView:
     """Change a user's role, weight or caps, or whether they may log in."""
     caps = body.model_dump(include={"most_devices", "most_hours"}, exclude_unset=True)
-    given = {"role": body.role, "weight": body.weight, "disabled": body.disabled}
-    changed = web.access.change_user(user, name, **given, caps=caps)
+    changed = web.access.change_user(user, name, role=body.role, weight=body.weight, disabled=body.disabled, caps=caps)
     return UserView.model_validate(changed)
 
 
