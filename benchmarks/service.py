@@ -2,7 +2,7 @@
 
     python benchmarks/service.py [--queued 1000] [--repeats 40] [--workers 32] [--trials 500]
 
-`--only queue`, `ask`, `page`, `adopt` or `pause` leaves the rest out; `--search` names the algorithm of the study that
+`--only queue`, `ask`, `page`, `adopt`, `pause` or `share` leaves the rest out; `--search` names the algorithm of the study that
 workers ask for, `--epoch-seconds` how long an epoch of it takes. `page` needs a Chromium.
 
 The server is its own process, as `tuner serve` starts it; the queue is filled without checks, as they aren't
@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from service_drivers import SPACE, cpu_seconds, of_adoption, of_pauses, served, service_of
+from service_shares import of_shares
 
 import tuner
 from tuner.service.access import Access
@@ -279,7 +280,10 @@ def of_the_page(options: argparse.Namespace) -> list[tuple[str, str, str]]:
     return rows
 
 
-PARTS = {"queue": of_the_queue, "ask": of_workers, "page": of_the_page, "adopt": of_adoption, "pause": of_pauses}
+PARTS = {
+    **{"queue": of_the_queue, "ask": of_workers, "page": of_the_page, "adopt": of_adoption, "pause": of_pauses},
+    "share": of_shares,
+}
 
 
 if __name__ == "__main__":

@@ -331,8 +331,12 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(
 def test_nobody_starts_before_the_first_in_line_at_its_expense(
     drawn: tuple[list[SubmittedStudy], dict[int, Share], Foresight],
 ) -> None:
-    """Priority is kept: with the starts of this plan, the first in line starts no later than without any."""
-    studies, usage, foresight = drawn
+    """Priority is kept: with the starts of this plan, the first in line starts no later than without any.
+
+    All studies are one user's: otherwise users' shares decide who is first.
+    """
+    drawn_studies, usage, foresight = drawn
+    studies = [replace(study, user_id=1) for study in drawn_studies]
     known = Foresight(
         {study.id: foresight.ends.get(study.id, NOW + 7) for study in studies},
         {study.id: foresight.lasts.get(study.id, 9.0) for study in studies},

@@ -114,6 +114,21 @@ def test_two_users_who_wait_both_get_a_share_in_turn(tmp_path: Path) -> None:
         assert (service.study(first).attempt, service.study(first).deaths) == (1, 0)
 
 
+def test_a_study_keeps_no_device_for_trials_that_it_does_not_have_any_more(tmp_path: Path) -> None:
+    slow = (
+        STUDY.replace("trials=4", "trials=3").replace("max_epochs=3", "max_epochs=80").replace("range(3)", "range(80)")
+    )
+    with running(tmp_path, cpus=2) as service:
+        study = service.submit(submission(slow), ANNE).id
+        wait_until(service, study, State.RUNNING)
+        assert held(service, study) == 2
+        wait_for(lambda: held(service, study) == 1)
+        progress = service.progress(study)
+        assert progress is not None
+        assert progress.trials == {"completed": 2, "running": 1}
+        wait_until(service, study, State.FINISHED)
+
+
 def test_a_driver_that_dies_while_it_gives_devices_back_loses_none(tmp_path: Path) -> None:
     slow = LONG.replace("max_epochs=3", "max_epochs=300").replace("range(3)", "range(300)")
     with running(tmp_path, cpus=2) as service:
@@ -166,7 +181,7 @@ def test_a_cap_that_is_lowered_while_its_user_runs_counts_between_trials(tmp_pat
             access.change_user(anne, "anne", caps={"most_devices": None})
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [3, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_server_killed_at_any_moment_of_a_hand_over_gives_each_device_once(tmp_path: Path, kills: int) -> None:
     looking = Service(tmp_path)  # which is never started: it reads and submits
     try:

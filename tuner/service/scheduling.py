@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.service.model import EXTERNAL, Device, Position, State, SubmittedStudy
@@ -174,6 +174,7 @@ class _Pool:
         for study in holders:
             self._of_users[study.user_id] += len(study.devices)
         self._coming: dict[int, int] = {}  # by study: devices that it gives back between trials
+        self._promised = 0  # devices that elastic studies are to get before those behind the first that doesn't fit
         self._releases = {study.id: (self._release(study), len(study.devices)) for study in holders}
         self._first: SubmittedStudy | None = None  # the first study that has to wait, which has a reservation
         self.starts: list[Start] = []
@@ -189,26 +190,28 @@ class _Pool:
                 has = devices_in_words(self._size, self._kind)
                 needs = devices_in_words(study.demand.least, self._kind)
                 self.reasons[study.id] = f"needs {needs}; this server has {has}"
-        fair = self._fair_shares(possible)
+        fair = self._fair_shares(self._nearest(possible))
         self._coming = {
             study.id: len(study.devices) - fair[study.id]
             for study in self._elastic
             if fair[study.id] < len(study.devices)
         }
         for study in sorted(possible, key=lambda study: study.id not in fair):
-            self._decide(study, fair.get(study.id, study.demand.least))
+            self._decide(study, fair.get(study.id))
         for study in self._elastic:
             self._resize(study, fair[study.id])
 
-    def _decide(self, study: SubmittedStudy, fair: int) -> None:
-        """Start a study if that is possible now, or say why it isn't."""
+    def _decide(self, study: SubmittedStudy, fair: int | None) -> None:
+        """Start a study if that is possible now, or say why it isn't; `fair` if it has a share of the devices."""
         share, least = self._usage.get(study.user_id, Share()), study.demand.least
         if self._of_users[study.user_id] + least > share.cap:
             self.reasons[study.id] = share.why_capped(study.user, self._kind)
             return
         room = len(self._free) if self._first is None else self._room_before_first(study)
+        if fair is None:
+            room = min(room, len(self._free) - self._promised)
         if room >= least:
-            self._start(study, int(min(room, max(least, fair), share.cap - self._of_users[study.user_id])))
+            self._start(study, int(min(room, max(least, fair or 0), share.cap - self._of_users[study.user_id])))
         elif self._first is None:
             self._first = study
             self._make_room(study)
@@ -216,33 +219,39 @@ class _Pool:
         else:
             self.reasons[study.id] = self._why_behind(study, self._first.id)
 
-    def _fair_shares(self, line: Sequence[SubmittedStudy]) -> dict[int, int]:
+    def _fair_shares(self, line: Iterable[SubmittedStudy]) -> dict[int, int]:
         """How many devices each elastic study should have, and each waiting one that should be among them.
 
         No study is left with less than it needs. The first waiting one that doesn't fit ends this for those behind it.
         """
         found = {study.id: study.demand.least for study in self._elastic}
-        of_users, room = (
-            Counter(self._of_users),
-            self._size - sum(len(study.devices) for study in self._holders.values()),
-        )
+        spare = {study.id: len(study.devices) - study.demand.least for study in self._elastic}
+        of_users, room = Counter(self._of_users), len(self._free) + sum(spare.values())
         for study in self._elastic:
-            of_users[study.user_id] -= len(study.devices) - study.demand.least
-            room += len(study.devices) - study.demand.least
-        claimants = [*self._elastic, *line[: self._size]]
+            of_users[study.user_id] -= spare[study.id]
+        claimants, waits = [*self._elastic, *line], True
         while room > 0 and claimants:
             study = min(claimants, key=lambda study: self._claim(study, found.get(study.id, 0), of_users))
             takes = 1 if study.id in found else study.demand.least
             capped = of_users[study.user_id] + takes > self._usage.get(study.user_id, Share()).cap
-            if takes > room and not capped:
-                claimants = [one for one in claimants if one.id in found]
-            elif capped or found.get(study.id, 0) + takes > study.demand.count:
+            if capped or found.get(study.id, 0) + takes > study.demand.count:
                 claimants.remove(study)
+            elif takes > room:
+                claimants, waits = [one for one in claimants if one.id in found], False
             else:
                 found[study.id] = found.get(study.id, 0) + takes
                 of_users[study.user_id] += takes
                 room -= takes
+                self._promised += waits and bool(study.devices) and len(study.devices) < found[study.id]
         return found
+
+    def _nearest(self, line: Iterable[SubmittedStudy]) -> Iterator[SubmittedStudy]:
+        """Of each user as many studies as could start at most."""
+        seen = Counter[int]()
+        for study in line:
+            seen[study.user_id] += 1
+            if seen[study.user_id] <= min(self._size, self._usage.get(study.user_id, Share()).cap):
+                yield study
 
     def _claim(self, study: SubmittedStudy, has: int, of_users: Mapping[int, int]) -> tuple[float, ...]:
         """For sorting: whose turn it is. Of equals it is that of whoever has the device already."""

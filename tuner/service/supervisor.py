@@ -28,6 +28,7 @@ from tuner.service.model import Device, Progress, State, SubmittedStudy, of_driv
 from tuner.service.outcomes import Next, RunEnd, after, unreadable
 from tuner.service.scheduling import Foresight, Plan, Resize, Share, Start, plan
 from tuner.service.search_progress import Followed
+from tuner.service.steering import GOING_ON
 from tuner.service.thread import ServerThread
 from tuner.service.troubles import Tell, Troubles
 from tuner.storage.locations import open_folder
@@ -119,7 +120,7 @@ class Supervisor:
         """The present plan."""
         now = self._clock()
         with self._database.reading() as connection:
-            known = studies.to_schedule(connection)
+            known = [self._as_far_as_left(study) for study in studies.to_schedule(connection)]
             if now - self._typical_at > TYPICAL_SECONDS:
                 self._typical, self._typical_at = studies.typical_seconds(connection), now
             hours = usage.decayed(connection, now)
@@ -133,6 +134,16 @@ class Supervisor:
         ends = {study: end for study, one in followed.items() if (end := one.ends) is not None}
         lasts = {study.id: self._typical[study.name] for study in known if study.name in self._typical}
         return plan(known, self._devices, shares, now, Foresight(ends, lasts))
+
+    def _as_far_as_left(self, study: SubmittedStudy) -> SubmittedStudy:
+        """The study with no more devices in its demand than the trials that are left can use."""
+        found, least = self.progress(study.id) if study.devices else None, study.demand.least
+        if found is None or found.wanted is None or study.demand.fixed:
+            return study
+        left = found.wanted - sum(count for status, count in found.trials.items() if status not in GOING_ON)
+        runs = found.trials.get("running", 0)
+        left = left if left >= runs else runs + 1  # further ones, which confirm what was found
+        return replace(study, demand=replace(study.demand, count=max(least, min(study.demand.count, left * least))))
 
     # The thread
 

@@ -1,5 +1,6 @@
 """schemathesis sends every operation, by every role, what its description allows and what it doesn't."""
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -80,6 +81,37 @@ def ask(served: Served, cases: st.SearchStrategy[Case], secret: str | None, exam
 
 def test_operations_answer_as_they_are_described(served: Served) -> None:
     assert ask_every_operation(served, "chief", 2) > 40
+
+
+def test_every_address_takes_the_methods_that_are_described_and_names_them_for_others(served: Served) -> None:
+    described = served.app.openapi()["paths"]
+    with served.client("chief") as client:
+        for path, operations in described.items():
+            methods = {method.upper() for method in operations}
+            for method in {"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} - methods:
+                answer = client.request(method, re.sub(r"\{.*?\}", "1", path))
+                found = answer.status_code, set(answer.headers["allow"].split(", ")), answer.json()["type"]
+                assert found == (405, methods, "urn:tuner:problem:method"), (method, path)
+
+
+def test_the_description_says_how_callers_are_known_and_what_is_enforced(served: Served) -> None:
+    described = served.client().get("/api/v1/openapi.json").json()
+    schemes = described["components"]["securitySchemes"]
+    assert (schemes["token"]["type"], schemes["token"]["scheme"]) == ("http", "bearer")
+    session = f"tuner_session_{served.app.state.web.settings.port}"
+    assert [schemes["session"][name] for name in ("type", "in", "name")] == ["apiKey", "cookie", session]
+    unknown = {"/api/v1/login", "/api/v1/welcome", "/healthz", "/readyz", "/metrics"}
+    for path, operations in described["paths"].items():
+        for operation in operations.values():
+            known = [{"token": []}, {"session": []}]
+            assert operation.get("security", []) == ([] if path in unknown else known), path
+    bodies = described["components"]["schemas"]
+    assert bodies["UserBody"]["properties"]["name"] | {"title": ""} == {
+        **{"type": "string", "minLength": 1, "maxLength": 64, "title": ""},
+        "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+    }
+    assert bodies["PasswordBody"]["properties"]["new_password"]["minLength"] == 12
+    assert bodies["WebhookBody"]["properties"]["url"]["pattern"] == "^https://"
 
 
 @pytest.mark.slow

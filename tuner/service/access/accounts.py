@@ -12,7 +12,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import Role, User
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _COLUMNS = "id, name, role, weight, created, disabled, most_devices, most_hours"
 SHORTEST, LONGEST = 12, 1024  # characters of a password
 # The second of OWASP's equal choices for argon2id, so that a login takes 19 MiB: the server's memory is small.
@@ -24,7 +24,7 @@ _DECOY = _HASHER.hash("nobody's")
 
 def check_name(name: str) -> str:
     """The name, if a user may have it. Raises ServiceError."""
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(NAME, name):
         raise ServiceError(
             Code.REFUSED,
             "a user's name has 1 to 64 letters, digits, '.', '_' or '-', the first a letter or a digit",

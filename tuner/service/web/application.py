@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
 
 from tuner.machine.version import __version__
 from tuner.service.access import Access, Guests
@@ -17,7 +19,7 @@ from tuner.service.service import Service
 from tuner.service.web import event_stream
 from tuner.service.web.context import Web
 from tuner.service.web.feeds import Feeds
-from tuner.service.web.guards import Guards
+from tuner.service.web.guards import Guards, Methods
 from tuner.service.web.lines import Lines
 from tuner.service.web.problems import MEDIA_TYPE, SCHEMA, add_handlers
 from tuner.service.web.routes import (
@@ -64,7 +66,7 @@ def application(
         Workers(service, Lines(service)),
         guests,
     )
-    app = FastAPI(
+    app = _Application(
         title="tuner",
         summary="A search service: studies are queued, run and watched",
         version=__version__,
@@ -76,16 +78,30 @@ def application(
     )
     app.state.web = web
     api = APIRouter(prefix=API, responses={"default": _ERROR})
-    for router in (sessions.router, *ROUTERS):
+    routers = (sessions.router, *ROUTERS, *([] if guests is None else [sessions.of_guests]))
+    for router in routers:
         api.include_router(router)
-    if guests is not None:
-        api.include_router(sessions.of_guests)
     app.include_router(api)
     app.include_router(health.router, responses={"default": _ERROR})
     app.include_router(pages.router)
     add_handlers(app)
-    app.add_middleware(Guards, settings=settings, limits=service.limits)
+    routed = [*((API, router) for router in routers), ("", health.router)]
+    methods = Methods(
+        (prefix + route.path, route.methods)
+        for prefix, router in routed
+        for route in router.routes
+        if isinstance(route, APIRoute)
+    )
+    app.add_middleware(Guards, settings=settings, limits=service.limits, methods=methods)
     return app
+
+
+class _Application(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """The description, with the name of this server's cookie."""
+        described = super().openapi()
+        described["components"]["securitySchemes"]["session"]["name"] = self.state.web.cookie
+        return described
 
 
 @asynccontextmanager

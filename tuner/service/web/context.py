@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import Depends, Request
+from fastapi.security import APIKeyCookie, HTTPBearer
 
 from tuner.service.access import Access, Caller, Guests
 from tuner.service.access.access import unauthenticated
@@ -26,6 +27,13 @@ from tuner.service.webhooks import Webhooks
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 HEAVY_AT_ONCE = 2  # figures and reports; each may take seconds of a core
+
+
+# For the description of the API alone: `caller_of` reads both.
+_TOKEN = HTTPBearer(scheme_name="token", description="of `tuner token create`", auto_error=False)
+_SESSION = APIKeyCookie(name="tuner_session", scheme_name="session", description="of a browser", auto_error=False)
+Described = Annotated[object, Depends(_TOKEN)]
+DescribedCookie = Annotated[object, Depends(_SESSION)]
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,7 @@ def check_origin(request: Request) -> None:
         )
 
 
-def caller_of(request: Request) -> Caller:
+def caller_of(request: Request, _token: Described = None, _session: DescribedCookie = None) -> Caller:
     """The caller, by a token or a cookie. Raises ServiceError."""
     web = web_of(request)
     try:

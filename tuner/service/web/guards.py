@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from urllib.parse import unquote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tuner.errors import shown
 from tuner.service.access.credentials import holds_secret
 from tuner.service.model import Limits
-from tuner.service.web.problems import problem
+from tuner.service.web.problems import problem, without_secrets
 from tuner.service.web.settings import WebSettings
 
 BODY_SECONDS = 30.0  # that a client may take for a body,
@@ -31,11 +36,34 @@ _HEADERS: Mapping[str, str] = {
 }  # unless a route says something else
 
 
-class Guards:
-    """The Host header, secrets in addresses, the length of bodies, and headers of all answers."""
+class Methods:
+    """Which methods each address takes.
 
-    def __init__(self, app: ASGIApp, settings: WebSettings, limits: Limits) -> None:
-        self._app, self._settings, self._limits = app, settings, limits
+    Of several paths that fit, the one with most fixed text counts: `/studies/{study}` fits `/studies/1:pause`, too.
+    """
+
+    def __init__(self, routes: Iterable[tuple[str, Collection[str]]]) -> None:
+        found = defaultdict[str, set[str]](set)
+        for path, methods in routes:
+            found[path] |= set(methods)
+        fixed = sorted(found, key=lambda path: -len(re.sub(r"\{.*?\}", "", path)))
+        self._known = [(compile_path(path)[0], ", ".join(sorted(found[path]))) for path in fixed]
+
+    def refusal(self, method: str, path: str) -> Response | None:
+        """The answer to a method that the address doesn't take; None for others, and for unknown addresses."""
+        allowed = next((methods for pattern, methods in self._known if pattern.match(path)), None)
+        if allowed is None or method in allowed.split(", "):
+            return None
+        got = f"{method} of {without_secrets(shown(path))}"
+        rule, fix = "an address takes only its own methods", f"use {allowed.replace(', ', ' or ')}"
+        return problem(405, rule, got, fix, headers={"allow": allowed})
+
+
+class Guards:
+    """The Host header, methods, secrets in addresses, the length of bodies, and headers of all answers."""
+
+    def __init__(self, app: ASGIApp, settings: WebSettings, limits: Limits, methods: Methods) -> None:
+        self._app, self._settings, self._limits, self._methods = app, settings, limits, methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -65,7 +93,7 @@ class Guards:
         if length.isdecimal() and int(length[:20]) > most:
             fix = "leave out what the study doesn't import"
             return problem(413, f"a request's body has at most {most:,} bytes here", "a longer one", fix)
-        return None
+        return self._methods.refusal(scope["method"], scope["path"])
 
 
 def limit_of(path: str, limits: Limits) -> int:

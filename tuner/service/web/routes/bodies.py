@@ -22,6 +22,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from tuner.service.access.accounts import LONGEST, NAME, SHORTEST
 from tuner.service.model import Limits, Role, SubmittedStudy
 from tuner.service.rights import HIGHEST, LOWEST
 from tuner.space.mode import Mode
@@ -31,9 +32,15 @@ T = TypeVar("T")
 MOST_ENTRIES = Limits().page  # of a page at any server
 
 Id = Annotated[int, Path(ge=1, le=LARGEST_EXACT, description="a number that the service gave")]
-Cursor = Annotated[str | None, Query(max_length=100, description="`cursor` of the page before")]
+# Where the schema says more than is checked here, the service checks it, whose messages say the rule.
+Cursor = Annotated[
+    str | None,
+    Query(max_length=100, description="`cursor` of the page before", json_schema_extra={"pattern": "^[0-9]{1,16}$"}),
+]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=64)]
-Password = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
+NewName = Annotated[Name, Field(json_schema_extra={"pattern": f"^{NAME}$"})]
+Password = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST)]
+NewPassword = Annotated[Password, Field(json_schema_extra={"minLength": SHORTEST})]
 
 
 def _number(value: object) -> object:
@@ -242,8 +249,8 @@ class AcceptBody(Body):
     """The secret of a link that works once, and the password that its user chooses."""
 
     secret: str = Field(max_length=200)
-    password: Password
-    name: Name | None = Field(None, description="the first admin's")
+    password: NewPassword
+    name: NewName | None = Field(None, description="the first admin's")
 
 
 class LinkBody(Body):
@@ -256,13 +263,13 @@ class PasswordBody(Body):
     """A change of your own password."""
 
     old: Password = Field(alias="old_password")
-    new: Password = Field(alias="new_password")
+    new: NewPassword = Field(alias="new_password")
 
 
 class UserBody(Body):
     """A user to add."""
 
-    name: Name
+    name: NewName
     role: Role = Role.SUBMITTER
     weight: float = Field(1.0, gt=0, le=1000, description="their share of the devices beside others'")
 
@@ -288,7 +295,7 @@ class TokenBody(Body):
 class WebhookBody(Body):
     """An address to tell of your own studies."""
 
-    url: str = Field(min_length=1, max_length=2000, description="begins with https://")
+    url: str = Field(min_length=1, max_length=2000, json_schema_extra={"pattern": "^https://"})
     events: list[Literal["finished", "failed", "new_best", "paused"]] | None = Field(
         None, min_length=1, max_length=20, description="all by default"
     )
