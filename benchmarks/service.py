@@ -2,8 +2,8 @@
 
     python benchmarks/service.py [--queued 1000] [--repeats 40] [--workers 32] [--trials 500]
 
-`--only queue`, `ask`, `page`, `adopt`, `pause` or `share` leaves the rest out; `--search` names the algorithm of the study that
-workers ask for, `--epoch-seconds` how long an epoch of it takes. `page` needs a Chromium.
+`--only queue`, `ask`, `page`, `adopt`, `pause` or `share` leaves the rest out; `--search` names the algorithm of the
+study that workers ask for, `--epoch-seconds` how long an epoch of it takes. `page` needs a Chromium.
 
 The server is its own process, as `tuner serve` starts it; the queue is filled without checks, as they aren't
 measured. Events to many viewers have a benchmark of their own: `benchmarks/streams.py`.

@@ -125,7 +125,7 @@ def test_a_study_keeps_no_device_for_trials_that_it_does_not_have_any_more(tmp_p
         wait_for(lambda: held(service, study) == 1)
         progress = service.progress(study)
         assert progress is not None
-        assert progress.trials == {"completed": 2, "running": 1}
+        assert (progress.trials["completed"], progress.trials["running"]) == (2, 1)
         wait_until(service, study, State.FINISHED)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from tuner.machine.affinity import confine
+from tuner.machine.processes import confine
 from tuner.storage.folder import LocalFolder
 
 ALLOTMENT, HELD = "allotment.json", "held.json"

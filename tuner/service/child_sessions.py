@@ -8,12 +8,10 @@ import signal
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 
 from tuner.machine.hardware import python_environment
+from tuner.machine.processes import belonging, processes
 
-_PROC = Path("/proc")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE|_KEY$", re.IGNORECASE)
 _SECRET_VALUE = re.compile(
     r"://[^/?#\s@]*:[^/?#\s@]*@"  # postgres://user:password@host
@@ -28,18 +26,6 @@ _SECRET_VALUE = re.compile(
 END_SECONDS = 5.0  # that killed processes may take to end
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """A process as /proc shows it; proc(5)."""
-
-    pid: int
-    state: str
-    parent: int
-    session: int
-    started: int  # clock ticks after the machine's start; tells processes with the same id apart
-    resident_pages: int
-
-
 def clean_environment(passed: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of this process without what looks like a secret, except for what is `passed` on.
 
@@ -52,7 +38,7 @@ def clean_environment(passed: Mapping[str, str] | None = None) -> dict[str, str]
 
 def session_bytes(leader: int) -> int:
     """Memory that the processes of a session, and those below its leader, hold together."""
-    return sum(one.resident_pages for one in _belonging(leader, _processes())) * os.sysconf("SC_PAGE_SIZE")
+    return sum(one.resident_pages for one in belonging(leader, processes())) * os.sysconf("SC_PAGE_SIZE")
 
 
 def end_session(leader: int) -> bool:
@@ -66,10 +52,10 @@ def end_session(leader: int) -> bool:
     killed: set[tuple[int, int]] = set()
     stopped = False
     while time.monotonic() < until:
-        seen = _processes()
-        belonging = {one.pid for one in _belonging(leader, seen)}
+        seen = processes()
+        inside = {one.pid for one in belonging(leader, seen)}
         living = [
-            one for one in seen if one.state not in "ZX" and (one.pid in belonging or (one.pid, one.started) in killed)
+            one for one in seen if one.state not in "ZX" and (one.pid in inside or (one.pid, one.started) in killed)
         ]
         if not living:
             return True
@@ -91,25 +77,6 @@ def _send(pid: int, number: signal.Signals) -> None:
 
 def kill_session(leader: int) -> None:
     """Kill only the processes of a session: those of other sessions below it end by themselves."""
-    for one in _processes():
+    for one in processes():
         if one.session == leader and one.state not in "ZX":
             _send(one.pid, signal.SIGKILL)
-
-
-def _belonging(leader: int, processes: list[_Seen]) -> list[_Seen]:
-    """The processes of the session, and those below any of these."""
-    found = {one.pid for one in processes if leader in (one.session, one.pid)}
-    while more := {one.pid for one in processes if one.parent in found} - found:
-        found |= more
-    return [one for one in processes if one.pid in found]
-
-
-def _processes() -> list[_Seen]:
-    found = []
-    for path in _PROC.glob("[0-9]*/stat"):
-        with suppress(OSError, IndexError, ValueError):  # it has ended
-            fields = path.read_text(errors="replace").rpartition(")")[2].split()
-            state, parent, _, session = fields[:4]
-            pid, started, pages = int(path.parent.name), int(fields[19]), int(fields[21])
-            found.append(_Seen(pid, state, int(parent), int(session), started, pages))
-    return found

@@ -140,7 +140,7 @@ def test_a_study_gets_what_it_can_use_unless_it_asks_for_a_number() -> None:
     assert demand_of(facts_with(each=0.5), CPUS, None, 3) == Demand("cpu", 2, 1)
     assert demand_of(facts_with(each=2.0, trials=1), CPUS, None, None) == Demand("cpu", 2, 2)
     assert demand_of(facts_with(each=0.1, packed=True, trials=1), CPUS, None, None) == Demand("cpu", 4, 1)
-    assert demand_of(facts_with(), CPUS, 3, None) == Demand("cpu", 3, 3)
+    assert demand_of(facts_with(), CPUS, 3, None) == Demand("cpu", 3, 3, fixed=True)
     with pytest.raises(ServiceError, match="got one that needs 1 GPU where there are 0"):
         demand_of(facts_with(kind="gpu"), CPUS, None, None)
     with pytest.raises(ServiceError, match=r"at least what a trial gets \(2 CPUs\), .* \(4\), got 5; use 4"):

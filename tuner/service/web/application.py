@@ -87,7 +87,7 @@ def application(
     add_handlers(app)
     routed = [*((API, router) for router in routers), ("", health.router)]
     methods = Methods(
-        (prefix + route.path, route.methods)
+        (prefix + route.path, route.methods or ())
         for prefix, router in routed
         for route in router.routes
         if isinstance(route, APIRoute)

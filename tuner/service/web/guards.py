@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner.errors import shown
 from tuner.service.access.credentials import holds_secret
 from tuner.service.model import Limits
-from tuner.service.web.problems import problem, without_secrets
+from tuner.service.web.problems import problem
 from tuner.service.web.settings import WebSettings
 
 BODY_SECONDS = 30.0  # that a client may take for a body,
@@ -54,9 +54,8 @@ class Methods:
         allowed = next((methods for pattern, methods in self._known if pattern.match(path)), None)
         if allowed is None or method in allowed.split(", "):
             return None
-        got = f"{method} of {without_secrets(shown(path))}"
         rule, fix = "an address takes only its own methods", f"use {allowed.replace(', ', ' or ')}"
-        return problem(405, rule, got, fix, headers={"allow": allowed})
+        return problem(405, rule, f"{method} of {shown(path)}", fix, headers={"allow": allowed})
 
 
 class Guards:
