@@ -10,7 +10,7 @@ import pytest
 from tests.service.running import end_drivers, running, wait_for, wait_until
 from tests.service.submissions import ANNE, BERT, STUDY, submission
 from tests.service.test_killed_server import serving
-from tests.service.test_supervisor import driver_pid
+from tests.service.test_supervisor import driver_pid, epochs
 from tuner.history.records import TrialRecord
 from tuner.service.access import Access
 from tuner.service.database import audit
@@ -88,6 +88,9 @@ def test_studies_of_one_user_share_too_and_the_queue_says_what_they_wait_for(tmp
         assert position.reason == (
             "first in line: it needs 1 CPU, and none is free; study 1 gives 1 CPU back as its trials end"
         )
+        before = epochs(service, first)
+        wait_for(lambda: epochs(service, first) > before + 60)
+        assert (held(service, first), service.study(second).state) == (2, State.QUEUED)  # no trial has ended
         service.cancel(first, ANNE)
         wait_until(service, second, State.FINISHED)
 
