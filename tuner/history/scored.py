@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
-from tuner.history.event_lines import DEEPEST, finite, is_count, nested_deeper
+from tuner.history.event_lines import DEEPEST, Check, finite, is_count, is_mapping, nested_deeper
 from tuner.storage.folder import Folder
 from tuner.text import in_utf8
 
@@ -40,167 +40,135 @@ def read_scored(folder: Folder, name: str) -> tuple[Any, str | None]:
     return in_utf8(content), None
 
 
-def _are_metrics(content: Any) -> bool:
-    return (
-        isinstance(content, dict)
-        and isinstance(content.get("trial", ""), str)
-        and isinstance(content.get("metrics", {}), dict)
-        and isinstance(refit := content.get("refit", {}), dict)
-        and _is_of_own(refit.get("own"))
-        and _is_average(content.get("combined"))
-        and isinstance(images := content.get("images", {}), dict)
-        and all(map(is_count, images.values()))
-        and isinstance(intervals := content.get("intervals", {}), dict)
-        and all(map(_is_interval, intervals.values()))
-    )
+# What the files are
+
+
+def _record(needed: Mapping[str, Check], optional: Mapping[str, Check] | None = None) -> Check:
+    """Whether it is an object with sound values: it has the needed names, and may have the optional ones."""
+    checks = {**needed, **(optional or {})}
+
+    def is_sound(content: object) -> bool:
+        return (
+            isinstance(content, dict)
+            and needed.keys() <= content.keys()
+            and all(check(content[name]) for name, check in checks.items() if name in content)
+        )
+
+    return is_sound
+
+
+def _each(check: Check) -> Check:
+    """Whether it is a list of sound values."""
+    return lambda content: isinstance(content, list) and all(map(check, content))
+
+
+def _each_value(check: Check) -> Check:
+    """Whether it is an object with sound values, whatever their names."""
+    return lambda content: isinstance(content, dict) and all(map(check, content.values()))
+
+
+def _or_null(check: Check) -> Check:
+    return lambda content: content is None or check(content)
+
+
+def _is_text(content: object) -> bool:
+    return isinstance(content, str)
+
+
+def _is_share(content: Any) -> bool:
+    return finite(content) and bool(0 <= content <= 1)
+
+
+def _is_image(content: object) -> bool:
+    return isinstance(content, str) and _BASE64.fullmatch(content) is not None
 
 
 def _is_of_own(content: Any) -> bool:
-    """Whether it is a valid comparison of the winner's own network with its refit, or null."""
-    return content is None or (
-        isinstance(content, dict)
-        and isinstance(metric := content.get("metric", "accuracy"), str)
-        and all(finite(content.get(name)) for name in (f"test_{metric}", "gain", "error"))
-        and is_count(content.get("validation_images", 0))
-    )
+    """Whether it compares the winner's own network with what is shipped in its place; older runs name no metric."""
+    is_sound = _record({"gain": finite, "error": finite}, {"metric": _is_text, "validation_images": is_count})
+    return is_sound(content) and finite(content.get(f"test_{content.get('metric', 'accuracy')}"))
 
 
 def _is_average(content: Any) -> bool:
-    """Whether it says what averaging several trials gains, or only that nothing is averaged, or null."""
-    if content is None:
-        return True
+    """Whether it says what averaging several trials gains, or only that nothing is averaged."""
     if not isinstance(content, dict) or not isinstance(content.get("in"), bool):
         return False
     if set(content) <= {"asked", "in", "failed"}:
         return not content["in"] and isinstance(content.get("failed", ""), str)
-    return (
-        all(finite(content.get(name)) for name in ("loss", "gain", "error", "better", "better_error"))
-        and is_count(content.get("images"))
-        and is_count(content.get("candidates"))
-        and (not content["in"] or (_are_members(content.get("members")) and _has_own(content)))
-    )
+    return _GAIN(content) and (not content["in"] or _IN_USE(content))
 
 
-def _are_members(content: Any) -> bool:
-    return isinstance(content, list) and all(
-        isinstance(one, dict) and isinstance(one.get("trial"), str) and finite(one.get("share")) for one in content
-    )
-
-
-def _has_own(content: Any) -> bool:
-    cost = content.get("cost")
-    names = ("milliseconds", "own_milliseconds", "bytes", "own_bytes")
-    return (
-        content.get("own") is not None
-        and _is_of_own(content["own"])
-        and isinstance(cost, dict)
-        and all(finite(cost.get(name)) for name in names)
-        and _are_classes(content.get("classes", []))
-    )
-
-
-def _are_classes(content: Any) -> bool:
-    return isinstance(content, list) and all(
-        isinstance(one, dict)
-        and isinstance(one.get("class"), str)
-        and is_count(one.get("images"))
-        and all(finite(one.get(name)) for name in ("own", "average"))
-        for one in content
-    )
-
-
-def _is_interval(content: Any) -> bool:
-    return (
-        isinstance(content, dict)
-        and all(finite(content.get(name)) for name in ("low", "high"))
-        and isinstance(content.get("method"), str)
-    )
+def _are_of(content: object, count: int, check: Check) -> bool:
+    """Whether it is a list of so many sound values."""
+    return isinstance(content, list) and len(content) == count and all(map(check, content))
 
 
 def _is_confusion(content: Any) -> bool:
-    if not isinstance(content, dict) or not {"classes", "counts"} <= set(content):
+    if not _record({"classes": _each(_is_text)})(content):
         return False
-    classes, counts = content["classes"], content["counts"]
-    return (
-        isinstance(classes, list)
-        and all(isinstance(label, str) for label in classes)
-        and isinstance(counts, list)
-        and len(counts) == len(classes)
-        and all(isinstance(row, list) and len(row) == len(classes) and all(map(is_count, row)) for row in counts)
-    )
-
-
-def _are_mistakes(content: Any) -> bool:
-    return isinstance(content, list) and all(isinstance(one, dict) and _is_mistake(one) for one in content)
-
-
-def _is_mistake(one: dict[str, Any]) -> bool:
-    return (
-        set(MISTAKE) <= set(one)
-        and is_count(one["index"])
-        and all(isinstance(one[name], str) for name in ("label", "predicted", "image", "file") if name in one)
-        and all(_is_image(one[name]) for name in ("image", "saliency") if name in one)
-        and ("confidence" not in one or finite(one["confidence"]))
-    )
-
-
-def _is_image(value: object) -> bool:
-    return isinstance(value, str) and _BASE64.fullmatch(value) is not None
-
-
-def _is_calibration(content: Any) -> bool:
-    return (
-        isinstance(content, dict)
-        and all(finite(content.get(name)) for name in CALIBRATED)
-        and all(name in content and (content[name] is None or finite(content[name])) for name in SCALED)
-        and all(_are_bins(content.get(name)) for name in ("bins", "scaled_bins"))
-    )
-
-
-def _are_bins(bins: object) -> bool:
-    return isinstance(bins, list) and all(
-        isinstance(one, dict)
-        and is_count(one.get("images"))
-        and one["images"] > 0
-        and all(finite(one.get(name)) and 0 <= one[name] <= 1 for name in BIN)
-        for one in bins
-    )
+    count = len(content["classes"])
+    return _are_of(content.get("counts"), count, lambda row: _are_of(row, count, is_count))
 
 
 def _are_labels(content: Any) -> bool:
-    if not isinstance(content, dict) or not isinstance(labels := content.get("labels"), list):
+    if not _record({"labels": _each(_is_text)})(content):
         return False
+    count = len(content["labels"])
     counts = (content.get(name) for name in ("hits", "answered", "having"))
     shares = content.get("thresholds"), content.get("average_precision")
-    together = content.get("wrong_together")
     return (
-        all(isinstance(label, str) for label in labels)
-        and all(_are_of(each, len(labels), is_count) for each in counts)
-        and all(_are_of(each, len(labels), lambda one: one is None or finite(one)) for each in shares)
-        and _are_of(together, len(labels), lambda row: _are_of(row, len(labels), is_count))
+        all(_are_of(each, count, is_count) for each in counts)
+        and all(_are_of(each, count, _or_null(finite)) for each in shares)
+        and _are_of(content.get("wrong_together"), count, lambda row: _are_of(row, count, is_count))
     )
 
 
 def _are_numbers(content: Any) -> bool:
-    return (
-        isinstance(content, dict)
-        and isinstance(content.get("name"), str)
-        and isinstance(labels := content.get("labels"), list)
-        and all(_are_of(content.get(name), len(labels), finite) for name in ("labels", "answers"))
+    is_sound = _record({"name": _is_text, "labels": _each(finite), "answers": _each(finite)})
+    return is_sound(content) and len(content["labels"]) == len(content["answers"])
+
+
+def _finite(*names: str) -> dict[str, Check]:
+    return dict.fromkeys(names, finite)
+
+
+_GAIN = _record(
+    {**_finite("loss", "gain", "error", "better", "better_error"), "images": is_count, "candidates": is_count}
+)
+_IN_USE = _record(
+    {
+        "members": _each(_record({"trial": _is_text, "share": finite})),
+        "own": _is_of_own,
+        "cost": _record(_finite("milliseconds", "own_milliseconds", "bytes", "own_bytes")),
+    },
+    {"classes": _each(_record({"class": _is_text, "images": is_count, **_finite("own", "average")}))},
+)
+_METRICS = _record(
+    {},
+    {
+        "trial": _is_text,
+        "metrics": is_mapping,
+        "refit": _record({}, {"own": _or_null(_is_of_own)}),
+        "combined": _or_null(_is_average),
+        "images": _each_value(is_count),
+        "intervals": _each_value(_record({**_finite("low", "high"), "method": _is_text})),
+    },
+)
+_MISTAKES = _each(
+    _record(
+        {"index": is_count, "label": _is_text, "predicted": _is_text, "image": _is_image},
+        {"file": _is_text, "saliency": _is_image, "confidence": finite},
     )
-
-
-def _are_of(content: object, count: int, check: Callable[[Any], bool]) -> bool:
-    """Whether it is a list of so many values that pass the check."""
-    return isinstance(content, list) and len(content) == count and all(map(check, content))
-
-
-_CHECKS: dict[str, Callable[[Any], bool]] = {
-    METRICS: _are_metrics,
+)
+_BINS = _each(_record({"images": lambda count: is_count(count) and count != 0, **dict.fromkeys(BIN, _is_share)}))
+_CHECKS: dict[str, Check] = {
+    METRICS: _METRICS,
     CONFUSION: _is_confusion,
-    MISTAKES: _are_mistakes,
-    LEAST_SURE: _are_mistakes,
-    CALIBRATION: _is_calibration,
+    MISTAKES: _MISTAKES,
+    LEAST_SURE: _MISTAKES,
+    CALIBRATION: _record(
+        {**_finite(*CALIBRATED), **dict.fromkeys(SCALED, _or_null(finite)), "bins": _BINS, "scaled_bins": _BINS}
+    ),
     LABELS: _are_labels,
     NUMBERS: _are_numbers,
 }
