@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tuner.errors import TrialError
+from tuner.storage.durable import replace
 from tuner.storage.regular_files import mark
 
 MODEL = "model.safetensors"
@@ -92,7 +93,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         TRAINING: write_tensors(folder / TRAINING, checkpoint.training),
     }
     text = json.dumps({"files": files, "scalars": checkpoint.scalars}, indent=1, allow_nan=False)
-    _write_text(folder / INDEX, text)
+    replace(folder / INDEX, text.encode())
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
@@ -151,15 +152,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         raise OSError(f"{path.name}: {error}") from error
     _sync(path)
     return mark(path)
-
-
-def _write_text(path: Path, text: str) -> None:
-    """Write completely or not at all: to another name, then renamed."""
-    beside = path.with_suffix(".part")
-    with beside.open("w", encoding="utf-8") as file:
-        file.write(text)
-    _sync(beside)
-    beside.replace(path)
 
 
 def _sync(path: Path) -> None:

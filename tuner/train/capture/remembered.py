@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 from tuner.machine.cache_folder import default_folder
+from tuner.storage.durable import replace
 from tuner.train.data.cache import cache_key
 from tuner.train.memory.device import is_shared
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES, is_on
@@ -61,10 +61,7 @@ class RememberedSeconds:
         entries = {key: value for key, value in self._entries().items() if key != self._key} | {self._key: entry}
         newest = dict(list(entries.items())[-MOST_ENTRIES:])
         with suppress(OSError):  # a full disk, another user's folder
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            beside = self._path.with_name(f".{self._path.name}-{os.getpid()}")
-            beside.write_text(json.dumps(newest, indent=1, allow_nan=False), encoding="utf-8")
-            beside.replace(self._path)
+            replace(self._path, json.dumps(newest, indent=1, allow_nan=False).encode())
 
     def _entries(self) -> dict[str, Any]:
         try:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from tuner.machine.cache_folder import default_folder
+from tuner.storage import durable
 from tuner.storage.regular_files import sha256
 
 INDEX = "entry.json"
@@ -305,13 +306,11 @@ def _read_marker(folder: Path) -> object:
 
 
 def _write_marker(folder: Path, files: dict[str, Any]) -> None:
-    """Write it next to its place and rename it, for readers; without it the next process checks the entry again."""
+    """Write it as a whole, for readers; without it the next process checks the entry again."""
     path = _marker(folder)
     with suppress(OSError):
         for old in folder.glob(f"{VERIFIED}*"):
             if time.time() - old.stat().st_mtime > DAYS_KEPT * SECONDS_PER_DAY:  # of an old boot
                 old.unlink()
         if path is not None:
-            beside = path.with_name(f".{path.name}-{os.getpid()}")
-            beside.write_text(json.dumps(files), encoding="utf-8")
-            beside.replace(path)
+            durable.replace(path, json.dumps(files).encode())
