@@ -1,3 +1,3 @@
 """The version of tuner, below all that tells it."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0rc1"
