@@ -12,7 +12,7 @@ TESTS := $(BIN)/python -m pytest --numprocesses 4 --dist loadscope --durations 3
 OTHER := .venv-ray-$(VERSION)
 RAY_TESTS ?= tests
 
-.PHONY: demo test test-all test-ray docker-test check docs picture notebooks bench clean
+.PHONY: demo test test-all test-ray docker-test release-check check docs picture notebooks bench clean
 
 demo: $(STAMP)  ## a real search on embedded data, one to five minutes on two cores
 	$(BIN)/python -m tuner run search_spaces/digits.py
@@ -35,6 +35,9 @@ test-ray: $(STAMP)  ## the contract with Ray's inside, and searches, on another 
 
 docker-test: $(STAMP)  ## build the images and run them; needs root, buildah, podman, runc and debootstrap
 	$(BIN)/python -m pytest -rs --capture=no -m image tests/docker
+
+release-check: $(STAMP)  ## build the release of this commit into dist/ and try it: 7 GB for that time, and the network
+	$(BIN)/python -m tests.tools.release_check
 
 check: $(STAMP) docs  ## lint, format, strict types, documents
 	$(BIN)/ruff check .

@@ -1,14 +1,13 @@
 """What is built for a release installs elsewhere and works there."""
 
+import ast
 import json
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import venv
-import zipfile
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
@@ -18,20 +17,33 @@ from packaging.requirements import Requirement
 
 import tuner
 from tests.docs.blocks import ROOT
+from tests.tools.release_check import PARTS, build, check_metadata, compare_files
 
-PARTS = ("tuner", "pyproject.toml", "README.md", "LICENSE")  # that a package is made from
+WITH_OTHERS = {
+    "anyio": "fastapi",
+    "huggingface-hub": "timm",
+    "pydantic": "fastapi",
+    "pydantic-core": "fastapi",
+    "starlette": "fastapi",
+}
+IN_NOTEBOOKS = {"ipython"}  # imported only where it runs
+
+
+def sources() -> list[str]:
+    """What a package is made from, as the next commit would have it; paths in the clone."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *PARTS]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    return [name for name in listed if (ROOT / name).is_file()]
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist, and the wheel that was made from it."""
+    """A folder with the sdist, and the wheel that was made from it, as `make release-check` builds them."""
     folder = tmp_path_factory.mktemp("package")
-    (folder / "clone").mkdir()
-    for part in PARTS:
-        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
-        copy(ROOT / part, folder / "clone" / part)
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist"), "."]
-    subprocess.run(command, cwd=folder / "clone", env=outside_the_clone(), check=True, capture_output=True, timeout=300)
+    for name in sources():
+        (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / "clone" / name)
+    build(folder / "clone", folder / "dist", "1700000000", isolated=False)
     return folder / "dist"
 
 
@@ -88,35 +100,47 @@ def run(python: Path, *arguments: str, folder: Path) -> subprocess.CompletedProc
     )
 
 
-def test_the_wheel_has_the_package_and_nothing_else(built: Path) -> None:
+def test_wheel_and_sdist_have_the_files_of_the_package_and_no_others(built: Path) -> None:
+    (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    compare_files(wheel, sdist, {name for name in sources() if name.startswith("tuner/")})
+
+
+def test_a_registry_takes_the_metadata(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
-    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tuner").rglob("*.py")}
-    assert sources <= names
-    data = {
-        "tuner/trial/libraries/timm.json",
-        "tuner/trial/libraries/torchvision.json",
-        "tuner/search/portfolio.json",
-        "tuner/html_report/assets/run.html",
+    assert f"image-tuner {tuner.__version__}, Apache-2.0; README renders" in check_metadata(wheel)
+
+
+def test_each_library_that_tuner_imports_is_declared() -> None:
+    declared = {
+        Requirement(text).name.lower()
+        for text in metadata.requires("image-tuner") or ()
+        if 'extra == "dev"' not in text
     }
-    assert {"tuner/py.typed", *data} <= names
-    assert {name.partition("/")[0] for name in names} == {"tuner"}
+    distributions = metadata.packages_distributions()
+    undeclared = {
+        f"{name} in {path}"
+        for path in sources()
+        if path.endswith(".py")
+        for name in imported((ROOT / path).read_text(encoding="utf-8"))
+        if not {WITH_OTHERS.get(one, one) for one in map(normal, distributions.get(name, [name]))}
+        & (declared | IN_NOTEBOOKS)
+    }
+    assert undeclared == set()
 
 
-@pytest.mark.slow
-def test_the_sdist_has_what_the_wheel_is_made_from(built: Path) -> None:
-    (sdist,) = built.glob("*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {
-        "pyproject.toml",
-        "README.md",
-        "LICENSE",
-        "tuner/__init__.py",
-        "tuner/trial/libraries/timm.json",
-        "tuner/trial/libraries/torchvision.json",
-    } <= names
-    assert "tuner/search/portfolio.json" in names
+def imported(source: str) -> set[str]:
+    """The libraries whose modules a module imports, also inside functions."""
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    modules = {
+        name
+        for node in nodes
+        for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""])
+    }
+    return {name.partition(".")[0] for name in modules} - sys.stdlib_module_names - {"tuner"}
+
+
+def normal(name: str) -> str:
+    return name.lower().replace("_", "-")
 
 
 @pytest.mark.slow
