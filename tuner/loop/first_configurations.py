@@ -11,7 +11,7 @@ from tuner.results.wording import plural
 from tuner.search import Grid, suggested_by_portfolio, usual_names
 from tuner.space import Config
 from tuner.study.declaration import Study
-from tuner.trial import ImageClassifier, Trial
+from tuner.trial import Trial
 
 MOST = 5  # slightly better than 1 or 3 (benchmarks/small_searches.py)
 METRICS = ("val_accuracy", "val_f1", "val_top5_accuracy")  # what was good for accuracy is good for these
@@ -29,7 +29,7 @@ def of_portfolio(study: Study, *, less: int) -> tuple[Config, ...]:
     if study.warm_start is None or isinstance(study.search, Grid) or not _is_accuracy(study, trial):
         return ()
     wanted = study.warm_start.portfolio
-    if not (_gains(study, trial) if wanted is None else wanted):
+    if not (trial.gains_by_portfolio(study.search_space.constants) if wanted is None else wanted):
         return ()
     most = min(MOST, _trials(study) // 2 - less)
     if trial.known_hyperparameters:
@@ -42,12 +42,6 @@ def describe_portfolio(configs: tuple[Config, ...]) -> str:
     """The text of the notice."""
     count, without = plural(len(configs), "configuration"), switched_off("--no-portfolio", "portfolio")
     return f"starts with {count} that did well on other data (tuner's portfolio); {without} leaves them out"
-
-
-def _gains(study: Study, trial: Trial) -> bool:
-    """Whether a gain is shown: for all but what trains more of a pretrained model than its head."""
-    pretrained = isinstance(trial, ImageClassifier) and all(each.weights_file for each in trial.each)
-    return not pretrained or study.search_space.constants.get("finetune") == "head"
 
 
 def _is_accuracy(study: Study, trial: Trial) -> bool:
