@@ -257,6 +257,30 @@ def test_a_trial_that_waits_for_resume_has_not_ended(tmp_path: Path, capsys: pyt
     assert "a trial is named by its id, got '00077'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("reason", "limits", "options"),
+    [
+        ("trials", {}, "--trials 34"),
+        ("total_epochs", {"total_epochs": 100}, "--total-epochs 150"),
+        ("device_hours", {"device_hours": 3.0}, "--device-hours 4.5"),
+        ("target", {"target": 0.1}, ""),
+    ],
+)
+def test_a_search_that_a_limit_ended_is_gone_on_with_by_a_larger_one(
+    finished: Run, reason: str, limits: dict[str, float], options: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = {
+        "study_file": "space.py",
+        "status": "finished",
+        "end_reason": reason,
+        "budget": {**finished.budget, **limits},
+    }
+    write_info(finished.folder, {**finished.info, **told})
+    assert main(["stop", finished.path]) == 2
+    said = capsys.readouterr().err.strip()
+    assert said.endswith(f"go on with it by: python -m tuner resume {finished.path} {options}".rstrip())
+
+
 def test_an_unknown_limit_is_named_from_python(finished: Run) -> None:
     with pytest.raises(StudyError, match="a search has no limit 'trails'; did you mean 'trials'"):
         finished.set(trails=3)

@@ -175,8 +175,17 @@ def test_a_search_that_was_still_improving_can_go_on_with_a_command(tmp_path: Pa
         budget=Budget(trials=24, max_epochs=1),
         curve=lambda config, epoch: float(next(values)),
     )
-    write_info(run.folder, {**run.info, "study_file": "space.py"})
-    assert f"python -m tuner resume {run.path} --trials 36" in texts(Run(run.folder))
+    for ended, limits, options in (
+        ({}, {}, "--trials 36"),
+        ({"end_reason": "trials"}, {}, "--trials 36"),
+        ({"end_reason": "total_epochs"}, {"total_epochs": 24}, "--total-epochs 36"),
+        ({"end_reason": "hours"}, {"hours": 0.5}, "--hours 0.75"),
+    ):
+        budget = {**run.budget, **limits}
+        write_info(run.folder, {**run.info, **ended, "study_file": "space.py", "budget": budget})
+        assert f"python -m tuner resume {run.path} {options}" in texts(Run(run.folder))
+    write_info(run.folder, {**run.info, "study_file": "space.py", "end_reason": "target"})
+    assert "still improving" not in texts(Run(run.folder))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tuner.orders.foresight import all_begun, cut_short, too_few_trials, trials_
 from tuner.orders.inbox import put, waiting, withdraw
 from tuner.orders.order import Order, checked
 from tuner.results.run import RecordedRun
-from tuner.results.wording import going_on_by
+from tuner.results.wording import extended, going_on_by
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import holder
 from tuner.study.budget import NAMES
@@ -116,10 +116,9 @@ class Sent:
 
     def _carried_out_by(self) -> str:
         """What resumes the run, with no more trials than the orders in its inbox need."""
-        if self.order.verb == "try":
-            return going_on_by(self._run, _trials_with_ordered(self._now))
         asked = self.order.arguments.get("trials") if self.order.verb == "set" else None
-        return going_on_by(self._run, None if asked is None else int(asked))
+        trials = _trials_with_ordered(self._now) if self.order.verb == "try" else asked
+        return going_on_by(self._run, None if trials is None else {"trials": int(trials)})
 
     @property
     def _now(self) -> RecordedRun:
@@ -170,19 +169,14 @@ def _trial_now(run: RecordedRun, name: str) -> str:
 
 def _resumed_by(run: RecordedRun) -> str:
     """What resumes the run: a command, or a Python call if it was started from Python."""
-    return going_on_by(run, run.record.configurations + MORE_TRIALS if _has_run_all_trials(run) else None)
-
-
-def _has_run_all_trials(run: RecordedRun) -> bool:
-    """Whether the search has ended as all its trials have, also where run.json doesn't say so yet."""
-    return (run.record.ended if run.alive else run.status == "finished" and run.end_reason) == "trials"
+    return going_on_by(run, extended(run, MORE_TRIALS))
 
 
 def _trials_with_ordered(run: RecordedRun) -> int | None:
     """The total of trials with room for the configurations that wait in the inbox; None if the present one has it."""
     needed = trials_begun(run.record) + sum(order.verb == "try" for order in _orders_that_wait(run))
     limit = {**run.budget, **_limits_that_wait(run)}.get("trials")
-    return needed if _has_run_all_trials(run) or (limit is not None and needed > limit) else None
+    return needed if "trials" in extended(run, 0) or (limit is not None and needed > limit) else None
 
 
 def _check_beforehand(run: RecordedRun, verb: str, arguments: Mapping[str, Any]) -> None:

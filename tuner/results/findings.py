@@ -12,7 +12,7 @@ from tuner.history.similar_failures import FailureGroup, failure_groups
 from tuner.results.dead import unread_sentence
 from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.run import RecordedRun
-from tuner.results.wording import going_on_by, plural, settings, short, trials_and_repeats
+from tuner.results.wording import extended, going_on_by, plural, settings, short, trials_and_repeats
 from tuner.search import good_region
 from tuner.text import command
 from tuner.trial.tasks import SHARES
@@ -21,6 +21,7 @@ CLEAR = 2.0  # standard errors from which on a difference counts
 LATE = 0.8  # share of a search's epochs; what still improves after them may go on improving
 NEGLIGIBLE = 0.03  # of the variance
 MANY_FAILURES = 0.1  # of the trials
+MORE_TRIALS = 10  # at least, by which a search is extended
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,13 @@ class Certainty:
 class Advice:
     """What to try next, and the command that does it, if there is one.
 
-    `verb` is what the command does: "refine", or "extend" to `trials` trials in all.
+    `verb` is what the command does: "refine", or "extend" to these `limits` of the whole run.
     """
 
     text: str
     command: str | None = None
     verb: Literal["refine", "extend"] | None = None
-    trials: int | None = None
+    limits: dict[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,8 @@ def _going_on(run: RecordedRun) -> list[Advice]:
     if run.status == "interrupted":
         return [Advice("The search was interrupted; to continue it:", going_on_by(run))]
     best, epochs = run.best, run.record.search_epochs()
-    if best is None or run.status != "finished" or run.end_reason not in ("trials", None) or not epochs:
+    limits = extended(run, max(MORE_TRIALS, trials // 2))
+    if best is None or run.status != "finished" or not limits or not epochs:
         return []
     first = run.record.same_configuration(best)[0]  # further seeds of it came later
     found = run.record.best_of(first.trial)
@@ -148,14 +150,15 @@ def _going_on(run: RecordedRun) -> list[Advice]:
     before = sum(e.time <= reached for t in run.record.trials.values() for e in t.epochs.values())
     if before < LATE * epochs or not _is_ahead_of_earlier(run, first, reached):
         return []
-    more = max(10, trials // 2)
+    ((name, limit),) = limits.items()
+    more = f"run {limit - trials} more trials" if name == "trials" else "go on for half as long again"
     return [
         Advice(
             f"The best value came after {before / epochs:.0%} of the epochs, so the search was still improving; "
-            f"to run {more} more trials:",
-            going_on_by(run, trials + more),
+            f"to {more}:",
+            going_on_by(run, limits),
             "extend",
-            trials + more,
+            limits,
         )
     ]
 

@@ -283,20 +283,36 @@ def outcome(trial: TrialRecord) -> str:
     return f"failed: {trial.cause}" if trial.status == "failed" else trial.status
 
 
+def extended(run: RecordedRun, trials: int) -> dict[str, float]:
+    """The limits with which a run goes on whose search has ended at one: by so many trials, or by half as much again.
+
+    Empty if no such limit has ended it.
+    """
+    over = run.end_reason or "trials" if run.status == "finished" else None  # old runs don't say it
+    reason = run.record.ended if run.alive else over
+    if reason == "trials":
+        return {"trials": run.record.configurations + trials}
+    if reason == "total_epochs":
+        epochs = int(run.budget[reason])
+        return {reason: epochs + max(epochs // 2, run.longest_trial)}
+    return {name: float(f"{1.5 * run.budget[name]:.3g}") for name in ("hours", "device_hours") if name == reason}
+
+
 def report_of(run: RecordedRun) -> str | None:
     """Path or URI of `report.html` in the run's present folder, also after it was copied; None if it wasn't written."""
     return run.folder.child(REPORT).uri if isinstance(run.info.get("report"), str) else None
 
 
-def going_on_by(run: RecordedRun, trials: int | None = None, *, confirm: int | None = None) -> str:
-    """The command or call that goes on with a run, with this many trials in total; None for the planned number.
+def going_on_by(run: RecordedRun, limits: Mapping[str, float] | None = None, *, confirm: int | None = None) -> str:
+    """The command or call that goes on with a run, with these limits of its whole; None for those that it has.
 
     Or the one that confirms this many of its best configurations; 0 for as many as `tuner confirm` takes by itself.
     """
-    verb, name, number = ("resume", "trials", trials) if confirm is None else ("confirm", "top", confirm)
+    verb, given = ("resume", limits or {}) if confirm is None else ("confirm", {"top": confirm} if confirm else {})
     from_python = run.info.get("study_file", "") is None
     if not from_python and not run.info["asked"]:
-        return command(verb, run.path, *((f"--{name}", str(number)) if number else ()))
-    more = f", {name}={number}" if number else ""
+        options = [text for name, one in given.items() for text in ("--" + name.replace("_", "-"), f"{one:g}")]
+        return command(verb, run.path, *options)
+    more = "".join(f", {name}={one:g}" for name, one in given.items())
     study = ", study=study" if from_python else ""
     return f"tuner.{'Search.' if run.info['asked'] else ''}{verb}({run.path!r}{study}{more})"

@@ -24,4 +24,5 @@ def test_advice_names_the_study_and_what_the_page_can_do(served: Served, tmp_pat
     assert _at_service(confirmed, f"@{study}") == confirmed.command  # `confirm @17` is no command
     assert "confirm" not in OF_STUDIES
     if "extend" in by_verb:
-        assert by_verb["extend"]["command"] == f"python -m tuner set @{study} --trials {by_verb['extend']['trials']}"
+        trials = by_verb["extend"]["limits"]["trials"]
+        assert by_verb["extend"]["command"] == f"python -m tuner set @{study} --trials {trials:g}"

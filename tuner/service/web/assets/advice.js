@@ -40,10 +40,10 @@ export function adviceOf(study, may) {
     for (const one of section.querySelectorAll("button")) one.disabled = false;
   }
 
-  async function extend(trials) {
+  async function extend(limits) {
     try {
-      await ask("PATCH", `studies/${study}`, { limits: { trials } });
-      tell(`Study @${study}: goes on to ${trials} trials.`);
+      await ask("PATCH", `studies/${study}`, { limits });
+      tell(`Study @${study}: goes on to ${inWords(limits)}.`);
     } catch (error) {
       tell(error.message);
     }
@@ -51,10 +51,10 @@ export function adviceOf(study, may) {
 
   button.addEventListener("click", load);
   section.addEventListener("click", (event) => {
-    const { refine: kind, submitRefined, extend: trials } = event.target.dataset;
+    const { refine: kind, submitRefined, extend: limits } = event.target.dataset;
     if (kind) refine(kind, false);
     if (submitRefined) refine(submitRefined, true);
-    if (trials) extend(Number(trials));
+    if (limits) extend(JSON.parse(limits));
   });
   return {
     section,
@@ -64,9 +64,11 @@ export function adviceOf(study, may) {
   };
 }
 
-function lineOf({ text, command, verb, trials }, { submit, steer }) {
+const inWords = (limits) => Object.entries(limits).map(([name, limit]) => `${limit} ${name.replaceAll("_", " ")}`).join(", ");
+
+function lineOf({ text, command, verb, limits }, { submit, steer }) {
   const refines = verb === "refine" && submit && Object.entries(KINDS).map(([kind, words]) => [el("button", { type: "button", "data-refine": kind }, `Show it with ${words}`), " "]);
-  const extends_ = verb === "extend" && steer && el("button", { type: "button", "data-extend": trials }, `Go on to ${trials} trials`);
+  const extends_ = verb === "extend" && steer && el("button", { type: "button", "data-extend": JSON.stringify(limits) }, `Go on to ${inWords(limits)}`);
   return el("li", { "data-key": text }, text, command && [" ", el("code", {}, command)], (refines || extends_) && el("p", {}, refines, extends_));
 }
 

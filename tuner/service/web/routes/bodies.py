@@ -385,12 +385,12 @@ class NewUser(UserView):
 
 
 class Advised(BaseModel):
-    """What to try next; `verb` is what the page does for it, with this many `trials` in all where it goes on."""
+    """What to try next; `verb` is what the page does for it, with these `limits` of the whole where it goes on."""
 
     text: str
     command: str | None
     verb: Literal["refine", "extend"] | None = None
-    trials: int | None = None
+    limits: dict[str, float] | None = None
 
 
 class RefineBody(Body):

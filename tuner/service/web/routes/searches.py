@@ -69,7 +69,7 @@ async def show_advice(study: Id, web: Shown, user: Viewer) -> Listed[Advised]:
             text=printable(one.text),
             command=one.command and printable(one.command if name is None else _at_service(one, name)),
             verb=one.verb,
-            trials=one.trials,
+            limits=one.limits,
         )
         for one in found
     ]
