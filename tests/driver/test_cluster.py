@@ -174,7 +174,7 @@ def test_a_search_told_to_end_while_ray_starts_leaves_nothing(
     process.send_signal(number)
     _, err = process.communicate(timeout=300)
     reason = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert err.splitlines()[-1] == f"tuner: interrupted ({reason}) before the search started; nothing was written"
     assert "Traceback" not in err
     assert not (tmp_path / "runs").exists()

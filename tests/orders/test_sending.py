@@ -261,7 +261,10 @@ def test_a_trial_that_waits_for_resume_has_not_ended(tmp_path: Path, capsys: pyt
     ("reason", "limits", "options"),
     [
         ("trials", {}, "--trials 34"),
-        ("total_epochs", {"total_epochs": 100}, "--total-epochs 150"),
+        ("total_epochs", {"total_epochs": 200}, "--total-epochs 300"),
+        ("total_epochs", {"total_epochs": 100}, "--total-epochs 175"),  # it went beyond
+        ("total_epochs", {}, ""),
+        ("hours", {"hours": 4.0}, "--hours 6"),
         ("device_hours", {"device_hours": 3.0}, "--device-hours 4.5"),
         ("target", {"target": 0.1}, ""),
     ],

@@ -70,6 +70,8 @@ class Driver:
             inbox = Inbox(folder, store_answers=loop.flush)
             self.tell("begun.json", {"run": folder.uri})
             self.drive(loop, inbox)
+            if self.allotment is not None:
+                self.allotment.close()
             loop.end(None if loop.stopped else self.reason)
             inbox.look()
             loop.close()

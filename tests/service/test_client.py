@@ -314,6 +314,11 @@ def test_users_by_the_command(
     )
     assert ["gus", "viewer", "2.0", "2"] in [line.split() for line in run_main(capsys, "user", "list")[1].splitlines()]
     assert "needs --devices, --hours or --weight, got none" in run_main(capsys, "user", "cap", "gus")[2]
+    for action in ("add", "list"):
+        assert run_main(capsys, "user", action, "ina", "--devices", "2")[2] == (
+            f"tuner: only `tuner user cap` takes --devices, got it with `tuner user {action}`; "
+            "run `tuner user cap ina --devices N` for it\n"
+        )
     assert "needs a number of at least 0, or none, got '-1'" in run_main(capsys, "user", "cap", "x", "--hours=-1")[2]
     assert run_main(capsys, "user", "role", "fay", "admin")[1] == "fay is admin now\n"
     assert run_main(capsys, "user", "remove", "fay")[1] == f"fay may no longer use {served.url}\n"

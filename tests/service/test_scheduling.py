@@ -130,6 +130,28 @@ def test_idle_devices_go_to_whoever_can_use_them() -> None:
     assert resized(plan([fewer], GPUS, {}, NOW)) == {1: (1, 0)}
 
 
+def test_devices_are_shared_as_many_at_a_time_as_a_trial_holds() -> None:
+    both = elastic(1, 0, 1, 2, 3, least=2)
+    assert resized(plan([both, queued(2, 1, user_id=2)], GPUS, {}, NOW)) == {1: (2, 0)}
+    found = plan([elastic(1, 0, 1, least=2), queued(2, 1, user_id=2)], GPUS, {}, NOW)
+    assert (started(found), found.resizes) == ({2: 1}, ())  # the device that is left is no use to either
+    found = plan([elastic(1, 0, 1, least=2), queued(2, 1, 4, user_id=2)], GPUS, {}, NOW)
+    assert (started(found), found.resizes) == ({2: 2}, ())
+
+
+def test_a_study_that_runs_gets_nothing_that_the_first_in_line_waits_for() -> None:
+    studies = [elastic(1, 0), running(2, 1, 2, user_id=2), queued(3, 3, user_id=3)]
+    assert resized(plan(studies, GPUS, {}, NOW, Foresight(ends={1: NOW + 999, 2: NOW + 100}))) == {}
+    assert resized(plan(studies, GPUS, {}, NOW, Foresight(ends={1: NOW + 99, 2: NOW + 100}))) == {1: (2, 1)}
+
+
+def test_slots_of_searches_whose_trials_run_elsewhere_have_no_cap() -> None:
+    slots = tuple(Device("external", index) for index in range(4))
+    spent = {1: Share(most=1, most_hours=1.0, week_hours=2.0)}
+    studies = [queued(number, kind="external") for number in (1, 2)]
+    assert started(plan(studies, slots, spent, NOW)) == {1: 1, 2: 1}
+
+
 def test_a_share_that_cannot_be_divided_stays_where_it_is() -> None:
     studies = [elastic(1, 0, 1, user_id=1), elastic(2, 2, user_id=2)]
     for used in (1.0, 50.0, 99.0):
@@ -153,6 +175,10 @@ def test_a_cap_holds_for_all_studies_of_its_user_and_says_so() -> None:
         "anne has used 10.5 device-hours in the last 7 days, and may use 10; an admin changes this: "
         "tuner user cap anne --hours N"
     )
+    none = plan([queued(1)], GPUS, {1: Share(most=0, most_hours=10.0, week_hours=1.0)}, NOW)
+    assert none.positions[0].reason == (
+        "anne may have 0 GPUs at once; an admin changes this: tuner user cap anne --devices N"
+    )
 
 
 def test_a_preemptible_study_makes_room_for_a_higher_priority_alone() -> None:
@@ -163,6 +189,15 @@ def test_a_preemptible_study_makes_room_for_a_higher_priority_alone() -> None:
     assert plan([lower, fixed, queued(3, 3, priority=1)], GPUS, {}, NOW).pauses == ()  # it wouldn't be enough
     pausing = replace(lower, state=State.PAUSING)
     assert plan([pausing, fixed, queued(3, 2, priority=1)], GPUS, {}, NOW).pauses == ()
+
+
+def test_a_preemptible_study_is_paused_although_it_would_give_devices_back_between_trials() -> None:
+    lower = elastic(1, 0, 1, 2, 3, preemptible=True)
+    assert plan([lower, queued(2, 2, priority=1)], GPUS, {}, NOW).pauses == (Pause(1, 2),)
+    other = elastic(2, 1, 2, 3, user_id=2)
+    both = [elastic(1, 0, preemptible=True), other, queued(3, 2, priority=1)]
+    found = plan(both, GPUS, {}, NOW)
+    assert (resized(found), found.pauses) == ({2: (1, 0)}, ())  # trials have to end anyway
 
 
 def test_a_study_that_ends_before_it_would_have_paused_is_left_alone() -> None:

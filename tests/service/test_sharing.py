@@ -12,11 +12,14 @@ from tests.service.submissions import ANNE, BERT, STUDY, submission
 from tests.service.test_killed_server import serving
 from tests.service.test_supervisor import driver_pid, epochs
 from tuner.history.records import TrialRecord
+from tuner.lifecycle.allotment import Allotment, NoPins
 from tuner.service.access import Access
+from tuner.service.allotments import allotment_of, given_back, tell
 from tuner.service.database import audit
 from tuner.service.errors import ServiceError
-from tuner.service.model import Role, State
+from tuner.service.model import Device, Role, State
 from tuner.service.service import Service
+from tuner.storage.folder import LocalFolder
 
 LONG = STUDY.replace("trials=4", "trials=4000")
 CPUS = sorted(os.sched_getaffinity(0))[:2]
@@ -160,6 +163,38 @@ def test_a_study_that_ends_while_it_should_give_devices_back_leaves_them_all(tmp
         assert service.study(first).state in (State.FINISHED, State.RUNNING)
         wait_until(service, first, State.FINISHED)
         wait_for(lambda: owners(service) == [second, second])
+
+
+def test_a_driver_that_concludes_keeps_what_it_has_and_leaves_what_it_has_not_taken(tmp_path: Path) -> None:
+    task = {"kind": "cpu", "each": 1, "most": 3, "devices": ["7", "8"]}
+    (tmp_path / "task.json").write_text(json.dumps({"allotment": task}))
+    assert allotment_of(tmp_path) is None  # it has not begun
+    driver = Allotment(LocalFolder(tmp_path), **task)
+    driver.pins = NoPins()
+    driver.look(2)
+    told = allotment_of(tmp_path)
+    assert told is not None
+    assert (told.over, told.at_once) == (False, 2)
+    has = tuple(Device("cpu", number) for number in (7, 8, 9))
+    tell(tmp_path, told, has, keep=3)
+    driver.close()
+    told = allotment_of(tmp_path)
+    assert told is not None
+    assert (told.over, given_back(told, has)) == (True, has[2:])
+
+
+def test_a_study_that_concludes_neither_gets_devices_nor_is_waited_for(tmp_path: Path) -> None:
+    with running(tmp_path, cpus=2) as service:
+        first = service.submit(submission(LONG), ANNE).id
+        wait_until(service, first, State.RUNNING)
+        held_file = service.folder.attempt(first, 1) / "held.json"
+        wait_for(held_file.exists)
+        held_file.write_text(json.dumps({**json.loads(held_file.read_text()), "over": True}))
+        second = service.submit(submission(), BERT).id
+        wait_until(service, second, State.QUEUED)
+        assert service.queue()[0].reason == "first in line: it needs 1 CPU, and none is free"
+        service.cancel(first, ANNE)
+        wait_until(service, second, State.FINISHED)
 
 
 def test_a_cap_that_is_lowered_while_its_user_runs_counts_between_trials(tmp_path: Path) -> None:

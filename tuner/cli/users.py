@@ -52,6 +52,7 @@ def user(options: argparse.Namespace) -> int:
         raise StudyError(f"`tuner user {options.action}` needs a user's name, got none; write it after the action")
     if options.action == "role" and options.role is None:
         raise StudyError(f"`tuner user role` needs a role, got none; choose one of {', '.join(ROLES)}")
+    caps = _caps(options)
     client = client_of(options)
     if options.action == "list":
         found = list(client.pages("/users"))
@@ -74,9 +75,9 @@ def user(options: argparse.Namespace) -> int:
         user = client.ask("PATCH", path, {"role": options.role, "disabled": False})
         return show(options, user, f"{user['name']} is {user['role']} now")
     if options.action == "cap":
-        user = client.ask("PATCH", path, _caps(options))
-        caps = (("devices at once", user["most_devices"]), ("device-hours in 7 days", user["most_hours"]))
-        told = ", ".join(f"{'no cap on' if most is None else f'at most {most:g}'} {what}" for what, most in caps)
+        user = client.ask("PATCH", path, caps)
+        told_caps = (("devices at once", user["most_devices"]), ("device-hours in 7 days", user["most_hours"]))
+        told = ", ".join(f"{'no cap on' if most is None else f'at most {most:g}'} {what}" for what, most in told_caps)
         return show(options, user, f"{user['name']} has {told}, weight {user['weight']:g}")
     if options.action == "link":
         user = client.ask("POST", f"{path}:link")
@@ -103,11 +104,17 @@ def _cap(kind: type[int] | type[float]) -> Callable[[str], float | str]:
 
 
 def _caps(options: argparse.Namespace) -> dict[str, float | None]:
-    """The body that changes what was given."""
+    """The body that changes what was given. Raises StudyError if `cap` is given nothing, or another action is."""
     given = {"most_devices": options.devices, "most_hours": options.hours, "weight": options.weight}
     found = {name: None if value == "none" else value for name, value in given.items() if value is not None}
-    if not found:
+    if options.action == "cap" and not found:
         raise StudyError("`tuner user cap` needs --devices, --hours or --weight, got none; write --devices 4")
+    if options.action != "cap" and found:
+        option = "--" + next(iter(found)).removeprefix("most_")
+        raise StudyError(
+            f"only `tuner user cap` takes {option}, got it with `tuner user {options.action}`; "
+            f"run `tuner user cap {options.name or 'NAME'} {option} N` for it"
+        )
     return found
 
 

@@ -74,12 +74,14 @@ class Connected:
         devices: the devices that packed trials share
         grows: whether an autoscaler starts nodes for trials that wait
         notices: sentences for the user about this Ray
+        most: the most trials at once on the devices that this driver may ever get; None for all that it sees
     """
 
     resources: Resources
     devices: tuple[Device, ...] = ()
     grows: bool = False
     notices: tuple[str, ...] = ()
+    most: int | None = None
 
 
 @contextmanager
@@ -134,7 +136,8 @@ def connected(
         study.check_machine(machine, where="this machine" if address is None else "the cluster")
         stack.enter_context(Watchdog(interrupted, is_gone))
         resources = study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu)
-        yield Connected(resources, tuple(devices), grows, notices)
+        most = None if driving.allotment is None else driving.allotment.most_at_once
+        yield Connected(resources, tuple(devices), grows, notices, most)
 
 
 def _check_nice(nice: int | None, address: str | None) -> None:

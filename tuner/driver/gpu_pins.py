@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 
 
 class GpuPins:
@@ -45,7 +47,9 @@ class GpuPins:
     def _note(self) -> None:
         ready = ray.wait(list(self._coming), num_returns=len(self._coming), timeout=0)[0] if self._coming else []
         for told in ready:
-            self._holders[ray.get(told)] = self._coming.pop(told)
+            holder = self._coming.pop(told)
+            with suppress(RayError):  # it was killed: another is asked for at the next look
+                self._holders[ray.get(told)] = holder
 
 
 class _Holder:

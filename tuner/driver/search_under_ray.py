@@ -200,6 +200,8 @@ class Search:
                     raise_on_failed_trial=False,
                 )
         finally:
+            if self._allotment is not None:
+                self._allotment.close()
             if self.loop.stopped or self.interrupted.reason is not None:
                 leaves_on_error(bridge.expect_nothing_of_stays)()
             seconds = SECONDS_FOR_SAVES_OF_STOPPED if self.loop.stopped else SECONDS_FOR_SAVES
@@ -229,4 +231,5 @@ def workers_of(connected: Connected, limit: int | None) -> int:
     """How many trials the connected cluster runs at once."""
     resources, devices = connected.resources, connected.devices
     fits = cluster_concurrency(replace(resources, gpus=0) if devices else resources, limit, grows=connected.grows)
+    fits = fits if connected.most is None else min(fits, connected.most)
     return min(fits, sum(device.most for device in devices)) if devices else fits

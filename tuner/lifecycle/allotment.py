@@ -3,10 +3,11 @@
 Two files in the driver's folder, each written as a whole:
 
     allotment.json   by the server: a growing number, the devices that the driver may use, how many of them to keep
-    held.json        by the driver: which number it has read, and the devices that it may still use
+    held.json        by the driver: which number it has read, the devices that it may still use, whether that may change
 
 A device of the allotment with that number which isn't in `held.json` has been given back: nothing of the driver's uses
 it any more. Only then another study gets it. Whoever dies in between leaves files that say the same to the next one.
+Before the first `held.json` and after the search, while it concludes, a driver's devices stay as they are.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Allotment:
         self.pins: Pins = CpuPins() if kind == "cpu" else NoPins()
         self._folder, self._each, self._devices = folder, each, list(devices)
         self._keep, self._number = len(self._devices), 0
-        self._unsaid, self._next = True, 0.0
+        self._unsaid, self._over, self._next = True, False, 0.0
 
     @classmethod
     def of(cls, task: Mapping[str, Any], folder: LocalFolder) -> Allotment | None:
@@ -105,11 +106,20 @@ class Allotment:
             self._devices = [device for device in self._devices if device not in given]
             self.pins.use(self._devices)
             self._unsaid = True
-        if self._unsaid:
-            with suppress(OSError):  # a full disk: it is said later, and nobody has the devices until then
-                self._folder.write(HELD, json.dumps({"number": self._number, "devices": self._devices}).encode())
-                self._unsaid = False
+        self._say()
         return len(self._devices) > self._keep
+
+    def close(self) -> None:
+        """The search is over: the devices that it has are kept by what concludes it."""
+        self._over = self._unsaid = True
+        self._say()
+
+    def _say(self) -> None:
+        if self._unsaid:
+            told = {"number": self._number, "devices": self._devices, "over": self._over}
+            with suppress(OSError):  # a full disk: it is said later, and nobody has the devices until then
+                self._folder.write(HELD, json.dumps(told).encode())
+                self._unsaid = False
 
     def _take(self, told: Mapping[str, Any] | None) -> None:
         if told is not None and told["number"] != self._number:

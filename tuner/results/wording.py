@@ -286,16 +286,19 @@ def outcome(trial: TrialRecord) -> str:
 def extended(run: RecordedRun, trials: int) -> dict[str, float]:
     """The limits with which a run goes on whose search has ended at one: by so many trials, or by half as much again.
 
-    Empty if no such limit has ended it.
+    Empty if no such limit has ended it, or the run doesn't say what it was.
     """
     over = run.end_reason or "trials" if run.status == "finished" else None  # old runs don't say it
     reason = run.record.ended if run.alive else over
     if reason == "trials":
         return {"trials": run.record.configurations + trials}
+    spent = {"total_epochs": run.record.epochs(), "hours": run.record.wall_seconds / budget.SECONDS_PER_HOUR}
+    if reason not in (*spent, "device_hours") or (limit := run.budget.get(reason)) is None:
+        return {}
+    reached = max(limit, spent.get(reason, run.device_hours))
     if reason == "total_epochs":
-        epochs = int(run.budget[reason])
-        return {reason: epochs + max(epochs // 2, run.longest_trial)}
-    return {name: float(f"{1.5 * run.budget[name]:.3g}") for name in ("hours", "device_hours") if name == reason}
+        return {reason: int(reached) + max(int(reached) // 2, run.longest_trial)}
+    return {reason: float(f"{1.5 * reached:.3g}")}
 
 
 def report_of(run: RecordedRun) -> str | None:

@@ -21,29 +21,41 @@ ALLOTMENT, HELD = "allotment.json", "held.json"
 
 @dataclass(frozen=True)
 class Allotment:
-    """What a driver was told last: devices that it may use, by their keys, and how many of them it should keep."""
+    """What a driver was told last: devices that it may use, by their keys, and how many of them it should keep.
+
+    `each` is how many a trial holds. A search that is `over` takes no other devices, and has those that it `held`.
+    """
 
     number: int
     devices: tuple[str, ...]
     keep: int
+    each: float
+    over: bool
+    held: Mapping[str, Any]
+
+    @property
+    def at_once(self) -> int:
+        """How many trials may run at once."""
+        return max(1, int(min(self.keep, len(self.devices)) / self.each + 1e-9))
 
 
 def allotment_of(folder: Path) -> Allotment | None:
     """The allotment of a driver; None if its devices don't change, or it has not begun."""
-    begun = read(folder, "task.json") or {}
-    if begun.get("allotment") is None or read(folder, HELD) is None:
+    begun, held = (read(folder, "task.json") or {}).get("allotment"), read(folder, HELD)
+    if begun is None or held is None:
         return None
     told = read(folder, ALLOTMENT) or {}
-    devices = tuple(told.get("devices") or begun["allotment"]["devices"])
-    return Allotment(int(told.get("number", 0)), devices, int(told.get("keep", len(devices))))
+    devices = tuple(told.get("devices") or begun["devices"])
+    number, keep, over = told.get("number", 0), told.get("keep", len(devices)), held.get("over") is True
+    return Allotment(int(number), devices, int(keep), float(begun["each"]), over, held)
 
 
-def given_back(folder: Path, told: Allotment, has: tuple[Device, ...]) -> tuple[Device, ...]:
-    """The devices among those that a study `has` which its driver no longer uses."""
-    held: Mapping[str, Any] = read(folder, HELD) or {}
-    if held.get("number") != told.number or not isinstance(held.get("devices"), list):
+def given_back(told: Allotment, has: tuple[Device, ...]) -> tuple[Device, ...]:
+    """The devices among those that a study `has` which its driver doesn't use, nor will."""
+    held = told.held.get("devices")
+    if not isinstance(held, list) or not (told.over or told.held.get("number") == told.number):
         return ()
-    return tuple(device for device in has if device.key in told.devices and device.key not in held["devices"])
+    return tuple(device for device in has if device.key not in held and (told.over or device.key in told.devices))
 
 
 def tell(folder: Path, before: Allotment, devices: tuple[Device, ...], keep: int) -> None:

@@ -49,14 +49,19 @@ class Share:
     @property
     def cap(self) -> float:
         """How many devices of a kind the user's studies may have together now."""
-        spent = self.most_hours is not None and self.week_hours >= self.most_hours
-        return 0 if spent else math.inf if self.most is None else self.most
+        return 0 if self._spent else math.inf if self.most is None else self.most
+
+    @property
+    def _spent(self) -> bool:
+        return self.most_hours is not None and self.week_hours >= self.most_hours
 
     def why_capped(self, user: str, kind: str) -> str:
         """Why a study of the user waits although devices may be free."""
-        if self.cap == 0 and self.most_hours is not None:
+        if self._spent:
             got = f"{user} has used {self.week_hours:.1f} device-hours in the last 7 days"
-            return f"{got}, and may use {self.most_hours:g}; an admin changes this: tuner user cap {user} --hours N"
+            return (
+                f"{got}, and may use {self.most_hours or 0:g}; an admin changes this: tuner user cap {user} --hours N"
+            )
         most = devices_in_words(self.most or 0, kind)
         return f"{user} may have {most} at once; an admin changes this: tuner user cap {user} --devices N"
 
@@ -148,6 +153,14 @@ def devices_in_words(count: int, kind: str) -> str:
     return f"{count} {KIND_WORDS.get(kind, kind)}{'' if count == 1 else 's'}"
 
 
+@dataclass(frozen=True, order=True)
+class _Turn:
+    """A study that may get more devices; of a user's the smallest `order` comes first."""
+
+    order: tuple[float, ...]
+    study: SubmittedStudy = field(compare=False)
+
+
 class _Pool:
     """The devices of one kind, who has them, and what is decided about them."""
 
@@ -203,15 +216,15 @@ class _Pool:
 
     def _decide(self, study: SubmittedStudy, fair: int | None) -> None:
         """Start a study if that is possible now, or say why it isn't; `fair` if it has a share of the devices."""
-        share, least = self._usage.get(study.user_id, Share()), study.demand.least
-        if self._of_users[study.user_id] + least > share.cap:
-            self.reasons[study.id] = share.why_capped(study.user, self._kind)
+        least, capped = study.demand.least, self._cap(study) - self._of_users[study.user_id]
+        if least > capped:
+            self.reasons[study.id] = self._share(study).why_capped(study.user, self._kind)
             return
         room = len(self._free) if self._first is None else self._room_before_first(study)
         if fair is None:
             room = min(room, len(self._free) - self._promised)
         if room >= least:
-            self._start(study, int(min(room, max(least, fair or 0), share.cap - self._of_users[study.user_id])))
+            self._start(study, _in_whole_trials(min(room, max(least, fair or 0), capped), least))
         elif self._first is None:
             self._first = study
             self._make_room(study)
@@ -227,22 +240,31 @@ class _Pool:
         found = {study.id: study.demand.least for study in self._elastic}
         spare = {study.id: len(study.devices) - study.demand.least for study in self._elastic}
         of_users, room = Counter(self._of_users), len(self._free) + sum(spare.values())
+        turns: dict[int, list[_Turn]] = {}  # by user: the studies that may get more, who has least first
         for study in self._elastic:
             of_users[study.user_id] -= spare[study.id]
-        claimants, waits = [*self._elastic, *line], True
-        while room > 0 and claimants:
-            study = min(claimants, key=lambda study: self._claim(study, found.get(study.id, 0), of_users))
-            takes = 1 if study.id in found else study.demand.least
-            capped = of_users[study.user_id] + takes > self._usage.get(study.user_id, Share()).cap
-            if capped or found.get(study.id, 0) + takes > study.demand.count:
-                claimants.remove(study)
-            elif takes > room:
-                claimants, waits = [one for one in claimants if one.id in found], False
-            else:
-                found[study.id] = found.get(study.id, 0) + takes
-                of_users[study.user_id] += takes
+        for study in (*self._elastic, *line):
+            turns.setdefault(study.user_id, []).append(self._turn(study, found.get(study.id, 0)))
+        for each in turns.values():
+            heapq.heapify(each)
+        waits = True  # until the first doesn't fit
+        while room > 0 and turns:
+            user = min(turns, key=lambda user: self._claim(turns[user][0], of_users))
+            study, has = turns[user][0].study, found.get(turns[user][0].study.id, 0)
+            takes, fits = study.demand.least, waits or has > 0
+            if fits and takes > room:
+                waits = waits and has > 0
+            elif fits and of_users[user] + takes <= self._cap(study) and has + takes <= study.demand.count:
+                found[study.id] = has + takes
+                of_users[user] += takes
                 room -= takes
-                self._promised += waits and bool(study.devices) and len(study.devices) < found[study.id]
+                heapq.heapreplace(turns[user], self._turn(study, has + takes))
+                if waits and study.devices and has + takes > len(study.devices):
+                    self._promised += takes
+                continue
+            heapq.heappop(turns[user])
+            if not turns[user]:
+                del turns[user]
         return found
 
     def _nearest(self, line: Iterable[SubmittedStudy]) -> Iterator[SubmittedStudy]:
@@ -250,24 +272,42 @@ class _Pool:
         seen = Counter[int]()
         for study in line:
             seen[study.user_id] += 1
-            if seen[study.user_id] <= min(self._size, self._usage.get(study.user_id, Share()).cap):
+            if seen[study.user_id] <= min(self._size, self._cap(study)):
                 yield study
 
-    def _claim(self, study: SubmittedStudy, has: int, of_users: Mapping[int, int]) -> tuple[float, ...]:
-        """For sorting: whose turn it is. Of equals it is that of whoever has the device already."""
-        share = self._usage.get(study.user_id, Share())
-        of_user = of_users[study.user_id] / share.weight
-        return (-study.priority, of_user, has, has >= len(study.devices), share.used, study.submitted, study.id)
+    def _share(self, study: SubmittedStudy) -> Share:
+        return self._usage.get(study.user_id, Share())
+
+    def _cap(self, study: SubmittedStudy) -> float:
+        """How many devices its user may have; slots are no devices."""
+        return math.inf if self._kind == EXTERNAL else self._share(study).cap
+
+    def _turn(self, study: SubmittedStudy, has: int) -> _Turn:
+        used = self._share(study).used
+        return _Turn((-study.priority, has, has >= len(study.devices), used, study.submitted, study.id), study)
+
+    def _claim(self, turn: _Turn, of_users: Mapping[int, int]) -> tuple[float, ...]:
+        """For sorting: which user's turn it is. Of equals it is that of whoever has the device already."""
+        priority, *rest = turn.order
+        return (priority, of_users[turn.study.user_id] / self._share(turn.study).weight, *rest)
 
     def _resize(self, study: SubmittedStudy, fair: int) -> None:
-        has, cap = len(study.devices), self._usage.get(study.user_id, Share()).cap
-        more = int(min(len(self._free), fair - has, cap - self._of_users[study.user_id]))
+        has, room = len(study.devices), self._room_to_grow(study)
+        wanted = min(room, fair - has, self._cap(study) - self._of_users[study.user_id])
+        more = _in_whole_trials(wanted, study.demand.least)
         if more > 0 or fair < has:
             given, self._free = tuple(self._free[: max(0, more)]), self._free[max(0, more) :]
             self._of_users[study.user_id] += len(given)
             end, count = self._releases[study.id]
             self._releases[study.id] = (end, count + len(given))
             self.resizes.append(Resize(study.id, min(fair, has + len(given)), given))
+
+    def _room_to_grow(self, study: SubmittedStudy) -> int:
+        """How many devices a running study could get now without delaying the first in line."""
+        if self._first is None:
+            return len(self._free)
+        start, spare = self._reservation(self._first)
+        return len(self._free) if self._releases[study.id][0] <= start else min(len(self._free), spare)
 
     def foreseen(self, left: Iterable[SubmittedStudy], reasons: Mapping[int, str]) -> dict[int, float]:
         """When each of the remaining studies is expected to start, one after another, as far as this can be known."""
@@ -325,11 +365,11 @@ class _Pool:
     def _make_room(self, study: SubmittedStudy) -> None:
         """Pause running studies of a lower priority, if that is enough: the least urgent and newest first.
 
-        None of them ends anyway before it would have paused.
+        None of them ends anyway before it would have paused. What they give back between trials comes too late.
         """
         staying = [one for one in self._holders.values() if one.state in _MAY_BE_PAUSED and not self._ends_soon(one)]
         coming = sum(len(one.devices) for one in self._holders.values() if one not in staying)
-        lacking = study.demand.least - len(self._free) - coming - sum(self._coming.values())
+        lacking = study.demand.least - len(self._free) - coming
         chosen: list[SubmittedStudy] = []
         for one in sorted(staying, key=lambda one: (one.priority, -(one.started or 0.0), -one.id)):
             if lacking <= 0:
@@ -360,6 +400,11 @@ class _Pool:
             for each, count in self._coming.items()
         )
         return f"it needs {devices_in_words(study.demand.least, self._kind)}, and {free} free{gives}"
+
+
+def _in_whole_trials(devices: float, each: int) -> int:
+    """As many of the devices as trials of `each` can use."""
+    return int(devices // each) * each
 
 
 def _hopeless(study: SubmittedStudy, known: Mapping[int, SubmittedStudy]) -> str | None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from tuner.history.events import Event, EventFollower
 from tuner.history.records import RunRecord
@@ -26,6 +27,7 @@ class Followed:
         self._follower = EventFollower(run.folder)
         self._record = run.record = RunRecord(run.metric, run.mode, self._follower.new())
         self._ahead = ahead_of(run)
+        self.at_once = self._ahead.workers  # trials on the devices that it has now
         self._reckoning = Reckoning(RECKON_SECONDS)
         self._left: TimeLeft | None = None
         self._left_at = 0.0
@@ -49,7 +51,7 @@ class Followed:
             if limits:
                 self._ahead = self._ahead.within(limits)
             self._left_at = self._clock()
-            self._left = self._reckoning.left(self._record, self._ahead, self._left_at)
+            self._left = self._reckoning.left(self._record, replace(self._ahead, workers=self.at_once), self._left_at)
 
     def close(self) -> None:
         """Read the last events of a search that has ended."""

@@ -136,9 +136,17 @@ class Supervisor:
         return plan(known, self._devices, shares, now, Foresight(ends, lasts))
 
     def _as_far_as_left(self, study: SubmittedStudy) -> SubmittedStudy:
-        """The study with no more devices in its demand than the trials that are left can use."""
-        found, least = self.progress(study.id) if study.devices else None, study.demand.least
-        if found is None or found.wanted is None or study.demand.fixed:
+        """The study with no more devices in its demand than the trials that are left can use.
+
+        Those of a driver that starts, concludes, or knows nothing of allotments are fixed.
+        """
+        if not study.devices or study.demand.fixed:
+            return study
+        told = allotment_of(self._folder.attempt(study.id, study.attempt))
+        if told is None or told.over:
+            return replace(study, demand=replace(study.demand, fixed=True))
+        found, least = self.progress(study.id), study.demand.least
+        if found is None or found.wanted is None:
             return study
         left = found.wanted - sum(count for status, count in found.trials.items() if status not in GOING_ON)
         runs = found.trials.get("running", 0)
@@ -246,20 +254,22 @@ class Supervisor:
         told = allotment_of(folder)
         if told is None:
             return
-        back = given_back(folder, told, study.devices)
+        back = given_back(told, study.devices)
         devices = tuple(device for device in study.devices if device not in back)
         if not devices:  # what holds nothing has no driver
             return
         if back:
             self._hold(study, devices, "gives devices back")
-        tell_allotment(folder, told, devices, min(self._keep.get(study.id, len(devices)), len(devices)))
+        if (followed := self._followed.get(study.id)) is not None:
+            followed.at_once = told.at_once
+        if not told.over:
+            tell_allotment(folder, told, devices, min(self._keep.get(study.id, len(devices)), len(devices)))
 
     def _resize(self, resize: Resize) -> None:
         """Give a study that runs more devices; its driver is told of them at the next pass."""
         with self._database.reading() as connection:
             study = studies.get(connection, resize.study)
-        if allotment_of(self._folder.attempt(study.id, study.attempt)) is not None:
-            self._hold(study, (*study.devices, *resize.more), "gets devices")
+        self._hold(study, (*study.devices, *resize.more), "gets devices")
 
     def _hold(self, study: SubmittedStudy, devices: tuple[Device, ...], action: str) -> None:
         with self._database.changing() as connection:
@@ -374,7 +384,7 @@ class Supervisor:
             retry=ended is not None and ended.status == "failed" and not limits,
             devices=devices,
             each=float(study.facts.get("each", 1.0)),
-            most=0 if study.demand.fixed else len(present),
+            most=0 if study.demand.fixed else max(study.demand.count, len(devices)),
             others=() if study.demand.fixed else tuple(device for device in present if device not in devices),
         )
 

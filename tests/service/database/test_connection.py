@@ -166,6 +166,27 @@ def test_a_full_database_refuses_in_a_sentence_and_takes_more_once_there_is_room
         assert studies.insert(connection, **ROW) == 1
 
 
+def test_studies_of_an_older_service_that_were_promised_devices_keep_them(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as old:
+        for script in sorted(MIGRATIONS.glob("000[1-5]_*.sql")):
+            old.executescript(script.read_text())
+        old.execute("PRAGMA user_version = 5")
+        row = "INSERT INTO studies (name, user_id, user, state, submitted, changed, kind, wanted, facts) VALUES "
+        old.execute("INSERT INTO users (id, name, role, created) VALUES (1, 'anne', 'admin', 0)")
+        for kind, wanted, facts in (
+            ("cpu", None, '{"packed": false}'),
+            ("cpu", None, '{"packed": true}'),
+            ("gpu", None, "{}"),
+            ("gpu", 2, '{"packed": false}'),
+            ("gpu", None, '{"packed": true}'),
+            ("external", None, "{}"),
+        ):
+            old.execute(f"{row} ('s', 1, 'anne', 'queued', 0, 0, ?, ?, ?)", (kind, wanted, facts))
+    with Database(tmp_path / "db").reading() as connection:
+        fixed = [study.demand.fixed for study in studies.in_states(connection, [State.QUEUED])]
+    assert fixed == [False, False, False, True, True, True]
+
+
 def test_migrations_are_numbered_one_after_the_other() -> None:
     """Two of one number, as of two changes that were merged, would leave one out."""
     numbers = sorted(int(path.name[:4]) for path in MIGRATIONS.iterdir() if path.suffix == ".sql")

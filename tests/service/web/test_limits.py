@@ -202,4 +202,4 @@ def test_a_limit_that_is_none_is_refused(told: str, message: str) -> None:
 
 def test_the_patient_server_has_all_other_defaults() -> None:
     changed = {name for name in LIMIT_NAMES if getattr(PATIENT, name) != getattr(Limits, name)}
-    assert changed == {"requests_per_second", "burst"}
+    assert changed == {"requests_per_second", "burst", "checks_per_user"}
