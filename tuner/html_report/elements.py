@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 200  # of a figure's table; complete tables are history.csv and trials.csv
 STILL = ("learning curves",)  # figures that are also drawn without a script; the history is on the first screen
 NARROW_HEIGHT = 40  # pixels of a figure's own title, which is above the figure here
-SHARED = ("elements", "figure_looks", "trial_parts")  # modules that a service's pages import
+SHARED = ("elements", "figure_looks", "figure_trials", "trial_parts")  # modules that a service's pages import
 SCRIPTS = ("unpacking", "figures", "tables", "trials", "explorer", "start")
 # Before anything is shown: figures replace tables if the browser can unpack and draw them.
 FIRST_SCRIPT = Markup(
@@ -140,17 +140,9 @@ def _figure(plot: Plot) -> Figure:
     title, room = unescape(" ".join(lines)), NARROW_HEIGHT + TITLE_LINE * (len(lines) - 1)
     height = int(figure.layout.height) - room
     figure.update_layout(title=None, height=height, margin={"t": figure.layout.margin.t - room})
-    if "trial" in plot.table and len(plot.table):
-        figure.for_each_trace(lambda trace: _name_lines(trace, plot.table), selector={"type": "parcoords"})
     name = plot.name.replace(" ", "-")
     picture = still(figure, title) if plot.name in STILL else None
     return Figure(name, title, height, packed(figure.to_json()), table_of(plot.table), plot.wide, picture)
-
-
-def _name_lines(trace: Any, table: pd.DataFrame) -> None:
-    """Name the trial of each line, so that the page can highlight it."""
-    if trace.customdata is None:
-        trace.customdata = table["trial"].tolist()
 
 
 def table_of(table: pd.DataFrame, most: int = MOST_ROWS) -> Table:

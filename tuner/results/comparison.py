@@ -43,10 +43,14 @@ class _Reached:
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """Runs with the same metric; `epochs` is the number that each of them has trained at least."""
+    """Runs with the same metric; `epochs` is the number that each of them has trained at least.
+
+    `labels` are their names, if these aren't to come from their folders.
+    """
 
     runs: tuple[RecordedRun, ...]
     epochs: int
+    labels: tuple[str, ...] = ()
 
     @property
     def table(self) -> pd.DataFrame:
@@ -83,7 +87,9 @@ class ComparedRuns:
 
     @property
     def names(self) -> list[str]:
-        """The runs' folders, shortened by their common part; all different."""
+        """The labels; without them the runs' folders, shortened by their common part; all different."""
+        if self.labels:
+            return list(self.labels)
         paths = [run.path.rstrip("/").split("/") for run in self.runs]
         shared = next((k for k, parts in enumerate(zip(*paths, strict=False)) if len(set(parts)) > 1), 0)
         return [in_utf8("/".join(parts[shared:])) for parts in paths]
@@ -188,15 +194,15 @@ class ComparedRuns:
         return value_at(_against_epochs(run), self.epochs)
 
 
-def compare(runs: Sequence[RecordedRun]) -> ComparedRuns:
-    """Compare runs; raises RunFolderError unless there are at least two, with the same metric."""
+def compare(runs: Sequence[RecordedRun], labels: Sequence[str] = ()) -> ComparedRuns:
+    """Compare runs, with these names; raises RunFolderError unless there are at least two, with the same metric."""
     if len(runs) < 2:
         raise RunFolderError(f"compare needs at least two runs, got {len(runs)}; name another")
     kinds = {f"{run.mode}imises {run.metric}": run for run in runs}
     if len(kinds) > 1:
         told = "; ".join(f"{run.path} {kind}" for kind, run in kinds.items())
         raise RunFolderError(f"compare needs runs of the same metric, got others: {told}; choose runs of one metric")
-    return ComparedRuns(tuple(runs), max(1, min(run.record.epochs() for run in runs)))
+    return ComparedRuns(tuple(runs), max(1, min(run.record.epochs() for run in runs)), tuple(labels))
 
 
 def over_minutes(comparison: ComparedRuns) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from tests.searches import wait_for
 from tests.service.submissions import STUDY, submission
 from tests.service.web.serving import PASSWORD, Served, a_run, serving
 from tests.service.web.visiting import logged_in, named, opened
+from tuner.api.run import compare
 from tuner.plots import figure
 from tuner.results.wording import short, with_error
 from tuner.service.model import Device, State
@@ -110,12 +111,14 @@ def test_trials_are_filtered_and_sorted(served: Served, tmp_path: Path) -> None:
 
 
 def test_studies_are_compared(served: Served, tmp_path: Path) -> None:
-    two = [served.study("anne", State.RUNNING, a_run(tmp_path / str(number))) for number in (1, 2)]
+    runs = [a_run(tmp_path / str(number)) for number in (1, 2)]
+    two = [served.study("anne", State.RUNNING, run) for run in runs]
     guest = served.client("guest")
     found = guest.get("/api/v1/comparison", params={"study": two}).json()
     assert [row["study"].split()[0] for row in found["rows"]] == [f"@{study}" for study in two]
-    assert [course["study"] for course in found["courses"]] == two
-    assert [course["values"][-1] for course in found["courses"]] == [row["loss"] for row in found["rows"]]
+    assert [line["name"] for line in found["figure"]["data"]] == [row["study"] for row in found["rows"]]
+    report = json.loads(compare(*runs).plot().to_json())
+    assert [line["x"] for line in found["figure"]["data"]] == [line["x"] for line in report["data"]]
     assert guest.get("/api/v1/comparison", params={"study": [two[0], two[0]]}).status_code == 409
     assert guest.get("/api/v1/comparison", params={"study": two[0]}).status_code == 422
 
@@ -193,7 +196,7 @@ def test_figures_of_the_page_look_as_those_of_reports_and_notebooks(served: Serv
     script = served.client().get("/assets/looks.js").text
     told = {line.split()[2]: json.loads(line.split(" = ", 1)[1].rstrip(";")) for line in script.splitlines()}
     assert told["THEMES"] == figure.THEMES
-    assert tuple(told["CATEGORIES"]) == figure.CATEGORIES
+    assert told["FONT"] == figure.FONT
     for path in ASSETS.glob("*.js"):
         assert not re.search(r"#[0-9a-fA-F]{6}\b", path.read_text()), path.name  # no colour of its own
 

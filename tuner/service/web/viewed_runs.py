@@ -5,15 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from tuner.errors import RunFolderError
 from tuner.history.records import TrialRecord
 from tuner.history.run_info import RUN_FILE
 from tuner.history.scored import BEST, METRICS
-from tuner.results.findings import Advice, findings_of
 from tuner.results.run import RecordedRun
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import State, SubmittedStudy
@@ -24,7 +23,8 @@ from tuner.storage.locations import open_folder
 
 KEPT = 4
 BESIDE_THE_LOG = (RUN_FILE, f"{BEST}/{METRICS}")  # further files that a run is read from
-REST, LONGEST_REST = 10.0, 60.0  # how old advice may be: times the CPU time it took; seconds
+REST, LONGEST_REST = 10.0, 60.0  # how old a long computation's result may be: times the CPU time it took; seconds
+T = TypeVar("T")
 
 
 class Runs:
@@ -33,9 +33,9 @@ class Runs:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._kept: OrderedDict[int, tuple[Any, RecordedRun]] = OrderedDict()
-        # By study and status of its run, with the time until which it counts
-        self._advice: dict[tuple[int, str], tuple[float, list[Advice]]] = {}
-        self._lock, self._advising = threading.Lock(), threading.Lock()
+        # By study, status of its run, and what was computed, with the time until which it counts
+        self._computed: dict[tuple[int, str, str], tuple[float, Any]] = {}
+        self._lock, self._computing = threading.Lock(), threading.Lock()
         self._reading: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 
     def get(self, study: int) -> RecordedRun:
@@ -77,20 +77,21 @@ class Runs:
             run.record = record
             yield run
 
-    def advice(self, study: int) -> list[Advice]:
-        """What to try next.
-
-        Finding it may take seconds, so that it is reused for ten times as long as it took, at most a minute.
+    def computed(self, study: int, name: str, compute: Callable[[RecordedRun], T]) -> T:
+        """What `compute` finds in a study's run, by its name: it may take seconds, so that it is reused for ten times
+        as long as it took, at most a minute.
         """
         run = self.get(study)
-        with self._advising:
-            self._advice = {one: kept for one, kept in self._advice.items() if kept[0] > time.monotonic()}
-            if (study, run.status) not in self._advice:
+        key = study, run.status, name
+        with self._computing:
+            self._computed = {one: kept for one, kept in self._computed.items() if kept[0] > time.monotonic()}
+            if key not in self._computed:
                 begun = time.thread_time()
-                found = findings_of(run).advice
+                found = compute(run)
                 rest = min(LONGEST_REST, REST * (time.thread_time() - begun))
-                self._advice[study, run.status] = (time.monotonic() + rest, found)
-            return self._advice[study, run.status][1]
+                self._computed[key] = (time.monotonic() + rest, found)
+            kept: T = self._computed[key][1]
+            return kept
 
 
 def trial_of(run: RecordedRun, trial: str) -> TrialRecord:

@@ -54,16 +54,7 @@ async function draw(source) {
   await light(place);
 }
 
-// Which trial a point is of: its customdata or text says it, or the label of a whole curve.
-function trialOf(trace, index) {
-  const { customdata, text, hovertemplate } = trace;
-  const own = Array.isArray(customdata) ? customdata[index] : null;
-  const id = Array.isArray(own) ? own[0] : own ?? (Array.isArray(text) ? text[index] : null);
-  if (typeof id === "string" && drawnTrial(id)) return id;
-  const named = /trial ([\w.-]*\w)/.exec(typeof hovertemplate === "string" ? hovertemplate : "");
-  return named && drawnTrial(named[1]) ? named[1] : null;
-}
-
+const trialOf = (trace, index) => trialAt(trace, index, drawnTrial);
 const rowOf = new Map([...document.querySelectorAll("tr[data-trial]")].map((row) => [row.dataset.trial, row]));
 const drawnTrial = (id) => rowOf.has(id);
 

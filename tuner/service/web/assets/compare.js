@@ -1,7 +1,7 @@
 // Studies side by side.
 import { get, ofPage, path } from "./api.js";
 import { el, show, table } from "./dom.js";
-import { escaped, LINES, onTheme, plot } from "./figure.js";
+import { onTheme, plot, titleApart } from "./figure.js";
 import { short } from "./text.js";
 
 export function comparePage(studies) {
@@ -22,11 +22,8 @@ export function comparePage(studies) {
       el("h2", {}, `Best ${found.metric} so far`),
       place,
     );
-    return plot(
-      place,
-      found.courses.map((course, index) => ({ x: course.epochs, y: course.values, mode: "lines", name: escaped(course.name), line: { color: LINES[index % LINES.length], shape: "hv", width: 2 } })),
-      { uirevision: found.metric, xaxis: { title: { text: "epochs of all trials" } }, yaxis: { title: { text: escaped(found.metric) } } },
-    );
+    const { data, layout } = titleApart(found.figure);
+    return plot(place, data, { ...layout, uirevision: found.metric });
   }
 
   return {

@@ -3,6 +3,8 @@ import { get, path } from "./api.js";
 import { el, show, tell } from "./dom.js";
 import { onTheme, plot } from "./figure.js";
 
+const BARE = { height: 340, margin: { l: 50, r: 10, t: 10, b: 40 }, legend: { orientation: "h", y: 1.02, yanchor: "bottom" } };
+
 export function curvesOf(study, choose) {
   const place = el("div", { id: "curves", class: "figure", "data-keep": "" });
   const choice = el("select", { name: "metric", id: "curve-metric" });
@@ -43,7 +45,7 @@ export function curvesOf(study, choose) {
         : `${shown === found.count ? `${found.count} of ${found.count} trials` : `The best and the running trials, ${shown} of ${found.count}, over the quantiles of all`}; the best is bold.${found.rungs.length ? " Dotted lines: rungs, where early stopping compares." : ""}`;
     place.hidden = found.count === 0;
     if (found.count === 0) return;
-    await plot(place, figure.data, { ...figure.layout, uirevision: found.metric });
+    await plot(place, figure.data, { ...BARE, ...figure.layout, uirevision: found.metric });
     if (!place.dataset.listens) {
       place.dataset.listens = "yes";
       place.on("plotly_click", ({ points }) => points[0].customdata && choose(points[0].customdata[0]));

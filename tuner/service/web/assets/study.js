@@ -5,6 +5,7 @@ import { get, ofPage, path } from "./api.js";
 import { curvesOf } from "./curves.js";
 import { badge, el, external, show, table } from "./dom.js";
 import { prepare } from "./figure.js";
+import { figuresOf } from "./figures.js";
 import { doneOf, duration, hours, leftOf, moment, percent, plural, progressOf, short } from "./text.js";
 import { trialPanel } from "./trial.js";
 import { trialsOf } from "./trials.js";
@@ -18,6 +19,7 @@ export function studyPage(study, again) {
   let found = null;
   const panel = trialPanel(study, () => row);
   const curves = curvesOf(study, panel.choose);
+  const figures = figuresOf(study, panel.choose);
   const trials = trialsOf(study, panel.choose);
   const advice = adviceOf(study, () => ({ submit: !ALONE && ["submitter", "admin"].includes(row?.role), steer: row?.steerable }));
 
@@ -30,6 +32,7 @@ export function studyPage(study, again) {
       found && tiles(found, row),
       found?.best && found.best.ships.map((sentence) => el("p", { class: "soft" }, `${sentence[0].toUpperCase()}${sentence.slice(1)}.`)),
       found && curves.section,
+      found && figures.section,
       found && trials.section,
       found && failuresOf(found),
       found && hoursOf(found),
@@ -68,7 +71,7 @@ export function studyPage(study, again) {
         curves.names(found.metrics);
       });
       // answers come while the head is drawn, and what one of them lacks keeps none of the others from being shown
-      const parts = await Promise.allSettled([head, trials.load(), curves.load(head), panel.refresh()]);
+      const parts = await Promise.allSettled([head, trials.load(), curves.load(head), figures.load(head), panel.refresh()]);
       if (found) advice.ready(row);
       const failed = parts.find((part) => part.status === "rejected");
       if (failed) throw failed.reason;

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Query, Response
 from tuner.errors import did_you_mean
 from tuner.history.logs import decoded, log_name
 from tuner.plots import Plots
+from tuner.results.run import RecordedRun
 from tuner.service.errors import Code, ServiceError
 from tuner.service.service import LOG_BYTES
 from tuner.service.web import files
@@ -77,8 +78,13 @@ async def figure(study: Id, kind: Annotated[str, Path(max_length=64)], web: Show
         raise ServiceError(
             Code.NOT_FOUND, "a figure is one of a run's plots", repr(kind), did_you_mean(kind, Plots.names())
         )
-    content = await web.heavily(lambda: getattr(Plots(web.runs.get(study)), kind)().to_json())
-    return Response(in_utf8(content), media_type="application/json")
+    content = await web.heavily(lambda: web.runs.computed(study, kind, lambda run: _drawn(run, kind)))
+    return Response(content, media_type="application/json")
+
+
+def _drawn(run: RecordedRun, kind: str) -> str:
+    found: str = in_utf8(getattr(Plots(run), kind)().to_json())
+    return found
 
 
 def _report(web: Web, study: int) -> bytes:

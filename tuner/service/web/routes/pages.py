@@ -27,7 +27,12 @@ ASSETS = Path(__file__).parent.parent / "assets"
 OF_REPORTS = Path(__file__).parents[3] / "html_report/assets/shared"  # scripts that reports have, too
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    "frame-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+# Its opaque origin keeps it from all that the page may do; it gets a figure to draw by a message, and sends nothing.
+OF_DRAWING = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
+    "style-src 'unsafe-inline'; img-src data: blob:; frame-ancestors 'self'; base-uri 'none'; form-action 'none'"
 )
 ONE_RUN = f"/studies/{STUDY}"
 _OF_OTHER_PAGES = ("enter.js", "open.js")
@@ -79,10 +84,20 @@ def link() -> Response:
 def plotly(encoding: Annotated[str, Header(alias="accept-encoding", max_length=1000)] = "") -> Response:
     """The script that the installed plotly brings, compressed once and kept by browsers."""
     headers = {**_OF_ASSETS, "cache-control": _FOREVER, "vary": "accept-encoding"}
+    headers["cross-origin-resource-policy"] = "cross-origin"  # `drawing.html` has an origin of its own
     packed = _plotly()
     if "gzip" not in encoding:
         return Response(gzip.decompress(packed), media_type=KINDS[".js"], headers=headers)
     return Response(packed, media_type=KINDS[".js"], headers=headers | {"content-encoding": "gzip"})
+
+
+@router.get("/assets/drawing.html")
+def drawing() -> Response:
+    """A page in a sandbox, in which plotly may compile code; it draws what the page around it sends."""
+    page = _page("drawing.html", plotly=version("plotly"))
+    page.headers["content-security-policy"] = OF_DRAWING
+    page.headers["x-frame-options"] = "SAMEORIGIN"
+    return page
 
 
 @router.get("/assets/looks.js")
@@ -137,7 +152,7 @@ def _modules() -> list[str]:
 def _looks() -> str:
     from tuner.plots import figure
 
-    found = {name: getattr(figure, name) for name in ("CATEGORIES", "FONT", "THEMES")} | {"STATUSES": STATUSES}
+    found = {name: getattr(figure, name) for name in ("FONT", "THEMES")} | {"STATUSES": STATUSES}
     return "".join(f"export const {name} = {json.dumps(one)};\n" for name, one in found.items())
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from tuner.errors import did_you_mean
-from tuner.results.findings import Advice
+from tuner.results.findings import Advice, findings_of
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import Role
 from tuner.service.refining import NextStudy, next_study
@@ -62,7 +62,9 @@ def show_curves(
 @router.get("/studies/{study}/advice")
 async def show_advice(study: Id, web: Shown, user: Viewer) -> Listed[Advised]:
     """What to try next, the most promising first, with the command that does it where there is one."""
-    found: list[Advice] = await web.heavily(partial(web.runs.advice, study))
+    found: list[Advice] = await web.heavily(
+        lambda: web.runs.computed(study, "advice", lambda run: findings_of(run).advice)
+    )
     name = None if web.guests else f"@{study}"  # where the run has no number, its folder is its name
     items = [
         Advised(
