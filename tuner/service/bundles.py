@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import unicodedata
@@ -91,6 +92,18 @@ def lay_out(new: Path, target: Path) -> None:
     new.rename(target)
     for folder in (*_folders(target), target):
         folder.chmod(0o555)
+
+
+def read_back(folder: Path, limits: Limits) -> dict[str, bytes]:
+    """The files of a bundle, which are still within its limits; other entries are left out."""
+    found: dict[str, bytes] = {}
+    for inner, _, names in os.walk(folder):
+        for name in names:
+            path = Path(inner) / name
+            if path.is_symlink() or not path.is_file() or path.suffix == ".pyc":
+                continue
+            found[path.relative_to(folder).as_posix()] = path.read_bytes()[: limits.bundle_bytes]
+    return found
 
 
 def remove(folder: Path) -> None:

@@ -62,7 +62,7 @@ class OneRun(Service):
         return self._study
 
     def _listed(
-        self, states: Collection[State], user: str | None, before: int | None, limit: int
+        self, states: Collection[State], user: str | None, before: int | None, limit: int, text: str
     ) -> list[SubmittedStudy]:
         """Only the run."""
         fits = before is None and user in (None, "") and (not states or self._study.state in states)

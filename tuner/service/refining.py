@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
 from typing import Literal
 
+from tuner.service.bundles import read_back
 from tuner.service.checking.parent import Refined, refined
 from tuner.service.errors import Code, ServiceError
-from tuner.service.model import Limits, Submission, SubmittedStudy, of_driver
+from tuner.service.model import Submission, SubmittedStudy, of_driver
 from tuner.service.service import Service
 from tuner.text import printable
 
@@ -38,7 +38,7 @@ def next_study(service: Service, study: int, kind: Kind) -> NextStudy:
             f"one that is {found.state}",
             "wait for it",
         )
-    files = _files(bundle, service.limits)
+    files = read_back(bundle, service.limits)
     main = _new_name(Path(found.main).stem, kind, files)
     text = refined(found.run, bundle / main, kind, service.limits)
     return NextStudy(printable(text.summary), _difference(found, text), _submission(found, text, files))
@@ -62,15 +62,3 @@ def _difference(study: SubmittedStudy, text: Refined) -> list[str]:
 def _new_name(stem: str, kind: Kind, files: dict[str, bytes]) -> str:
     names = (f"{stem}_{kind}.py", *(f"{stem}_{kind}_{number}.py" for number in range(2, 1000)))
     return next(name for name in names if name not in files)
-
-
-def _files(bundle: Path, limits: Limits) -> dict[str, bytes]:
-    """The files of a bundle, which are still within its limits; other entries are left out."""
-    found: dict[str, bytes] = {}
-    for folder, _, names in os.walk(bundle):
-        for name in names:
-            path = Path(folder) / name
-            if path.is_symlink() or not path.is_file() or path.suffix == ".pyc":
-                continue
-            found[path.relative_to(bundle).as_posix()] = path.read_bytes()[: limits.bundle_bytes]
-    return found

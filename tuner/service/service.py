@@ -197,17 +197,31 @@ class Service:
         user: str | None = None,
         before: int | None = None,
         limit: int | None = None,
+        text: str = "",
     ) -> list[SubmittedStudy]:
-        """The newest studies first, those below the id `before`; at most `limit`, by default a page."""
+        """The newest studies first, those below the id `before`; at most `limit`, by default a page.
+
+        With every word of `text` in name, user or `@id`.
+        """
         states = () if state is None else (state,) if isinstance(state, State) else tuple(state)
-        return self._listed(states, user, before, limit or self.limits.page)
+        return self._listed(states, user, before, limit or self.limits.page, text)
 
     def _listed(
-        self, states: Collection[State], user: str | None, before: int | None, limit: int
+        self, states: Collection[State], user: str | None, before: int | None, limit: int, text: str
     ) -> list[SubmittedStudy]:
         """The newest studies in these states (in all if none is given)."""
         with self.database.reading() as connection:
-            return studies.page(connection, states=states, user=user, before=before, limit=limit)
+            return studies.page(connection, states=states, user=user, before=before, limit=limit, text=text)
+
+    def first_in_line(self, places: Mapping[int, Position], most: int) -> tuple[list[SubmittedStudy], dict[str, int]]:
+        """At most so many studies of the queue, the next ones, and how many each user has there.
+
+        Those that start just now have no place any more.
+        """
+        with self.database.reading() as connection:
+            queued = studies.queued(connection)
+            next_ones = sorted(queued, key=lambda study: places[study].position if study in places else 0)
+            return studies.of_ids(connection, next_ones[:most]), dict(Counter(queued.values()))
 
     def queue(self) -> list[Position]:
         """The place of each waiting study, the next one first."""

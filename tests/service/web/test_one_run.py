@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.commands import environment
-from tests.html_report.browsing import PATIENCE_MS, browsers, needs_browser
+from tests.html_report.browsing import PATIENCE_MS, needs_browser
 from tests.searches import wait_for
 from tests.service.web.serving import a_run
 from tuner import Run, load_run
@@ -132,10 +132,10 @@ def test_a_mistake_is_told_in_a_sentence(options: list[str], said: str, capsys: 
 
 @pytest.mark.slow
 @needs_browser
-def test_in_a_browser_the_run_is_read_like_a_study(run: Run) -> None:
+def test_in_a_browser_the_run_is_read_like_a_study(run: Run, browser: Any) -> None:
     complaints: list[str] = []
-    with shown(run.path) as (_, link), browsers() as browser:
-        page: Any = browser.new_page()
+    with shown(run.path) as (_, link):
+        page = browser.new_page()
         page.set_default_timeout(PATIENCE_MS)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda message: complaints.append(message.text))

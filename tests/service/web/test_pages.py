@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
 
-from tests.html_report.browsing import needs_browser
+from tests.html_report.browsing import HARMLESS, needs_browser
 from tests.results.simulated import loss
 from tests.searches import wait_for
 from tests.service.submissions import STUDY, submission
@@ -19,7 +19,9 @@ from tests.service.web.visiting import logged_in, named, opened
 from tuner.api.run import compare
 from tuner.plots import figure
 from tuner.results.wording import short, with_error
-from tuner.service.model import Device, State
+from tuner.service.database import studies
+from tuner.service.model import Device, State, Submission
+from tuner.service.web import overview
 from tuner.service.web.routes.pages import ASSETS
 from tuner.service.web.settings import WebSettings
 
@@ -63,6 +65,70 @@ def test_the_overview_has_what_waits_why_and_who_has_what(served: Served, tmp_pa
     assert (second["id"], second["state"], second["steerable"]) == (waiting, "queued", True)
     assert (found["user"], found["role"], found["over"]) == ("bert", "submitter", [])
     assert served.client("chief").get("/api/v1/overview").json()["alive"][0]["steerable"]
+
+
+def test_a_long_queue_hides_nothing_that_runs_and_has_the_next_ones(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "MOST_ALIVE", 2)
+    theirs = served.study("bert", State.RUNNING, a_run(tmp_path))
+    mine = served.study("anne", State.RUNNING, a_run(tmp_path / "2"))
+    for study in (theirs, mine):
+        named(served, study, devices=(Device("cpu", study - theirs),))
+    first, second = served.study("bert", State.QUEUED), served.study("anne", State.QUEUED)
+    for _ in range(3):
+        served.study("bert", State.QUEUED)
+    found = served.client("anne").get("/api/v1/overview").json()
+    assert [row["id"] for row in found["alive"]] == [mine, theirs, first, second]
+    assert found["queued"] == {"anne": 1, "bert": 4}
+
+
+def test_studies_are_found_by_words_of_their_name_their_user_and_their_number(served: Served) -> None:
+    names = ("flowers wide", "Äpfel", "flowers_50%", "trash")
+    ids = [named(served, served.study(user), name=name) for user, name in zip(("anne", "bert") * 2, names, strict=True)]
+    for study, user in zip(ids, ("anne", "bert") * 2, strict=True):
+        served.service.cancel(study, served.users[user])
+
+    def found(text: str) -> list[int]:
+        client = served.client("guest")
+        rows = client.get("/api/v1/overview", params={"text": text}).json()["over"]
+        listed = client.get("/api/v1/studies", params={"text": text}).json()["items"]
+        assert [row["id"] for row in rows] == [study["id"] for study in listed]
+        return sorted(row["id"] for row in rows)
+
+    assert found("flowers") == [ids[0], ids[2]]
+    assert found("ANNE WIDE") == [ids[0]]
+    assert found("äpf") == [ids[1]]
+    assert found("%") == [ids[2]]
+    assert found("@1") == [ids[0]]
+    assert found("bert flowers") == []
+    assert found("") == ids
+
+
+@needs_browser
+def test_in_a_browser_a_users_queue_is_one_row_and_what_is_over_is_searched(served: Served, browser: Any) -> None:
+    waiting = [served.study("bert", State.QUEUED) for _ in range(9)]
+    over = [named(served, served.study("bert", State.QUEUED), name=name) for name in ("flowers", "trash")]
+    for study in over:
+        served.service.cancel(study, served.users["bert"])
+    page, complaints = logged_in(browser, served, "anne")
+    rows = page.locator("[aria-label=studies] tbody tr")
+    wait_for(lambda: rows.count() == 4)
+    assert rows.nth(3).text_content() == "6 more of bert in the queue"
+    page.click("[data-open=bert]")
+    wait_for(lambda: rows.count() == 10)
+    assert page.get_attribute("[data-open=bert]", "aria-expanded") == "true"
+    assert [row.get_attribute("data-key") for row in rows.all() if "more" not in (row.text_content() or "")] == [
+        str(study) for study in waiting
+    ]
+    page.fill("#search", "trash")
+    names = page.locator("[aria-label='studies that are over'] .name")
+    wait_for(lambda: names.all_text_contents() == ["trash"])
+    page.fill("#search", "no such study")
+    page.wait_for_selector("text=No study that is over fits the search.")
+    assert page.evaluate("document.activeElement.id") == "search"
+    assert complaints == []
+    page.context.close()
 
 
 def test_a_study_in_brief_has_what_its_page_shows(served: Served, tmp_path: Path) -> None:
@@ -117,7 +183,7 @@ def test_studies_are_compared(served: Served, tmp_path: Path) -> None:
     found = guest.get("/api/v1/comparison", params={"study": two}).json()
     assert [row["study"].split()[0] for row in found["rows"]] == [f"@{study}" for study in two]
     assert [line["name"] for line in found["figure"]["data"]] == [row["study"] for row in found["rows"]]
-    report = json.loads(compare(*runs).plot().to_json())
+    report = json.loads(compare(runs).plot().figure.to_json())
     assert [line["x"] for line in found["figure"]["data"]] == [line["x"] for line in report["data"]]
     assert guest.get("/api/v1/comparison", params={"study": [two[0], two[0]]}).status_code == 409
     assert guest.get("/api/v1/comparison", params={"study": two[0]}).status_code == 422
@@ -298,6 +364,104 @@ def test_in_a_browser_a_study_is_read_by_its_trials(served: Served, tmp_path: Pa
     assert page.locator("[data-verb]").count() == 0  # a viewer steers nothing
     assert complaints == []
     page.context.close()
+
+
+@needs_browser
+def test_in_a_browser_a_running_study_has_the_figures_of_its_report(
+    served: Served, tmp_path: Path, browser: Any
+) -> None:
+    run = a_run(tmp_path)
+    study = served.study("anne", State.RUNNING, run)
+    page, complaints = logged_in(browser, served, "guest", f"/studies/{study}")
+    drawn = page.frame_locator("#figure").locator("#figure")
+    for kind in page.locator("[name=figure]").evaluate_all("all => all.map(one => one.value)"):
+        page.check(f"[name=figure][value={kind}]")
+        report = getattr(run.plot, kind)()
+        title = " ".join(report.layout.title.text.split("<br>")).replace("&lt;", "<").replace("&amp;", "&")
+        wait_for(lambda title=title: page.text_content("#figure-title") == title)
+        kinds = sorted({trace.type for trace in report.data})
+        wait_for(lambda kinds=kinds: _shown(drawn, "[...new Set(place.data?.map(one => one.type))].sort()") == kinds)
+    page.check("[name=figure][value=history]")
+    wait_for(lambda: _shown(drawn, "place.layout?.uirevision") == "history")
+
+    def found_under_the_pointer() -> bool:  # plotly tells clicks on what it has found there
+        page.mouse.move(0, 0)
+        drawn.locator(".point").first.hover(force=True)
+        return bool(drawn.locator(".hovertext").count())
+
+    wait_for(found_under_the_pointer)
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_selector("dialog[open] [aria-label=epochs]")
+    assert [text for text in complaints if not HARMLESS.search(text)] == []
+    page.context.close()
+
+
+def _shown(drawn: Any, expression: str) -> Any:
+    return drawn.evaluate(f"place => {expression}")
+
+
+@needs_browser
+def test_in_a_browser_a_redrawn_figure_keeps_its_zoom(served: Served, tmp_path: Path, browser: Any) -> None:
+    run = a_run(tmp_path)
+    study = served.study("anne", State.RUNNING, run)
+    page, _ = logged_in(browser, served, "anne", f"/studies/{study}")
+    drawn = page.frame_locator("#figure").locator("#figure")
+    drawn.locator(".point").first.wait_for()
+    _shown(drawn, "window.Plotly.relayout(place, {'xaxis.range': [2, 5]})")
+    _shown(drawn, "void (place.redrawn = 0, place.on('plotly_afterplot', () => { place.redrawn += 1; }))")
+    served.service.change(study, served.users["anne"], priority=-3)
+    wait_for(lambda: _shown(drawn, "place.redrawn") > 0)
+    assert _shown(drawn, "place.layout.xaxis.range") == [2, 5]
+    page.context.close()
+
+
+@needs_browser
+def test_in_a_browser_a_study_is_noted_down_and_submitted_again_with_changes(
+    served: Served, tmp_path: Path, browser: Any
+) -> None:
+    study = served.study("anne", State.RUNNING, a_run(tmp_path))
+    page, complaints = logged_in(browser, served, "anne", f"/studies/{study}")
+    page.fill("[name=note]", "the <b>first</b> try")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#told:has-text('order')")  # it is carried out once the search runs
+    page.click("summary:has-text('Who changed what')")
+    page.wait_for_selector("[aria-label=changes] td:has-text('note')")
+    page.click("summary:has-text('Study file')")
+    wait_for(lambda: page.input_value("#study-file") == STUDY)
+    page.fill("#study-file", STUDY.replace("trials=4", "trials=5"))
+    page.click("text=Submit it as a new study")
+    page.wait_for_selector(f"a:has-text('@{study + 1} ')")
+    assert served.service.study(study + 1).user == "anne"
+    file = served.client("guest").get(f"/api/v1/studies/{study + 1}/file").json()
+    assert file == {"name": "parabola.py", "text": STUDY.replace("trials=4", "trials=5")}
+    assert complaints == []
+    page.context.close()
+    page, _ = logged_in(browser, served, "guest", f"/studies/{study}")
+    page.click("summary:has-text('Study file')")
+    wait_for(lambda: page.input_value("#study-file") == STUDY)
+    assert page.locator("text=Submit it as a new study").is_hidden()
+    assert page.get_attribute("#study-file", "readonly") is not None
+    page.context.close()
+
+
+def test_a_study_is_submitted_again_as_it_was_with_another_file(served: Served) -> None:
+    anne, files = served.client("anne"), {"parabola.py": STUDY.encode(), "beside.py": b"WIDTH = 3\n"}
+    first = served.service.submit(
+        Submission("parabola.py", files, priority=-2, preemptible=True, devices=1, options={"trials": 9}),
+        served.users["anne"],
+    )
+    told = anne.post(f"/api/v1/studies/{first.id}:again", json={"text": "import beside\n" + STUDY}).json()
+    again = served.service.study(told["id"])
+    bundle = served.service.folder.bundle(again.id)
+    assert {path.name: path.read_bytes() for path in bundle.iterdir()} == {
+        "parabola.py": b"import beside\n" + files["parabola.py"],
+        "beside.py": files["beside.py"],
+    }
+    with served.service.database.reading() as connection:
+        assert studies.wanted_devices(connection, again.id) == 1
+    assert (again.priority, again.preemptible, again.options) == (-2, True, {"trials": 9})
+    assert anne.post("/api/v1/studies/999:again", json={"text": STUDY}).status_code == 404
 
 
 @needs_browser

@@ -9,7 +9,6 @@ from tests.service.web.serving import Served, a_run, made
 from tuner import Run
 from tuner.history.events import EventLog
 from tuner.history.run_info import read_info, write_info
-from tuner.results.findings import Findings
 from tuner.results.run import RecordedRun
 from tuner.service.model import State
 from tuner.service.web import viewed_runs
@@ -81,29 +80,29 @@ def test_only_the_runs_seen_last_are_kept(served: Served, tmp_path: Path) -> Non
     assert runs.get(studies[0]) is not first
 
 
-def test_advice_is_reused_for_ten_times_as_long_as_it_took(
+def test_what_was_computed_is_reused_for_ten_times_as_long_as_it_took(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, used, asked = [100.0], [0.0], list[RecordedRun]()
     monkeypatch.setattr(viewed_runs.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(viewed_runs.time, "thread_time", lambda: used[0])
 
-    def findings_of(run: RecordedRun) -> Findings:
+    def compute(run: RecordedRun) -> str:
         asked.append(run)
         used[0] += 3.0  # seconds of the processor
-        return Findings(None, [], [])
+        return run.status
 
-    monkeypatch.setattr(viewed_runs, "findings_of", findings_of)
     run = a_run(tmp_path)
     study, runs = served.study(state=State.QUEUED, run=run), Runs(served.service)
-    runs.advice(study)
+    runs.computed(study, "advice", compute)
     now[0] += 29.0
-    runs.advice(study)
+    runs.computed(study, "advice", compute)
     assert len(asked) == 1
     now[0] += 2.0
-    runs.advice(study)
+    runs.computed(study, "advice", compute)
     assert len(asked) == 2
     info, _ = read_info(run.folder)
     write_info(run.folder, {**info, "status": "failed"})
-    runs.advice(study)  # what a search was advised to while it ran isn't shown after its end
-    assert len(asked) == 3
+    assert runs.computed(study, "advice", compute) == "failed"  # not what was found while it ran
+    assert runs.computed(study, "history", compute) == "failed"
+    assert len(asked) == 4

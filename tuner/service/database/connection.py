@@ -146,6 +146,7 @@ def _connected(file: Path) -> sqlite3.Connection:
     with _usable(file):
         connection = sqlite3.connect(file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         connection.row_factory = sqlite3.Row
+        connection.create_function("casefold", 1, str.casefold, deterministic=True)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")

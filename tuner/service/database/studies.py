@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import statistics
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -45,8 +45,9 @@ def page(
     user: str | None = None,
     before: int | None = None,
     limit: int = 100,
+    text: str = "",
 ) -> list[SubmittedStudy]:
-    """The newest studies first, those below the id `before`."""
+    """The newest studies first, those below the id `before`, with every word of `text` in name, user or `@id`."""
     where, values = ["deleted IS NULL"], list[Any]()
     if states:
         where.append(f"state IN ({', '.join('?' * len(states))})")
@@ -57,8 +58,23 @@ def page(
     if before is not None:
         where.append("id < ?")
         values.append(before)
+    for word in text.casefold().split():
+        where.append("instr(casefold(name || ' ' || user || ' @' || id || ' '), ?)")
+        values.append(f"{word} " if word.startswith("@") else word)
     query = f"SELECT {_ALL} FROM studies WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?"
     return [_read(row) for row in connection.execute(query, [*values, limit])]
+
+
+def of_ids(connection: sqlite3.Connection, ids: Sequence[int]) -> list[SubmittedStudy]:
+    """These studies, as far as there are such, in any order."""
+    query = f"SELECT {_ALL} FROM studies WHERE deleted IS NULL AND id IN ({', '.join('?' * len(ids))})"
+    return [_read(row) for row in connection.execute(query, ids)]
+
+
+def queued(connection: sqlite3.Connection) -> dict[int, str]:
+    """The studies in the queue with their users' names."""
+    query = "SELECT id, user FROM studies WHERE state = ? AND deleted IS NULL ORDER BY id"
+    return dict(connection.execute(query, (State.QUEUED,)).fetchall())
 
 
 def in_states(connection: sqlite3.Connection, states: Iterable[State]) -> list[SubmittedStudy]:

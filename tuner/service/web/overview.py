@@ -11,7 +11,7 @@ from tuner.service.rights import has
 from tuner.service.service import Service
 from tuner.text import printable
 
-ALIVE = tuple(state for state in State if state not in OVER)
+UNDER_WAY = tuple(state for state in State if state not in OVER and state is not State.QUEUED)
 _ORDER = (State.ENDING, State.RUNNING, State.PAUSING, State.STARTING, State.QUEUED, State.CHECKING, State.PAUSED)
 MOST_ALIVE, MOST_OVER = 200, 20
 
@@ -42,23 +42,26 @@ class Overview:
     time: float
     user: str
     role: Role
-    alive: list[StudyRow]
+    alive: list[StudyRow]  # under way, or among the first in line
+    queued: dict[str, int]  # studies in the queue, by user
     over: list[StudyRow]
     more_over: bool
     devices: list[DeviceUse]
 
 
-def overview(service: Service, user: User) -> Overview:
-    """What the page shows now to a user."""
-    places = {place.study: place for place in service.queue()}
-    alive = service.studies(state=ALIVE, limit=min(MOST_ALIVE, service.limits.page))
+def overview(service: Service, user: User, text: str = "") -> Overview:
+    """What the page shows now to a user; of the studies that are over those with every word of `text`."""
+    places, most = {place.study: place for place in service.queue()}, min(MOST_ALIVE, service.limits.page)
+    first, queued = service.first_in_line(places, most)
+    alive = [*service.studies(state=UNDER_WAY, limit=most), *first]
     most_over = min(MOST_OVER, service.limits.page)
-    over = service.studies(state=OVER, limit=most_over + 1)
+    over = service.studies(state=OVER, limit=most_over + 1, text=text)
     return Overview(
         time.time(),
         user.name,
         user.role,
-        [row(service, study, user, places.get(study.id)) for study in _sorted(alive, places)],
+        [row(service, study, user, places.get(study.id)) for study in _sorted(alive, places, user)],
+        queued,
         [row(service, study, user) for study in over[:most_over]],
         len(over) > most_over,
         service.devices(),
@@ -91,11 +94,11 @@ def _why(study: SubmittedStudy, place: Position | None, progress: Progress | Non
     return found or (place and place.reason) or study.reason or ""
 
 
-def _sorted(studies: Iterable[SubmittedStudy], places: dict[int, Position]) -> list[SubmittedStudy]:
-    """Running studies first, then waiting ones in their order."""
+def _sorted(studies: Iterable[SubmittedStudy], places: dict[int, Position], user: User) -> list[SubmittedStudy]:
+    """Running studies first, the user's own before others', then waiting ones in their order."""
 
-    def key(study: SubmittedStudy) -> tuple[int, int, int]:
+    def key(study: SubmittedStudy) -> tuple[int, int, bool, int]:
         place = places.get(study.id)
-        return _ORDER.index(study.state), place.position if place else 0, study.id
+        return _ORDER.index(study.state), place.position if place else 0, study.user_id != user.id, study.id
 
     return sorted(studies, key=key)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from tuner.history.records import RunRecord, TrialRecord, flat_config, saved_epochs, saved_share
 from tuner.history.similar_failures import failure_groups
+from tuner.history.steered import Note
 from tuner.plots.learning import OneCurve, learning_traces, live_layout, quantiles_of
 from tuner.results.run import RecordedRun
 from tuner.results.winner_metrics import test_metrics
@@ -87,7 +88,7 @@ class Summary:
     alike: int  # trials of the most frequent failure, where it is worth a pause; else 0
     next_hour: NextHour | None
     metrics: list[str]
-    notes: list[str]
+    notes: list[Note]
     has_report: bool
     wandb: str  # "online", "offline" or "off"
     wandb_url: str | None  # where W&B shows it
@@ -102,7 +103,7 @@ def summary(run: RecordedRun) -> Summary:
         Failing(one.cause, printable(one.described), len(one.trials), [t.trial for t in one.trials[:NAMED]])
         for one in groups
     ]
-    running = run.status == "running"
+    running, notes = run.status == "running", record.steered.notes_of(None)
     return Summary(
         metric=run.metric,
         mode=run.mode,
@@ -122,7 +123,7 @@ def summary(run: RecordedRun) -> Summary:
         alike=failing[0].count if running and failing and failing[0].count >= ALIKE else 0,
         next_hour=_next_hour(record, sum(hours.values())) if running else None,
         metrics=list(dict.fromkeys([run.metric, *record.metric_names()])),
-        notes=[printable(note.text) for note in record.steered.notes_of(None)],
+        notes=[replace(note, text=printable(note.text), by=printable(note.by)) for note in notes],
         has_report=report_of(run) is not None,
         wandb=run.info["wandb"],
         wandb_url=_wandb_url(run) if run.info["wandb"] == "online" else None,

@@ -16,17 +16,20 @@ const KINDS = {
   costs: "Memory and speed",
 };
 
+const WIDE = ["parallel", "slice"];
+
 export function figuresOf(study, choose) {
   const title = el("p", { id: "figure-title", role: "status" });
   const choices = Object.entries(KINDS).map(([kind, name]) => [el("label", {}, el("input", { type: "radio", name: "figure", value: kind, checked: kind === "history" }), ` ${name}`), " "]);
-  const choice = el("fieldset", { class: "toolbar choices" }, el("legend", {}, "Figures"), choices);
+  const choice = el("div", { class: "toolbar", role: "radiogroup", "aria-label": "figure" }, choices);
   let found = null;
   let asked = 0; // an answer that a later one has overtaken is not shown
   const { frame, draw } = frameOf({ id: "figure", title: "figure" }, (trace, point) => {
     const trial = found?.data[trace] && trialAt(found.data[trace], point, (id) => /^\d{5,}$/.test(id));
     if (trial) choose(trial);
   });
-  const section = el("section", { "data-keep": "", id: "figures-section" }, choice, title, el("div", { class: "broad" }, frame));
+  const room = el("div", {}, frame);
+  const section = el("section", { "data-keep": "", id: "figures-section" }, el("h2", {}, "Figures"), choice, title, room);
   const redraw = () => draw(found.data, { ...found.layout, uirevision: found.kind });
   choice.addEventListener("change", () => {
     title.textContent = "Drawing …";
@@ -42,6 +45,7 @@ export function figuresOf(study, choose) {
     if (number !== asked) return;
     found = { kind, ...titleApart(told) };
     title.textContent = found.title;
+    room.classList.toggle("broad", WIDE.includes(kind)); // a narrow screen scrolls it
     redraw();
   }
 

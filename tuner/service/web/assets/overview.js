@@ -10,10 +10,14 @@ const BUSY = ["running", "ending"];
 const USAGE_EVERY = 60000;
 const DAYS = 7;
 const COMPARED = 8; // studies at most
+const SHOWN = 3; // of a user's studies in the queue; more are one row
 
 export function overviewPage(again) {
   const main = document.getElementById("main");
   const chosen = new Set();
+  const opened = new Set(); // users whose whole queue is shown
+  const search = el("input", { type: "search", id: "search", placeholder: "name, user or @number", "aria-label": "search in studies that are over" });
+  const finder = el("form", { class: "toolbar", role: "search", "data-keep": "" }, search);
   let found = null;
   let usage = { items: [], at: 0 };
 
@@ -21,7 +25,7 @@ export function overviewPage(again) {
     for (const id of [...chosen]) if (!rowsOf([id]).length) chosen.delete(id);
     document.getElementById("user").textContent = `${found.user}, ${found.role}`;
     document.title = titleOf(found);
-    show(main, sinceLast(found), studies(), lanes(found), over(), usageOf(usage.items));
+    show(main, sinceLast(found), lanes(found), studies(), over(), usageOf(usage.items));
   }
 
   function rowsOf(ids) {
@@ -35,7 +39,7 @@ export function overviewPage(again) {
       el("h2", {}, "Studies"),
       found.alive.length + found.over.length > 0 && toolbar(),
       found.alive.length
-        ? table("studies", heads(), found.alive.map((row) => lineOf(row, chosen)))
+        ? table("studies", heads(), linesOf(found, opened, chosen))
         : el("p", { class: "soft" }, "Nothing runs or waits. Submit a study: ", el("code", {}, "tuner submit space.py")),
     );
   }
@@ -56,14 +60,14 @@ export function overviewPage(again) {
   }
 
   function over() {
-    if (!found.over.length) return null;
-    return el(
-      "section",
-      {},
-      el("h2", {}, "Over"),
-      table("studies that are over", overHeads(), found.over.map((row) => overLineOf(row, chosen))),
-      found.more_over && el("p", { class: "soft" }, "Older ones: ", el("code", {}, "tuner queue --all")),
-    );
+    if (!found.over.length && !search.value) return null;
+    return [
+      el("h2", { "data-key": "over" }, "Over"),
+      finder, // stays where it is, as what is typed there
+      !found.over.length && el("p", { class: "soft" }, "No study that is over fits the search."),
+      found.over.length > 0 && table("studies that are over", overHeads(), found.over.map((row) => overLineOf(row, chosen))),
+      found.more_over && el("p", { class: "soft" }, "There are older ones: search for them, or ask ", el("code", {}, "tuner queue --all")),
+    ];
   }
 
   main.addEventListener("change", (event) => {
@@ -74,7 +78,13 @@ export function overviewPage(again) {
     draw();
   });
   main.addEventListener("submit", (event) => event.preventDefault());
+  search.addEventListener("input", () => again());
   main.addEventListener("click", async (event) => {
+    const user = event.target.closest("[data-open]")?.dataset.open;
+    if (user !== undefined) {
+      if (!opened.delete(user)) opened.add(user);
+      draw();
+    }
     const verb = event.target.closest("#toolbar [data-verb]")?.dataset.verb;
     if (verb && (await perform(verb, rowsOf(chosen).filter((row) => row.steerable), document.getElementById("toolbar")))) again();
   });
@@ -83,7 +93,7 @@ export function overviewPage(again) {
     studies: null, // all of them
     async load() {
       const stale = Date.now() - usage.at > USAGE_EVERY;
-      const asked = [get("overview"), stale ? get(path(["usage"], { days: DAYS })) : null];
+      const asked = [get(path(["overview"], { text: search.value })), stale ? get(path(["usage"], { days: DAYS })) : null];
       const [overview, used] = await Promise.all(asked);
       found = overview;
       if (used) usage = { items: used.items, at: Date.now() };
@@ -124,6 +134,23 @@ const firstCells = (row, chosen) => [
   el("td", { class: "user" }, row.user),
   el("td", {}, badge(row.state), row.external && [" ", external()]),
 ];
+
+// A row for each study, and one for what waits behind the first ones of a user.
+function linesOf(found, opened, chosen) {
+  const seen = new Map(); // by user: studies in the queue so far
+  return found.alive.flatMap((row) => {
+    if (row.state !== "queued") return [lineOf(row, chosen)];
+    const count = (seen.get(row.user) ?? 0) + 1;
+    seen.set(row.user, count);
+    const more = count === SHOWN && found.queued[row.user] - SHOWN > 1 ? [moreOf(row.user, found.queued[row.user] - SHOWN, opened.has(row.user))] : [];
+    const shown = count <= SHOWN || opened.has(row.user) || found.queued[row.user] === SHOWN + 1 || chosen.has(row.id);
+    return [...(shown ? [lineOf(row, chosen)] : []), ...more];
+  });
+}
+
+function moreOf(user, count, open) {
+  return el("tr", { "data-key": `more of ${user}` }, el("td", { colspan: heads().length }, el("button", { type: "button", "data-open": user, "aria-expanded": String(open) }, `${count} more of ${user} in the queue`)));
+}
 
 function lineOf(row, chosen) {
   const { progress, place } = row;

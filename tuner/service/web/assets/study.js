@@ -1,4 +1,5 @@
 // One study: how far it is, its curves and trials, what failed, what it cost, and what may be done about it.
+import { aboutOf } from "./about.js";
 import { buttons, perform, settings } from "./actions.js";
 import { adviceOf } from "./advice.js";
 import { get, ofPage, path } from "./api.js";
@@ -11,6 +12,7 @@ import { trialPanel } from "./trial.js";
 import { trialsOf } from "./trials.js";
 
 const ALONE = document.body.hasAttribute("data-alone"); // the page of one run, without a service
+const NO_MORE = ["cancelled", "refused"];
 const OVER = ["finished", "failed", "cancelled", "refused"];
 
 export function studyPage(study, again) {
@@ -21,6 +23,7 @@ export function studyPage(study, again) {
   const curves = curvesOf(study, panel.choose);
   const figures = figuresOf(study, panel.choose);
   const trials = trialsOf(study, panel.choose);
+  const about = aboutOf(study, again);
   const advice = adviceOf(study, () => ({ submit: !ALONE && ["submitter", "admin"].includes(row?.role), steer: row?.steerable }));
 
   function draw() {
@@ -38,6 +41,7 @@ export function studyPage(study, again) {
       found && hoursOf(found),
       found && advice.section,
       !found && el("p", { class: "soft" }, row.has_run ? "Reading its trials …" : "It has no trials yet."),
+      !ALONE && about.section,
     );
   }
 
@@ -63,6 +67,7 @@ export function studyPage(study, again) {
       if (!row.has_run) {
         found = null;
         draw();
+        await about.ready(row, found);
         return;
       }
       const head = get(path(["studies", study, "summary"])).then((told) => {
@@ -73,6 +78,7 @@ export function studyPage(study, again) {
       // answers come while the head is drawn, and what one of them lacks keeps none of the others from being shown
       const parts = await Promise.allSettled([head, trials.load(), curves.load(head), figures.load(head), panel.refresh()]);
       if (found) advice.ready(row);
+      if (!ALONE) await about.ready(row, found);
       const failed = parts.find((part) => part.status === "rejected");
       if (failed) throw failed.reason;
     },
@@ -106,7 +112,7 @@ function head(row, found) {
       " ",
       el("a", { href: `/api/v1/studies/${id}/archive` }, "all files"),
     ),
-    row.steerable && el(
+    row.steerable && !NO_MORE.includes(row.state) && el(
       "form",
       { class: "toolbar", id: "toolbar", "aria-label": "what to do with this study" },
       buttons([row.state]),

@@ -64,6 +64,7 @@ def _size(
 
 
 Size = Annotated[int, Depends(_size)]
+Words = Annotated[str, Query(max_length=200, description="words in name, user or @number")]
 
 
 class _Base64(Base64Encoder):
@@ -160,6 +161,12 @@ class TryBody(Body):
     """A configuration to try; what it lacks is sampled."""
 
     config: dict[str, Any]
+
+
+class AgainBody(Body):
+    """A study file with changes."""
+
+    text: str = Field(max_length=1_000_000)
 
 
 class NoteBody(Body):

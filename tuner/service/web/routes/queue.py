@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from tuner.service.model import DeviceUse, Position, UsedDevices
 from tuner.service.web.context import Shown, Viewer
 from tuner.service.web.overview import Overview, overview
-from tuner.service.web.routes.bodies import Listed
+from tuner.service.web.routes.bodies import Listed, Words
 
 router = APIRouter(tags=["queue"])
 
@@ -22,9 +22,9 @@ def queue(web: Shown, user: Viewer) -> Listed[Position]:
 
 
 @router.get("/overview")
-def show_overview(web: Shown, user: Viewer) -> Overview:
+def show_overview(web: Shown, user: Viewer, text: Words = "") -> Overview:
     """All that the first page shows: studies that are under way or over, the queue, devices, and who asks."""
-    return overview(web.service, user)
+    return overview(web.service, user, text)
 
 
 @router.get("/devices")

@@ -16,10 +16,12 @@ from tuner.service.bundles import of_json
 from tuner.service.database.audit import AuditEntry
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import Progress, Role, State, Submission, SubmittedStudy, place_of
+from tuner.service.resubmitting import StudyFile, again, study_file
 from tuner.service.rights import require
 from tuner.service.web.context import Asking, Shown, Submitter, Viewer, Web
 from tuner.service.web.overview import StudyRow, row
 from tuner.service.web.routes.bodies import (
+    AgainBody,
     Answered,
     ChangeBody,
     Cursor,
@@ -32,6 +34,7 @@ from tuner.service.web.routes.bodies import (
     Size,
     SubmissionBody,
     Submitted,
+    Words,
     page_of,
 )
 
@@ -114,10 +117,12 @@ def list_studies(
     limit: Size,
     state: Annotated[list[State] | None, Query(max_length=20, description="only these")] = None,
     owner: Annotated[Name | None, Query(description="only this user's")] = None,
+    text: Words = "",
     cursor: Cursor = None,
 ) -> Listed[SubmittedStudy]:
     """Studies, the newest first."""
-    found = web.service.studies(state=state, user=owner, before=place_of(cursor) or None, limit=limit + 1)
+    before = place_of(cursor) or None
+    found = web.service.studies(state=state, user=owner, before=before, limit=limit + 1, text=text)
     return page_of(found, limit)
 
 
@@ -181,6 +186,18 @@ def history(study: Id, web: Shown, user: Viewer, limit: Size, cursor: Cursor = N
     """Who changed what of it, the newest first."""
     web.service.study(study)
     return page_of(web.service.history(study, before=place_of(cursor) or None, limit=limit + 1), limit)
+
+
+@router.get("/studies/{study}/file")
+def show_file(study: Id, web: Shown, user: Viewer) -> StudyFile:
+    """Its study file, as it was submitted."""
+    return study_file(web.service, study)
+
+
+@router.post("/studies/{study}:again", status_code=201)
+def submit_again(study: Id, body: AgainBody, web: Shown, user: Submitter) -> SubmittedStudy:
+    """Submit it again with this text as its study file, and all else as it was."""
+    return web.service.submit(again(web.service, study, body.text), user)
 
 
 @router.post("/studies/{study}/notes", status_code=202)
