@@ -37,6 +37,7 @@ try { document.cookie; document.title = "cookies" } catch {}
     [
         ("/", "/login"),
         ("/studies/1", "/login?next=%2Fstudies%2F1"),
+        ("/account", "/login?next=%2Faccount"),
         ("/compare?study=1&study=2", "/login?next=%2Fcompare%3Fstudy%3D1%26study%3D2"),
     ],
 )
@@ -465,6 +466,51 @@ def test_a_study_is_submitted_again_as_it_was_with_another_file(served: Served) 
 
 
 @needs_browser
+def test_in_a_browser_an_admin_looks_after_users_and_everybody_after_tokens(served: Served, browser: Any) -> None:
+    page, complaints = logged_in(browser, served, "chief", "/account")
+    page.fill("[data-make=user] [name=name]", "dora")
+    page.click("text=Add a user")
+    page.wait_for_selector("#made:has-text('dora sets a password with this link')")
+    row = page.locator("tr[data-key=dora]")
+    row.locator("[name=role]").select_option("worker")
+    row.locator("[name=most_devices]").fill("2")
+    row.locator("text=Save").click()
+
+    def dora() -> dict[str, Any]:
+        users = served.client("chief").get("/api/v1/users", params={"limit": 200}).json()["items"]
+        return next(user for user in users if user["name"] == "dora")
+
+    wait_for(lambda: (dora()["role"], dora()["most_devices"], dora()["most_hours"]) == ("worker", 2, None))
+    page.on("dialog", lambda dialog: dialog.accept())
+    row.locator("text=Remove").click()
+    wait_for(lambda: dora()["disabled"])
+    row.locator("text=Take back").click()
+    wait_for(lambda: not dora()["disabled"])
+    page.context.close()
+    assert complaints == []
+
+    page, _ = logged_in(browser, served, "anne", "/account")
+    page.fill("[data-make=webhook] [name=url]", "https://127.0.0.1/hook")
+    page.click("text=Add a webhook")
+    page.wait_for_selector("#told:has-text('127.0.0.1')")  # refused, and what was typed stays
+    assert page.input_value("[data-make=webhook] [name=url]") == "https://127.0.0.1/hook"
+    page.fill("[data-make=token] [name=name]", "nightly")
+    page.select_option("[data-make=token] [name=role]", "viewer")
+    page.click("text=Create a token")
+    secret = page.text_content("#made code")
+    answer = served.client(headers={"Authorization": f"Bearer {secret}"}).get("/api/v1/users/me")
+    assert answer.json()["role"] == "viewer"
+    page.locator("[aria-label=tokens] tr:has-text('nightly') button").click()
+    wait_for(lambda: page.locator("[aria-label=tokens] tr:has-text('nightly')").count() == 0)
+    assert page.locator("text=Add a user").count() == 0
+    page.context.close()
+    page, _ = logged_in(browser, served, "guest", "/account")
+    assert page.locator("[data-make]").evaluate_all("all => all.map(one => one.dataset.make)") == ["token", "password"]
+    assert page.locator("[data-make=token] option:not([disabled])").all_text_contents() == ["viewer"]
+    page.context.close()
+
+
+@needs_browser
 def test_in_a_browser_a_trial_that_exploded_and_failed_does_not_set_the_axis(
     served: Served, tmp_path: Path, browser: Any
 ) -> None:
@@ -515,6 +561,7 @@ def test_in_a_browser_stale_data_says_so_until_the_server_is_there_again(tmp_pat
     [
         ("/", 390, "dark"),
         ("/studies/1", 1400, "light"),
+        ("/account", 390, "dark"),
         *(
             pytest.param(*each, marks=pytest.mark.slow)
             for each in [("/", 1400, "light"), ("/studies/1", 390, "dark"), ("/compare?study=1&study=2", 390, "light")]
@@ -528,8 +575,11 @@ def test_in_a_browser_axe_finds_nothing_and_nothing_is_cut_off(
     named(served, two[0], devices=(Device("cpu", 0), Device("cpu", 1)), name="a_rather_long_name_of_a_study_" * 2)
     served.study("bert", State.QUEUED)
     served.service.cancel(served.study("bert", State.QUEUED), served.users["bert"])
-    page, complaints = logged_in(browser, served, "anne", path, width=width, scheme=scheme)
-    if path != "/":
+    user = "chief" if path == "/account" else "anne"
+    page, complaints = logged_in(browser, served, user, path, width=width, scheme=scheme)
+    if path == "/account":
+        page.wait_for_selector("[data-make=user]")
+    elif path != "/":
         page.wait_for_selector(".js-plotly-plot .trace")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.evaluate(Path(AXE_FILE_PATH).read_text())

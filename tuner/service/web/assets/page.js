@@ -1,4 +1,5 @@
 // Which page this is, and when it asks the server again.
+import { accountPage } from "./account.js";
 import { ask } from "./api.js";
 import { comparePage } from "./compare.js";
 import { el, show, tell } from "./dom.js";
@@ -24,6 +25,7 @@ function pageOf(address) {
   const study = /^\/studies\/(\d+)$/.exec(address.pathname);
   if (study) return studyPage(Number(study[1]), again);
   if (address.pathname === "/compare") return comparePage(new URLSearchParams(address.search).getAll("study").map(Number));
+  if (address.pathname === "/account") return accountPage(again);
   return overviewPage(again);
 }
 

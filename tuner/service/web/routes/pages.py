@@ -62,6 +62,12 @@ def compare(request: Request) -> Response:
     return _for_users(request)
 
 
+@router.get("/account")
+def account(request: Request) -> Response:
+    """Tokens, webhooks and users."""
+    return _for_users(request)
+
+
 @router.get("/login")
 def login(request: Request) -> Response:
     """Where a user logs in."""
