@@ -190,6 +190,7 @@ class _Pool:
         self._promised = 0  # devices that elastic studies are to get before those behind the first that doesn't fit
         self._releases = {study.id: (self._release(study), len(study.devices)) for study in holders}
         self._first: SubmittedStudy | None = None  # the first study that has to wait, which has a reservation
+        self._first_has_share = False
         self.starts: list[Start] = []
         self.resizes: list[Resize] = []
         self.pauses: list[Pause] = []
@@ -226,7 +227,7 @@ class _Pool:
         if room >= least:
             self._start(study, _in_whole_trials(min(room, max(least, fair or 0), capped), least))
         elif self._first is None:
-            self._first = study
+            self._first, self._first_has_share = study, fair is not None
             self._make_room(study)
             self.reasons[study.id] = f"first in line: {self._lack(study)}"
         else:
@@ -303,8 +304,12 @@ class _Pool:
             self.resizes.append(Resize(study.id, min(fair, has + len(given)), given))
 
     def _room_to_grow(self, study: SubmittedStudy) -> int:
-        """How many devices a running study could get now without delaying the first in line."""
-        if self._first is None:
+        """How many devices a running study could get now.
+
+        The first in line, if it has no share because it doesn't fit yet, isn't delayed as far as it is known when it
+        will fit; else the running study gives devices back then.
+        """
+        if self._first is None or self._first_has_share or len(self._free) >= self._first.demand.least:
             return len(self._free)
         start, spare = self._reservation(self._first)
         return len(self._free) if self._releases[study.id][0] <= start else min(len(self._free), spare)
@@ -354,7 +359,8 @@ class _Pool:
     def _reservation(self, first: SubmittedStudy) -> tuple[float, int]:
         """When the first in line will have its devices, and how many are left over then."""
         room, start = len(self._free), self._now
-        soon = [(self._now + PAUSE_SECONDS, count) for count in self._coming.values()]
+        coming = self._coming if self._first_has_share else {}  # else it is for others
+        soon = [(self._now + PAUSE_SECONDS, count) for count in coming.values()]
         late = [(end, count - self._coming.get(study, 0)) for study, (end, count) in self._releases.items()]
         for end, count in sorted([*soon, *late], key=lambda release: release[0]):
             if room >= first.demand.least and end > start:
