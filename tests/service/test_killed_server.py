@@ -35,9 +35,9 @@ LONG = STUDY.replace("trials=4", "trials=4000")
 
 
 @contextmanager
-def serving(storage: Path, port: int | None = None, cpus: int = 1) -> Iterator[subprocess.Popen[str]]:
-    """A server process that is killed at the end, where it lives until then; with a port it has its web part."""
-    command = [sys.executable, server.__file__, str(storage), str(cpus), *([str(port)] if port else [])]
+def serving(storage: Path, where: int | str | None = None, cpus: int = 1) -> Iterator[subprocess.Popen[str]]:
+    """A server process that is killed at the end, where it lives until then; for `where` see `tests.service.server`."""
+    command = [sys.executable, server.__file__, str(storage), str(cpus), *([str(where)] if where else [])]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         assert process.stdout is not None

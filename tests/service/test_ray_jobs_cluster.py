@@ -9,12 +9,15 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.service.running import wait_for, wait_until
-from tests.service.submissions import ANNE, STUDY, submission
+from tests.service.submissions import ANNE, BERT, STUDY, submission
+from tests.service.test_killed_server import serving
+from tuner.machine.processes import belonging, processes
 from tuner.service import outcomes
 from tuner.service.devices import devices_of_cluster
 from tuner.service.executors import RayJobs
@@ -42,51 +45,59 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The dashboard of a head that asks for a token."""
-    port, dashboard, agent, client = free_ports(4)
-    folder = tmp_path_factory.mktemp("head")
-    env = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "RAY_USAGE_STATS_ENABLED": "0"}
-    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
-    command = [
-        sys.executable,
-        "-m",
-        "ray.scripts.scripts",
-        "start",
-        "--head",
-        "--block",
-        "--num-cpus=2",
-        "--num-gpus=0",
-    ]
-    command += [
-        "--node-ip-address=127.0.0.1",
-        f"--port={port}",
-        "--dashboard-host=127.0.0.1",
-        "--include-dashboard=true",
-    ]
-    command += [
-        f"--dashboard-port={dashboard}",
-        f"--dashboard-agent-listen-port={agent}",
-        f"--ray-client-server-port={client}",
-    ]
-    command += ["--object-store-memory=100000000", "--temp-dir=/tmp/tuner-test-head"]
-    log = (folder / "log").open("wb")
-    head = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
-    found = f"http://127.0.0.1:{dashboard}"
+class Head:
+    """A head that asks for a token; it can be killed, and started again at the same address."""
 
-    def answers() -> bool:
-        assert head.poll() is None, (folder / "log").read_text()
+    def __init__(self, folder: Path) -> None:
+        self._log, self._ports = folder / "log", free_ports(4)
+        self.url = f"http://127.0.0.1:{self._ports[1]}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        port, dashboard, agent, client = self._ports
+        env = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "RAY_USAGE_STATS_ENABLED": "0"}
+        env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
+        settings = [
+            *("--head", "--block", "--num-cpus=2", "--num-gpus=0", "--node-ip-address=127.0.0.1", f"--port={port}"),
+            *("--dashboard-host=127.0.0.1", "--include-dashboard=true", f"--dashboard-port={dashboard}"),
+            *(f"--dashboard-agent-listen-port={agent}", f"--ray-client-server-port={client}"),
+            *("--object-store-memory=100000000", "--temp-dir=/tmp/tuner-test-head"),
+        ]
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", *settings]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        wait_for(self._answers)
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self._log.read_text()
         try:
-            return JobsApi(found, env["RAY_AUTH_TOKEN"]).status("nothing") is None
+            return JobsApi(self.url, TOKEN).status("nothing") is None
         except OSError:
             return False
 
-    wait_for(answers)
-    yield found
-    head.send_signal(signal.SIGTERM)
-    head.wait(120)
-    log.close()
+    def kill(self) -> None:
+        """As a power cut does: with all that it has started."""
+        assert self._process is not None
+        for one in belonging(self._process.pid, processes()):
+            with suppress(ProcessLookupError):
+                os.kill(one.pid, signal.SIGKILL)
+        self._process.wait(120)
+
+    def end(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(120)
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
+    head = Head(tmp_path_factory.mktemp("head"))
+    head.start()
+    yield head
+    head.end()
 
 
 def statuses(url: str) -> list[str]:
@@ -98,12 +109,12 @@ def statuses(url: str) -> list[str]:
 
 
 def test_a_study_is_run_adopted_paused_killed_and_cancelled(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outcomes, "WAITS", (0.1, 0.1, 0.1))
-    storage, token = tmp_path / "a folder's name", TOKEN
+    storage, token, url = tmp_path / "a folder's name", TOKEN, head.url
 
-    def serving() -> Service:
+    def in_this_process() -> Service:
         executor = RayJobs(JobsApi(url, token))
         return Service(storage, devices=devices_of_cluster(2, 0), executor=executor)
 
@@ -111,7 +122,7 @@ def test_a_study_is_run_adopted_paused_killed_and_cancelled(
         found = service.progress(study)
         return 0 if found is None else found.epochs
 
-    with serving() as service:
+    with in_this_process() as service:
         short = service.submit(submission(options={"wandb": "off"}), ANNE).id
         assert wait_until(service, short, State.FINISHED).attempt == 1
         run = service.run(short)
@@ -119,7 +130,7 @@ def test_a_study_is_run_adopted_paused_killed_and_cancelled(
         assert (run.status, len(run.record.trials), statuses(url)) == ("finished", 4, ["SUCCEEDED"])
         study = service.submit(submission(LONG, options={"wandb": "off"}), ANNE).id
         wait_for(lambda: epochs(service) > 2)
-    with serving() as service:  # which adopts it
+    with in_this_process() as service:  # which adopts it
         before = service.study(study).attempt
         wait_for(lambda: epochs(service) > 5)
         assert (service.study(study).attempt, before) == (1, 1)
@@ -141,3 +152,37 @@ def test_a_study_is_run_adopted_paused_killed_and_cancelled(
     assert [event["event"] for event in found.events].count("study_resumed") == 2
     assert len(found.record.trials) > 1
     assert reports
+
+
+def test_studies_of_two_users_outlive_a_killed_server_and_a_killed_head(
+    head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
+    text = LONG.replace("trials=4000", "trials=12")
+    looking = Service(tmp_path)  # which is never started: it reads and submits
+    ids = [looking.submit(submission(text, options={"wandb": "off"}), user).id for user in (ANNE, BERT, ANNE)]
+
+    def epochs() -> int:
+        runs = [looking.run(study) for study in ids]
+        return sum(run.record.epochs() for run in runs if run is not None)
+
+    with serving(tmp_path, head.url, cpus=2) as server:
+        wait_for(lambda: epochs() > 3)
+        server.kill()
+        server.wait()
+    with serving(tmp_path, head.url, cpus=2):
+        before = epochs()
+        wait_for(lambda: epochs() > before + 3)
+        assert [looking.study(study).deaths for study in ids] == [0, 0, 0]
+        head.kill()
+        head.start()
+        for study in ids:
+            wait_until(looking, study, State.FINISHED)
+        runs = [looking.run(study) for study in ids]
+        assert [looking.study(study).deaths for study in ids] == [0, 0, 0]
+    for run in runs:
+        assert run is not None
+        reports = [(event["trial"], event["epoch"]) for event in run.events if event["event"] == "epoch_reported"]
+        assert run.record.counts()["completed"] == 12
+        assert set(reports) == {(trial, epoch) for trial in run.record.trials for epoch in (1, 2, 3)}
+    looking.close()
