@@ -82,6 +82,7 @@ export function accountPage(again) {
       ],
       me.role === "admin" && [
         el("h2", { "data-key": "users" }, "Users"),
+        el("p", { class: "soft", "data-key": "of users" }, "A study's code runs as the server's own user: whoever may submit is trusted with everything that the server can read and write."),
         table("users", [["user"], ["role"], ["weight"], ["devices at once"], ["device-hours a week"], ["actions"]], found.users.map(userOf), { "data-key": "list of users" }),
         forms.user,
       ],
