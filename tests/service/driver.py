@@ -64,7 +64,7 @@ class Driver:
             info |= {"budget": {"trials": study.budget.trials, "max_epochs": study.budget.max_epochs}}
             write_info(folder, info)
             opening: dict[str, Any] = {"limits": {}}
-            at_once = 1 if self.allotment is None else self.allotment.most_at_once
+            at_once = 1 if self.allotment is None else self.allotment.expected_at_once
             loop = SearchLoop(study, folder, concurrency=at_once, history=history, listeners=[self], opening=opening)
             open_inbox(folder)
             inbox = Inbox(folder, store_answers=loop.flush)

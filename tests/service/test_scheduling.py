@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tuner.service.checking.study_facts import Facts, demand_of
 from tuner.service.model import Demand, Device, State, SubmittedStudy
 from tuner.service.scheduling import Foresight, Pause, Plan, Share, plan
 
@@ -137,6 +138,30 @@ def test_devices_are_shared_as_many_at_a_time_as_a_trial_holds() -> None:
     assert (started(found), found.resizes) == ({2: 1}, ())  # the device that is left is no use to either
     found = plan([elastic(1, 0, 1, least=2), queued(2, 1, 4, user_id=2)], GPUS, {}, NOW)
     assert (started(found), found.resizes) == ({2: 2}, ())
+
+
+def test_a_trial_of_one_and_a_half_devices_leaves_none_of_three_idle() -> None:
+    facts = Facts("s", "loss", "min", 9, 1, {}, {}, "", "", "", "cpu", 1.5)
+    cpus = tuple(Device("cpu", index) for index in range(5))
+    assert demand_of(facts, cpus[:3], None, None) == Demand("cpu", 3, 2)
+    assert demand_of(facts, cpus, None, 2).count == 3
+    assert demand_of(replace(facts, each=2.0), cpus, None, None).count == 4  # the fifth is no use
+    study = replace(queued(1, kind="cpu"), demand=demand_of(facts, cpus[:3], None, None))
+    assert started(plan([study], cpus[:3], {}, NOW)) == {1: 3}
+
+
+def test_a_study_that_is_paused_gets_nothing_in_the_same_plan() -> None:
+    studies = [elastic(1, 0, preemptible=True), running(2, 1), queued(3, 3, priority=1)]
+    found = plan(studies, GPUS, {}, NOW)
+    assert (found.pauses, found.resizes) == ((Pause(1, 3),), ())
+
+
+def test_nobody_is_paused_for_a_study_that_would_not_get_the_devices() -> None:
+    theirs = [elastic(1, 0, 1, user_id=1, priority=2), running(2, 2, user_id=2, priority=1, preemptible=True)]
+    others = [elastic(3, 3, user_id=3, priority=2)]
+    studies = [*theirs, *others, queued(4, 1, user_id=1, priority=2)]
+    assert plan(studies, GPUS, {3: Share(weight=4.0)}, NOW).pauses == ()
+    assert plan(studies, GPUS, {}, NOW).pauses == (Pause(2, 4),)
 
 
 def test_a_study_that_runs_gets_nothing_that_the_first_in_line_waits_for() -> None:

@@ -165,8 +165,19 @@ def test_a_study_that_ends_while_it_should_give_devices_back_leaves_them_all(tmp
         wait_for(lambda: owners(service) == [second, second])
 
 
+def test_a_study_whose_concurrency_is_raised_gets_devices_for_it(tmp_path: Path) -> None:
+    with running(tmp_path, cpus=2) as service:
+        study = service.submit(submission(LONG, options={"concurrency": 1}), ANNE).id
+        wait_until(service, study, State.RUNNING)
+        wait_for((service.folder.attempt(study, 1) / "held.json").exists)
+        assert held(service, study) == 1
+        service.change(study, ANNE, concurrency=2)
+        wait_for(lambda: held(service, study) == 2)
+        wait_for(lambda: (found := service.followed(study)) and len(found.running) == 2)
+
+
 def test_a_driver_that_concludes_keeps_what_it_has_and_leaves_what_it_has_not_taken(tmp_path: Path) -> None:
-    task = {"kind": "cpu", "each": 1, "most": 3, "devices": ["7", "8"]}
+    task = {"kind": "cpu", "each": 1, "most": 3, "expected": 3, "devices": ["7", "8"]}
     (tmp_path / "task.json").write_text(json.dumps({"allotment": task}))
     assert allotment_of(tmp_path) is None  # it has not begun
     driver = Allotment(LocalFolder(tmp_path), **task)

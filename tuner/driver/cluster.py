@@ -74,7 +74,7 @@ class Connected:
         devices: the devices that packed trials share
         grows: whether an autoscaler starts nodes for trials that wait
         notices: sentences for the user about this Ray
-        most: the most trials at once on the devices that this driver may ever get; None for all that it sees
+        most: the most trials at once on the devices that this driver is to get; None for all that it sees
     """
 
     resources: Resources
@@ -136,7 +136,7 @@ def connected(
         study.check_machine(machine, where="this machine" if address is None else "the cluster")
         stack.enter_context(Watchdog(interrupted, is_gone))
         resources = study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu)
-        most = None if driving.allotment is None else driving.allotment.most_at_once
+        most = None if driving.allotment is None else driving.allotment.expected_at_once
         yield Connected(resources, tuple(devices), grows, notices, most)
 
 

@@ -67,7 +67,8 @@ class Search:
         self.interrupted, self.lease, self._listeners = interrupted, lease, list(listeners)
         self._mirrors, self._allotment = mirrors, allotment
         self.workers = workers_of(connected, limit)
-        self.most_workers = None if connected.grows else workers_of(connected, None)
+        all_workers = workers_of(connected, None) if allotment is None else allotment.most_at_once
+        self.most_workers = None if connected.grows else all_workers
         gpus = len(devices) if study.resources.packed == "gpus" else None
         self.info |= {"concurrency": self.workers, "status": "running", "shared_gpus": gpus}
         write_info(folder, self.info)

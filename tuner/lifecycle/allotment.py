@@ -59,11 +59,14 @@ class NoPins(CpuPins):
 class Allotment:
     """The devices of one driver; `look` is called by its search several times a second.
 
-    `each` is how many of them a trial holds, `most` how many there will ever be at once.
+    `each` is how many of them a trial holds, `most` how many there may ever be at once, `expected` how many there will
+    be if nobody changes the search's concurrency.
     """
 
-    def __init__(self, folder: LocalFolder, *, kind: str, each: float, most: int, devices: Sequence[str]) -> None:
-        self.kind, self.most = kind, most
+    def __init__(
+        self, folder: LocalFolder, *, kind: str, each: float, most: int, expected: int, devices: Sequence[str]
+    ) -> None:
+        self.kind, self.most, self._expected = kind, most, expected
         self.pins: Pins = CpuPins() if kind == "cpu" else NoPins()
         self._folder, self._each, self._devices = folder, each, list(devices)
         self._keep, self._number = len(self._devices), 0
@@ -88,6 +91,11 @@ class Allotment:
     def most_at_once(self) -> int:
         """How many trials may ever run at once."""
         return self._fit(self.most)
+
+    @property
+    def expected_at_once(self) -> int:
+        """How many trials will run at once at most, if nobody changes the search's concurrency."""
+        return self._fit(self._expected)
 
     def _fit(self, devices: int) -> int:
         return max(1, int(devices / self._each + 1e-9))
@@ -117,7 +125,7 @@ class Allotment:
     def _say(self) -> None:
         if self._unsaid:
             told = {"number": self._number, "devices": self._devices, "over": self._over}
-            with suppress(OSError):  # a full disk: it is said later, and nobody has the devices until then
+            with suppress(OSError):  # a full disk: it is said at the next look, and nobody has the devices until then
                 self._folder.write(HELD, json.dumps(told).encode())
                 self._unsaid = False
 

@@ -292,7 +292,7 @@ def extended(run: RecordedRun, trials: int) -> dict[str, float]:
     reason = run.record.ended if run.alive else over
     if reason == "trials":
         return {"trials": run.record.configurations + trials}
-    spent = {"total_epochs": run.record.epochs(), "hours": run.record.wall_seconds / budget.SECONDS_PER_HOUR}
+    spent = {"total_epochs": run.record.search_epochs(), "hours": run.record.wall_seconds / budget.SECONDS_PER_HOUR}
     if reason not in (*spent, "device_hours") or (limit := run.budget.get(reason)) is None:
         return {}
     reached = max(limit, spent.get(reason, run.device_hours))

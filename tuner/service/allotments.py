@@ -23,13 +23,15 @@ ALLOTMENT, HELD = "allotment.json", "held.json"
 class Allotment:
     """What a driver was told last: devices that it may use, by their keys, and how many of them it should keep.
 
-    `each` is how many a trial holds. A search that is `over` takes no other devices, and has those that it `held`.
+    `each` is how many a trial holds, `most` how many its Ray can use. A search that is `over` takes no other devices,
+    and has those that it `held`.
     """
 
     number: int
     devices: tuple[str, ...]
     keep: int
     each: float
+    most: int
     over: bool
     held: Mapping[str, Any]
 
@@ -47,7 +49,7 @@ def allotment_of(folder: Path) -> Allotment | None:
     told = read(folder, ALLOTMENT) or {}
     devices = tuple(told.get("devices") or begun["devices"])
     number, keep, over = told.get("number", 0), told.get("keep", len(devices)), held.get("over") is True
-    return Allotment(int(number), devices, int(keep), float(begun["each"]), over, held)
+    return Allotment(int(number), devices, int(keep), float(begun["each"]), int(begun["most"]), over, held)
 
 
 def given_back(told: Allotment, has: tuple[Device, ...]) -> tuple[Device, ...]:

@@ -65,7 +65,8 @@ class OneRun(Service):
         self, states: Collection[State], user: str | None, before: int | None, limit: int, text: str
     ) -> list[SubmittedStudy]:
         """Only the run."""
-        fits = before is None and user in (None, "") and (not states or self._study.state in states)
+        named = all(word in self._study.name.casefold() for word in text.casefold().split())
+        fits = named and before is None and user in (None, "") and (not states or self._study.state in states)
         return [self._study] if fits else []
 
     def progress(self, study: int) -> Progress | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tuner.service.bundles import read_back
 from tuner.service.database import studies
 from tuner.service.errors import Code, ServiceError
-from tuner.service.model import Submission, SubmittedStudy
+from tuner.service.model import Submission
 from tuner.service.service import Service
 
 
@@ -20,35 +20,48 @@ class StudyFile:
 
 
 def study_file(service: Service, study: int) -> StudyFile:
-    """The file of a study. Raises ServiceError if it is gone."""
+    """The file of a study. Raises ServiceError if it is gone, or no text in UTF-8."""
     found = service.study(study)
-    return StudyFile(found.main, _files(service, found)[found.main].decode(errors="replace"))
+    try:
+        content = (service.folder.bundle(study) / found.main).read_bytes() if found.main else None
+    except OSError:
+        content = None
+    if content is None:
+        raise _gone(study)
+    try:
+        return StudyFile(found.main, content.decode())
+    except UnicodeDecodeError as error:
+        raise ServiceError(
+            Code.CONFLICT,
+            "a study file that is shown is text in UTF-8",
+            found.main,
+            "fetch all files of its run",
+        ) from error
 
 
-def again(service: Service, study: int, text: str) -> Submission:
-    """A study with this text as its file, and all else as it was submitted: other files, options, devices.
+def again(service: Service, study: int, content: bytes) -> Submission:
+    """A study with this file, and with its other files, its options, devices and predecessors as they are now.
 
     A priority above 0 is not taken over. Raises ServiceError if its files are gone.
     """
-    found = service.study(study)
-    files = {**_files(service, found), found.main: text.encode()}
+    found, files = service.study(study), read_back(service.folder.bundle(study), service.limits)
+    if found.main not in files:
+        raise _gone(study)
     with service.database.reading() as connection:
         wanted = studies.wanted_devices(connection, study)
     return Submission(
         found.main,
-        files,
+        {**files, found.main: content},
         priority=min(0, found.priority),
         preemptible=found.preemptible,
         devices=wanted,
+        after=found.after,
         options=found.options,
         external=found.external,
     )
 
 
-def _files(service: Service, study: SubmittedStudy) -> dict[str, bytes]:
-    found = read_back(service.folder.bundle(study.id), service.limits)
-    if not study.main or study.main not in found:
-        raise ServiceError(
-            Code.NOT_FOUND, "a study's file is kept until the study is deleted", f"study {study.id}", "submit it anew"
-        )
-    return found
+def _gone(study: int) -> ServiceError:
+    return ServiceError(
+        Code.NOT_FOUND, "a study's file is kept until the study is deleted", f"study {study}", "submit it anew"
+    )

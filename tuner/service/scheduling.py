@@ -187,6 +187,7 @@ class _Pool:
         for study in holders:
             self._of_users[study.user_id] += len(study.devices)
         self._coming: dict[int, int] = {}  # by study: devices that it gives back between trials
+        self._line: list[SubmittedStudy] = []  # those that could start
         self._promised = 0  # devices that elastic studies are to get before those behind the first that doesn't fit
         self._releases = {study.id: (self._release(study), len(study.devices)) for study in holders}
         self._first: SubmittedStudy | None = None  # the first study that has to wait, which has a reservation
@@ -204,7 +205,8 @@ class _Pool:
                 has = devices_in_words(self._size, self._kind)
                 needs = devices_in_words(study.demand.least, self._kind)
                 self.reasons[study.id] = f"needs {needs}; this server has {has}"
-        fair = self._fair_shares(self._nearest(possible))
+        self._line = list(self._nearest(possible))
+        fair, self._promised = self._fair_shares()
         self._coming = {
             study.id: len(study.devices) - fair[study.id]
             for study in self._elastic
@@ -212,8 +214,10 @@ class _Pool:
         }
         for study in sorted(possible, key=lambda study: study.id not in fair):
             self._decide(study, fair.get(study.id))
-        for study in self._elastic:
-            self._resize(study, fair[study.id])
+        paused = {pause.study for pause in self.pauses}
+        for study in sorted(self._elastic, key=lambda study: -study.priority):
+            if study.id not in paused:
+                self._resize(study, fair[study.id])
 
     def _decide(self, study: SubmittedStudy, fair: int | None) -> None:
         """Start a study if that is possible now, or say why it isn't; `fair` if it has a share of the devices."""
@@ -225,7 +229,7 @@ class _Pool:
         if fair is None:
             room = min(room, len(self._free) - self._promised)
         if room >= least:
-            self._start(study, _in_whole_trials(min(room, max(least, fair or 0), capped), least))
+            self._start(study, _whole_trials(min(room, capped), max(least, fair or 0), least))
         elif self._first is None:
             self._first, self._first_has_share = study, fair is not None
             self._make_room(study)
@@ -233,40 +237,45 @@ class _Pool:
         else:
             self.reasons[study.id] = self._why_behind(study, self._first.id)
 
-    def _fair_shares(self, line: Iterable[SubmittedStudy]) -> dict[int, int]:
+    def _fair_shares(self, without: Sequence[SubmittedStudy] = ()) -> tuple[dict[int, int], int]:
         """How many devices each elastic study should have, and each waiting one that should be among them.
 
-        No study is left with less than it needs. The first waiting one that doesn't fit ends this for those behind it.
+        No study is left with less than it needs. The first waiting one that doesn't fit ends this for those behind it;
+        the number is how many more devices elastic studies are to get before that. It is as if studies that run, and
+        `without` which it is asked, had freed their devices.
         """
-        found = {study.id: study.demand.least for study in self._elastic}
-        spare = {study.id: len(study.devices) - study.demand.least for study in self._elastic}
-        of_users, room = Counter(self._of_users), len(self._free) + sum(spare.values())
+        elastic = [study for study in self._elastic if study not in without]
+        found = {study.id: study.demand.least for study in elastic}
+        spare = {study.id: len(study.devices) - study.demand.least for study in elastic}
+        room = len(self._free) + sum(spare.values()) + sum(len(study.devices) for study in without)
+        of_users = Counter(self._of_users)
         turns: dict[int, list[_Turn]] = {}  # by user: the studies that may get more, who has least first
-        for study in self._elastic:
+        for study in elastic:
             of_users[study.user_id] -= spare[study.id]
-        for study in (*self._elastic, *line):
+        for study in without:
+            of_users[study.user_id] -= len(study.devices)
+        for study in (*elastic, *self._line):
             turns.setdefault(study.user_id, []).append(self._turn(study, found.get(study.id, 0)))
         for each in turns.values():
             heapq.heapify(each)
-        waits = True  # until the first doesn't fit
+        waits, promised = True, 0  # until the first doesn't fit
         while room > 0 and turns:
             user = min(turns, key=lambda user: self._claim(turns[user][0], of_users))
             study, has = turns[user][0].study, found.get(turns[user][0].study.id, 0)
-            takes, fits = study.demand.least, waits or has > 0
+            takes, fits = min(study.demand.least, study.demand.count - has), waits or has > 0
             if fits and takes > room:
                 waits = waits and has > 0
-            elif fits and of_users[user] + takes <= self._cap(study) and has + takes <= study.demand.count:
+            elif fits and 0 < takes <= self._cap(study) - of_users[user]:
                 found[study.id] = has + takes
                 of_users[user] += takes
                 room -= takes
+                promised += takes * (waits and 0 < len(study.devices) < has + takes)
                 heapq.heapreplace(turns[user], self._turn(study, has + takes))
-                if waits and study.devices and has + takes > len(study.devices):
-                    self._promised += takes
                 continue
             heapq.heappop(turns[user])
             if not turns[user]:
                 del turns[user]
-        return found
+        return found, promised
 
     def _nearest(self, line: Iterable[SubmittedStudy]) -> Iterator[SubmittedStudy]:
         """Of each user as many studies as could start at most."""
@@ -294,10 +303,11 @@ class _Pool:
 
     def _resize(self, study: SubmittedStudy, fair: int) -> None:
         has, room = len(study.devices), self._room_to_grow(study)
-        wanted = min(room, fair - has, self._cap(study) - self._of_users[study.user_id])
-        more = _in_whole_trials(wanted, study.demand.least)
+        more = _whole_trials(
+            min(room, self._cap(study) - self._of_users[study.user_id]), max(0, fair - has), study.demand.least
+        )
         if more > 0 or fair < has:
-            given, self._free = tuple(self._free[: max(0, more)]), self._free[max(0, more) :]
+            given, self._free = tuple(self._free[:more]), self._free[more:]
             self._of_users[study.user_id] += len(given)
             end, count = self._releases[study.id]
             self._releases[study.id] = (end, count + len(given))
@@ -369,7 +379,7 @@ class _Pool:
         return start, max(0, room - first.demand.least)
 
     def _make_room(self, study: SubmittedStudy) -> None:
-        """Pause running studies of a lower priority, if that is enough: the least urgent and newest first.
+        """Pause running studies of a lower priority, if the study then starts: the least urgent and newest first.
 
         None of them ends anyway before it would have paused. What they give back between trials comes too late.
         """
@@ -383,7 +393,7 @@ class _Pool:
             if one.preemptible and one.priority < study.priority:
                 chosen.append(one)
                 lacking -= len(one.devices)
-        if lacking > 0:
+        if lacking > 0 or study.id not in self._fair_shares(chosen)[0]:
             return
         for one in chosen:
             self.pauses.append(Pause(one.id, study.id))
@@ -408,9 +418,9 @@ class _Pool:
         return f"it needs {devices_in_words(study.demand.least, self._kind)}, and {free} free{gives}"
 
 
-def _in_whole_trials(devices: float, each: int) -> int:
-    """As many of the devices as trials of `each` can use."""
-    return int(devices // each) * each
+def _whole_trials(possible: float, wanted: int, each: int) -> int:
+    """The devices that are wanted or, where these are not possible, as many as trials of `each` can use."""
+    return wanted if wanted <= possible else int(max(0, possible) // each) * each
 
 
 def _hopeless(study: SubmittedStudy, known: Mapping[int, SubmittedStudy]) -> str | None:

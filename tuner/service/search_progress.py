@@ -11,6 +11,7 @@ from dataclasses import replace
 from tuner.history.events import Event, EventFollower
 from tuner.history.records import RunRecord
 from tuner.results import load_run
+from tuner.results.rest_simulation import Ahead
 from tuner.results.time_left import Reckoning, TimeLeft, ahead_of, silence_sentence
 from tuner.service.model import Progress
 
@@ -27,7 +28,7 @@ class Followed:
         self._follower = EventFollower(run.folder)
         self._record = run.record = RunRecord(run.metric, run.mode, self._follower.new())
         self._ahead = ahead_of(run)
-        self.at_once = self._ahead.workers  # trials on the devices that it has now
+        self.at_once: int | None = None  # trials on the devices that it has now, if these change
         self._reckoning = Reckoning(RECKON_SECONDS)
         self._left: TimeLeft | None = None
         self._left_at = 0.0
@@ -51,7 +52,12 @@ class Followed:
             if limits:
                 self._ahead = self._ahead.within(limits)
             self._left_at = self._clock()
-            self._left = self._reckoning.left(self._record, replace(self._ahead, workers=self.at_once), self._left_at)
+            self._left = self._reckoning.left(self._record, self._now_ahead, self._left_at)
+
+    @property
+    def _now_ahead(self) -> Ahead:
+        workers = [each for each in (self.at_once, self._ahead.workers) if each]
+        return replace(self._ahead, workers=min(workers, default=None))
 
     def close(self) -> None:
         """Read the last events of a search that has ended."""

@@ -51,6 +51,7 @@ from tuner.service.supervisor import Supervisor
 from tuner.storage.locations import open_folder
 
 CHECKS_AT_ONCE, CHECKS_OF_USER = 4, 2  # that users wait for, and that one user may wait for
+FIRST_OF_USER = 3  # in the queue, which everybody is shown
 LOG_BYTES = 1_000_000  # of a log that are read at once
 Kind = Literal["state", "progress", "priority", "deleted"]
 Listener = Callable[[Change], None]
@@ -213,19 +214,24 @@ class Service:
         with self.database.reading() as connection:
             return studies.page(connection, states=states, user=user, before=before, limit=limit, text=text)
 
-    def first_in_line(self, places: Mapping[int, Position], most: int) -> tuple[list[SubmittedStudy], dict[str, int]]:
-        """At most so many studies of the queue, the next ones, and how many each user has there.
-
-        Those that start just now have no place any more.
+    def first_in_line(
+        self, places: Mapping[int, Position], most: int, by: User
+    ) -> tuple[list[SubmittedStudy], dict[str, int]]:
+        """At most so many studies of the queue, and how many each user has there: the next ones of each user and all
+        of who asks, then those that come next. Those that start just now have no place any more.
         """
         with self.database.reading() as connection:
-            queued = studies.queued(connection)
-            next_ones = sorted(queued, key=lambda study: places[study].position if study in places else 0)
-            return studies.of_ids(connection, next_ones[:most]), dict(Counter(queued.values()))
+            queued, before = studies.queued(connection), Counter[str]()
+            behind = dict[int, int]()  # by study: how many of its user's come before it
+            for study in sorted(queued, key=lambda study: places[study].position if study in places else 0):
+                behind[study] = before[queued[study]]
+                before[queued[study]] += 1
+            first = sorted(behind, key=lambda study: behind[study] >= FIRST_OF_USER and queued[study] != by.name)
+            return studies.of_ids(connection, first[:most]), dict(before)
 
     def queue(self) -> list[Position]:
         """The place of each waiting study, the next one first."""
-        return list(self._supervisor.planned().positions)
+        return list(self._supervisor.positions())
 
     def devices(self) -> list[DeviceUse]:
         """Each device of this server, and who has it."""

@@ -24,7 +24,7 @@ from tuner.service.data_folder import DataFolder
 from tuner.service.database import Database, audit, studies, usage, webhooks
 from tuner.service.executors import Executor, Look, Task
 from tuner.service.executors.driver_reports import note_end
-from tuner.service.model import Device, Progress, State, SubmittedStudy, of_driver, of_study
+from tuner.service.model import Device, Position, Progress, State, SubmittedStudy, of_driver, of_study
 from tuner.service.outcomes import Next, RunEnd, after, unreadable
 from tuner.service.scheduling import Foresight, Plan, Resize, Share, Start, plan
 from tuner.service.search_progress import Followed
@@ -70,6 +70,7 @@ class Supervisor:
         self._keep: dict[int, int] = {}  # by study: how many devices it should give back down to
         self._typical: dict[str, float] = {}
         self._typical_at = 0.0
+        self._newest = -1, 0.0, tuple[Position, ...]()  # the database's state, when, and places of the last plan
         self._planned_for, self._plan_at, self._rest_until = -1, 0.0, 0.0
         self._come = threading.Event()
         self._thread = ServerThread(self._work, "tuner-supervisor")
@@ -111,10 +112,19 @@ class Supervisor:
         if changed or time.monotonic() > self._plan_at:
             self._planned_for = self._database.commits  # before the plan is made, so that later changes count
             begun = time.thread_time()  # not wall-clock time: a busy machine is no reason to pause longer
-            self._apply(self.planned())
+            found = self.planned()
+            self._newest = self._planned_for, time.monotonic(), found.positions
+            self._apply(found)
             took = time.thread_time() - begun
             self._plan_at = time.monotonic() + max(PLAN_SECONDS, PLAN_SHARE * took)
             self._rest_until = time.monotonic() + PLAN_SHARE * took
+
+    def positions(self) -> tuple[Position, ...]:
+        """Where each waiting study stands, by a plan of the last seconds if nothing has changed since."""
+        commits, at, found = self._newest
+        if commits == self._database.commits and time.monotonic() - at < PLAN_SECONDS:
+            return found
+        return self.planned().positions
 
     def planned(self) -> Plan:
         """The present plan."""
@@ -136,7 +146,7 @@ class Supervisor:
         return plan(known, self._devices, shares, now, Foresight(ends, lasts))
 
     def _as_far_as_left(self, study: SubmittedStudy) -> SubmittedStudy:
-        """The study with no more devices in its demand than the trials that are left can use.
+        """The study with no more devices in its demand than its driver and the trials that are left can use.
 
         Those of a driver that starts, concludes, or knows nothing of allotments are fixed.
         """
@@ -146,6 +156,7 @@ class Supervisor:
         if told is None or told.over:
             return replace(study, demand=replace(study.demand, fixed=True))
         found, least = self.progress(study.id), study.demand.least
+        study = replace(study, demand=replace(study.demand, count=min(study.demand.count, told.most)))
         if found is None or found.wanted is None:
             return study
         left = found.wanted - sum(count for status, count in found.trials.items() if status not in GOING_ON)
@@ -269,6 +280,8 @@ class Supervisor:
         """Give a study that runs more devices; its driver is told of them at the next pass."""
         with self._database.reading() as connection:
             study = studies.get(connection, resize.study)
+        if study.state not in (State.STARTING, State.RUNNING):  # it was asked to pause meanwhile
+            return
         self._hold(study, (*study.devices, *resize.more), "gets devices")
 
     def _hold(self, study: SubmittedStudy, devices: tuple[Device, ...], action: str) -> None:
@@ -384,7 +397,8 @@ class Supervisor:
             retry=ended is not None and ended.status == "failed" and not limits,
             devices=devices,
             each=float(study.facts.get("each", 1.0)),
-            most=0 if study.demand.fixed else max(study.demand.count, len(devices)),
+            most=0 if study.demand.fixed else len(present),
+            expected=max(study.demand.count, len(devices)),
             others=() if study.demand.fixed else tuple(device for device in present if device not in devices),
         )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.testclient import TestClient
 
 from tests.commands import environment
 from tests.html_report.browsing import PATIENCE_MS, needs_browser
@@ -87,6 +88,19 @@ def test_nobody_can_change_anything_there(run: Run, tmp_path: Path) -> None:
         with pytest.raises(Exception, match="the only study here is 1"):
             service.study(2)
         assert service.queue() == service.devices() == []
+        with TestClient(app, base_url="http://localhost") as client:
+            entered = client.post("/api/v1/open", json={"secret": guests.secret()})
+            assert entered.status_code == 201, entered.text
+            for path, methods in app.openapi()["paths"].items():
+                for method in methods.keys() - {"get"}:
+                    if path in ("/api/v1/open", "/api/v1/logout", "/api/v1/login", "/api/v1/welcome"):
+                        continue
+                    address = re.sub(r"{\w+}", "1", path)
+                    headers = {"origin": "http://localhost"}
+                    answer = client.request(method, address, json={"role": "viewer"}, headers=headers)
+                    assert answer.status_code == 403, (method, path, answer.text)
+            account = client.get("/account", follow_redirects=False)
+            assert (account.status_code, account.headers["location"]) == (303, "/studies/1")
 
 
 def test_a_run_is_followed_from_its_first_driver_to_its_last(run: Run, tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ from axe_playwright_python.base import AXE_FILE_PATH
 from tests.html_report.browsing import HARMLESS, needs_browser
 from tests.results.simulated import loss
 from tests.searches import wait_for
-from tests.service.submissions import STUDY, submission
+from tests.service.submissions import STUDY, furnace, submission
 from tests.service.web.serving import PASSWORD, Served, a_run, serving
 from tests.service.web.visiting import logged_in, named, opened
 from tuner.api.run import compare
 from tuner.plots import figure
 from tuner.results.wording import short, with_error
+from tuner.service.bundles import of_json
 from tuner.service.database import studies
 from tuner.service.model import Device, State, Submission
 from tuner.service.web import overview
@@ -82,6 +83,24 @@ def test_a_long_queue_hides_nothing_that_runs_and_has_the_next_ones(
     found = served.client("anne").get("/api/v1/overview").json()
     assert [row["id"] for row in found["alive"]] == [mine, theirs, first, second]
     assert found["queued"] == {"anne": 1, "bert": 4}
+    for _ in range(3):
+        served.study("bert")  # which are checked next
+    found = served.client("anne").get("/api/v1/overview").json()
+    assert [row["state"] for row in found["alive"]] == ["running"] * 2 + ["queued"] * 2 + ["checking"] * 2
+
+
+def test_everybody_sees_the_next_studies_of_everybody_and_all_of_their_own(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "MOST_ALIVE", 8)
+    berts = [named(served, served.study("bert", State.QUEUED), priority=1) for _ in range(9)]
+    annes = [served.study("anne", State.QUEUED) for _ in range(5)]
+
+    def shown(user: str) -> set[int]:
+        return {row["id"] for row in served.client(user).get("/api/v1/overview").json()["alive"]}
+
+    assert shown("anne") == {*berts[:3], *annes}
+    assert shown("guest") == {*berts[:5], *annes[:3]}
 
 
 def test_studies_are_found_by_words_of_their_name_their_user_and_their_number(served: Served) -> None:
@@ -463,6 +482,31 @@ def test_a_study_is_submitted_again_as_it_was_with_another_file(served: Served) 
         assert studies.wanted_devices(connection, again.id) == 1
     assert (again.priority, again.preemptible, again.options) == (-2, True, {"trials": 9})
     assert anne.post("/api/v1/studies/999:again", json={"text": STUDY}).status_code == 404
+    keyed = {"Idempotency-Key": "one"}
+    twice = [anne.post(f"/api/v1/studies/{first.id}:again", json={"text": STUDY}, headers=keyed) for _ in range(2)]
+    assert twice[0].json()["id"] == twice[1].json()["id"]
+    assert twice[0].headers["location"] == f"/api/v1/studies/{twice[0].json()['id']}"
+    long = STUDY + "#" * (1_000_000 - len(STUDY.encode()))
+    assert anne.post(f"/api/v1/studies/{first.id}:again", json={"text": long}).status_code == 201
+    assert anne.post(f"/api/v1/studies/{first.id}:again", json={"text": long + "#"}).status_code == 413
+
+
+def test_a_study_in_json_that_is_submitted_again_is_checked_like_a_new_one(served: Served) -> None:
+    first = served.service.submit(of_json(json.dumps(furnace()).encode()), served.users["anne"]).id
+    anne, path = served.client("anne"), f"/api/v1/studies/{first}:again"
+    file = anne.get(f"/api/v1/studies/{first}/file").json()
+    assert file["name"] == "study.json"
+    for text in (
+        "not json",
+        "{}",
+        "[1]",
+        json.dumps({**furnace(), "name": 3}),
+        json.dumps({**furnace(), "name": "x" * 500}),
+    ):
+        assert anne.post(path, json={"text": text}).status_code == 422, text
+    again = anne.post(path, json={"text": json.dumps({**json.loads(file["text"]), "seed": 7})}).json()["id"]
+    assert served.service.study(again).external
+    assert json.loads(anne.get(f"/api/v1/studies/{again}/file").json()["text"])["seed"] == 7
 
 
 @needs_browser
@@ -471,7 +515,7 @@ def test_in_a_browser_an_admin_looks_after_users_and_everybody_after_tokens(serv
     page.fill("[data-make=user] [name=name]", "dora")
     page.click("text=Add a user")
     page.wait_for_selector("#made:has-text('dora sets a password with this link')")
-    row = page.locator("tr[data-key=dora]")
+    row = page.locator("tr[data-user=dora]")
     row.locator("[name=role]").select_option("worker")
     row.locator("[name=most_devices]").fill("2")
     row.locator("text=Save").click()
@@ -505,6 +549,8 @@ def test_in_a_browser_an_admin_looks_after_users_and_everybody_after_tokens(serv
     assert page.locator("text=Add a user").count() == 0
     page.context.close()
     page, _ = logged_in(browser, served, "guest", "/account")
+    page.wait_for_selector("[data-make=password]")
+    assert page.input_value("[data-make=token] [name=role]") == "viewer"
     assert page.locator("[data-make]").evaluate_all("all => all.map(one => one.dataset.make)") == ["token", "password"]
     assert page.locator("[data-make=token] option:not([disabled])").all_text_contents() == ["viewer"]
     page.context.close()

@@ -109,7 +109,8 @@ def demand_of(facts: Facts, devices: Sequence[Device], wanted: int | None, concu
             )
         return Demand(facts.kind, wanted, wanted, fixed=True)
     at_once = min(concurrency or MOST, facts.trials or MOST)
-    most = present if facts.packed else min(present, math.ceil(at_once * facts.each - 1e-9))
+    fit = min(at_once, int(present / facts.each + 1e-9))
+    most = present if facts.packed else math.ceil(fit * facts.each - 1e-9)
     return Demand(facts.kind, max(least, most), least, fixed=facts.packed and facts.kind == "gpu")
 
 

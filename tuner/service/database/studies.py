@@ -13,6 +13,7 @@ from tuner.service.database import webhooks
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import MAY_BECOME, OVER, Demand, Device, State, SubmittedStudy
 
+MOST_WORDS = 8  # of a search
 _LISTS = ("after", "devices", "options", "facts", "limits", "progress")
 _LIGHT = (
     "id, name, user_id, user, state, priority, preemptible, kind, count, least, fixed, after, submitted, changed, "
@@ -58,7 +59,9 @@ def page(
     if before is not None:
         where.append("id < ?")
         values.append(before)
-    for word in text.casefold().split():
+    for word in [*dict.fromkeys(text.casefold().split())][:MOST_WORDS]:
+        if word == "@":  # of a number that is still being typed
+            continue
         where.append("instr(casefold(name || ' ' || user || ' @' || id || ' '), ?)")
         values.append(f"{word} " if word.startswith("@") else word)
     query = f"SELECT {_ALL} FROM studies WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?"

@@ -25,7 +25,8 @@ class Task:
         retry: whether failed trials of a run that goes on run again
         devices: the devices that it gets
         each: how many devices a trial holds; less than 1 for a share
-        most: how many devices it will have at most; 0 if they don't change while it runs
+        most: how many devices it can ever have; 0 if they don't change while it runs
+        expected: how many it can use, if its concurrency isn't changed
         others: GPUs that it may get later
     """
 
@@ -39,16 +40,19 @@ class Task:
     devices: tuple[Device, ...] = ()
     each: float = 1.0
     most: int = 0
+    expected: int = 0
     others: tuple[Device, ...] = ()
 
     def as_json(self, kind: str | None = None) -> str:
         """The task in the form that `tuner.cli.detached` reads; `kind` is what its devices are, if not their own."""
-        ours = ("devices", "each", "most", "others")
+        ours = ("devices", "each", "most", "expected", "others")
         told = {name: value for name, value in vars(self).items() if name not in ours}
         cpus = [device.index for device in self.devices if device.kind == "cpu"]
-        lent = {"kind": kind or self.devices[0].kind, "each": self.each, "most": self.most} if self.most else None
-        allotment = lent and {**lent, "devices": [device.key for device in self.devices]}
-        return json.dumps({**told, "cpus": cpus or None, "allotment": allotment}, indent=2)
+        allotment = self.most and {
+            **{"kind": kind or self.devices[0].kind, "each": self.each, "most": self.most, "expected": self.expected},
+            "devices": [device.key for device in self.devices],
+        }
+        return json.dumps({**told, "cpus": cpus or None, "allotment": allotment or None}, indent=2)
 
 
 @dataclass(frozen=True)

@@ -170,8 +170,8 @@ def _give_up(folder: Path) -> bool:
 
 
 def at_once(task: Task, wanted: int | None) -> int:
-    """Trials at once that fit on the most devices that the study gets: the driver itself sees the whole cluster."""
-    fit = max(1, int(max(task.most, len(task.devices)) / task.each + 1e-9))
+    """Trials at once that fit on the most devices that the study uses: the driver itself sees the whole cluster."""
+    fit = max(1, int(max(task.expected, len(task.devices)) / task.each + 1e-9))
     return fit if wanted is None else min(wanted, fit)
 
 

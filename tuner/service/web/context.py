@@ -101,6 +101,13 @@ def caller_of(request: Request, _token: Described = None, _session: DescribedCoo
         web.access.requests.take(f"address {address_of(request)}")
         raise
     web.access.requests.take(caller.key)
+    if web.guests is not None and request.method not in SAFE_METHODS and not request.url.path.endswith("/logout"):
+        raise ServiceError(
+            Code.FORBIDDEN,
+            "a page of one run only shows it",
+            f"{request.method} {request.url.path[:100]}",
+            "use the command line where the run lies",
+        )
     if caller.by_cookie and request.method not in SAFE_METHODS:
         check_origin(request)
     return caller

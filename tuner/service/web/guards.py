@@ -24,6 +24,7 @@ from tuner.service.web.settings import WebSettings
 BODY_SECONDS = 30.0  # that a client may take for a body,
 SLOWEST = 10_000  # and a second more for so many bytes of it
 PROBES = ("/healthz", "/readyz")
+_AGAIN = ":again"
 _BUNDLES = ("/api/v1/studies", "/api/v1/studies:check")
 _HEADERS: Mapping[str, str] = {
     "x-content-type-options": "nosniff",
@@ -97,6 +98,8 @@ class Guards:
 
 def limit_of(path: str, limits: Limits) -> int:
     """Bytes that the body of a request to this address may have; a submission has its files in base64."""
+    if path.endswith(_AGAIN):
+        return 2 * limits.study_file_bytes + limits.body_bytes  # in JSON, with escapes
     in_base64 = 4 * math.ceil(limits.bundle_bytes / 3) if path in _BUNDLES else 0
     return in_base64 + limits.body_bytes
 

@@ -11,9 +11,10 @@ from tuner.service.rights import has
 from tuner.service.service import Service
 from tuner.text import printable
 
-UNDER_WAY = tuple(state for state in State if state not in OVER and state is not State.QUEUED)
+HELD = (State.STARTING, State.RUNNING, State.PAUSING, State.ENDING)  # as many as devices and slots allow
+WAITING = (State.CHECKING, State.PAUSED)
 _ORDER = (State.ENDING, State.RUNNING, State.PAUSING, State.STARTING, State.QUEUED, State.CHECKING, State.PAUSED)
-MOST_ALIVE, MOST_OVER = 200, 20
+MOST_ALIVE, MOST_OVER, MOST_HELD = 200, 20, 10_000
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,9 @@ class Overview:
 def overview(service: Service, user: User, text: str = "") -> Overview:
     """What the page shows now to a user; of the studies that are over those with every word of `text`."""
     places, most = {place.study: place for place in service.queue()}, min(MOST_ALIVE, service.limits.page)
-    first, queued = service.first_in_line(places, most)
-    alive = [*service.studies(state=UNDER_WAY, limit=most), *first]
+    first, queued = service.first_in_line(places, most, user)
+    waiting = service.studies(state=WAITING, limit=most)
+    alive = {study.id: study for study in (*first, *waiting, *service.studies(state=HELD, limit=MOST_HELD))}.values()
     most_over = min(MOST_OVER, service.limits.page)
     over = service.studies(state=OVER, limit=most_over + 1, text=text)
     return Overview(

@@ -35,7 +35,8 @@ class Runs:
         self._kept: OrderedDict[int, tuple[Any, RecordedRun]] = OrderedDict()
         # By study, status of its run, and what was computed, with the time until which it counts
         self._computed: dict[tuple[int, str, str], tuple[float, Any]] = {}
-        self._lock, self._computing = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
+        self._computing: defaultdict[tuple[int, str], threading.Lock] = defaultdict(threading.Lock)
         self._reading: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 
     def get(self, study: int) -> RecordedRun:
@@ -81,17 +82,24 @@ class Runs:
         """What `compute` finds in a study's run, by its name: it may take seconds, so that it is reused for ten times
         as long as it took, at most a minute.
         """
-        run = self.get(study)
+        run = self._service.run(study)
+        if run is None:
+            raise _without_run(self._service.study(study))
         key = study, run.status, name
-        with self._computing:
-            self._computed = {one: kept for one, kept in self._computed.items() if kept[0] > time.monotonic()}
-            if key not in self._computed:
-                begun = time.thread_time()
-                found = compute(run)
-                rest = min(LONGEST_REST, REST * (time.thread_time() - begun))
+        with self._lock:
+            computing = self._computing[study, name]
+        with computing:  # others that ask for the same wait for it
+            with self._lock:
+                self._computed = {one: kept for one, kept in self._computed.items() if kept[0] > time.monotonic()}
+                if key in self._computed:
+                    kept: T = self._computed[key][1]
+                    return kept
+            whole, begun = self.get(study), time.thread_time()
+            found = compute(whole)
+            rest = min(LONGEST_REST, REST * (time.thread_time() - begun))
+            with self._lock:
                 self._computed[key] = (time.monotonic() + rest, found)
-            kept: T = self._computed[key][1]
-            return kept
+            return found
 
 
 def trial_of(run: RecordedRun, trial: str) -> TrialRecord:

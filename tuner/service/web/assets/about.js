@@ -24,7 +24,9 @@ export function aboutOf(study, again) {
     again();
   });
   submit.addEventListener("click", async () => {
+    submit.disabled = true; // a second click would submit it twice
     const made = await done(ask("POST", `studies/${study}:again`, { text: file.value }));
+    submit.disabled = false;
     if (made) show(submitted, "Submitted as ", el("a", { href: `/studies/${made.id}` }, `@${made.id} ${made.name}`), "; it is checked now.");
   });
 
@@ -33,7 +35,7 @@ export function aboutOf(study, again) {
     const lines = items.map(({ id, time, user, action, detail }) =>
       el("tr", { "data-key": String(id) }, el("td", {}, moment(time)), el("td", { class: "user" }, user || "the server"), el("td", {}, action), el("td", { class: "reason" }, inWords(detail))),
     );
-    show(changes, table("changes", [["when"], ["who"], ["what"], ["details"]], lines));
+    show(changes, items.length === LATEST && el("p", { class: "soft" }, `The last ${LATEST}.`), table("changes", [["when"], ["who"], ["what"], ["details"]], lines));
   }
 
   async function loadFile() {

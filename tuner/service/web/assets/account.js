@@ -14,6 +14,7 @@ export function accountPage(again) {
   const forms = formsOf();
   let me = null;
   let found = null;
+  let first = true;
 
   const ACTIONS = {
     revoke: (id) => ask("DELETE", path(["tokens", id])),
@@ -24,6 +25,7 @@ export function accountPage(again) {
     unhook: (id) => ask("DELETE", path(["webhooks", id])),
     link: async (name) => once(`${name} sets a password with this link, which works once: `, (await ask("POST", `${path(["users", name])}:link`)).link),
     save: (name, row) => ask("PATCH", path(["users", name]), changesOf(row)),
+    back: (name) => ask("PATCH", path(["users", name]), { disabled: false }),
     remove: async (name) => window.confirm(`Remove ${name}? Their studies stay.`) && ask("DELETE", path(["users", name])),
   };
   const MADE = {
@@ -48,6 +50,7 @@ export function accountPage(again) {
       await work();
       done();
       again();
+      if (document.activeElement === document.body) main.focus(); // its row is gone
     } catch (error) {
       tell(error.message);
     }
@@ -67,7 +70,11 @@ export function accountPage(again) {
     document.title = `${me.name} · tuner`;
     document.getElementById("user").textContent = `${me.name}, ${me.role}`;
     forms.password.elements.user.value = me.name; // for what keeps passwords
-    for (const option of forms.token.elements.role.options) option.disabled = ROLES.indexOf(option.value) > ROLES.indexOf(me.role);
+    for (const option of forms.token.elements.role.options) {
+      option.disabled = ROLES.indexOf(option.value) > ROLES.indexOf(me.role);
+      if (first) option.defaultSelected = option.selected = option.value === me.role;
+    }
+    first = false;
     show(
       main,
       made,
@@ -130,18 +137,20 @@ function userOf({ name, role, disabled, weight, most_devices, most_hours }) {
   const number = (key, value, label, least) => el("td", { class: "setting", "data-name": label }, el("input", { type: "number", name: key, min: least, step: "any", value: value === null ? "" : value, placeholder: "no cap", "aria-label": `${name}: ${label}` }));
   return el(
     "tr",
-    { "data-key": name },
+    { "data-key": JSON.stringify([name, role, disabled, weight, most_devices, most_hours]), "data-user": name }, // drawn anew if it has changed
     el("td", { class: "name" }, name),
     el("td", {}, el("select", { name: "role", "aria-label": `${name}: role` }, ROLES.map((each) => el("option", { value: each, selected: each === role }, each))), disabled && " removed"),
     number("weight", weight, "weight", 0.01),
     number("most_devices", most_devices, "devices at once", 0),
     number("most_hours", most_hours, "device-hours a week", 0),
-    el("td", {}, button("save", name, disabled ? "Take back" : "Save", name), " ", !disabled && [button("link", name, "New link", name), " ", button("remove", name, "Remove", name)]),
+    el("td", {}, disabled ? button("back", name, "Take back", name) : button("save", name, "Save", name), " ", !disabled && [button("link", name, "New link", name), " ", button("remove", name, "Remove", name)]),
   );
 }
 
+// What was typed or chosen, and nothing else: others may have changed the rest meanwhile.
 function changesOf(row) {
-  const value = (name) => row.querySelector(`[name=${name}]`).value;
-  const cap = (name) => (value(name) === "" ? null : Number(value(name)));
-  return { weight: Number(value("weight")), most_devices: cap("most_devices"), most_hours: cap("most_hours"), role: value("role"), disabled: false };
+  const typed = [...row.querySelectorAll("input")].filter((field) => field.value !== field.defaultValue);
+  const changes = typed.map((field) => [field.name, field.value === "" ? null : Number(field.value)]);
+  const role = row.querySelector("option:checked");
+  return Object.fromEntries(role.defaultSelected ? changes : [...changes, ["role", role.value]]);
 }

@@ -1,6 +1,6 @@
 // The report's figures of a study as it is now: the server draws them, one at a time is shown and drawn again in its place.
 import { get, path } from "./api.js";
-import { el, tell } from "./dom.js";
+import { el } from "./dom.js";
 import { frameOf, onTheme, titleApart } from "./figure.js";
 import { trialAt } from "./figure_trials.js";
 
@@ -17,13 +17,16 @@ const KINDS = {
 };
 
 const WIDE = ["parallel", "slice"];
+const CHOOSING = 300; // milliseconds
 
 export function figuresOf(study, choose) {
-  const title = el("p", { id: "figure-title", role: "status" });
+  const title = el("p", { id: "figure-title" });
   const choices = Object.entries(KINDS).map(([kind, name]) => [el("label", {}, el("input", { type: "radio", name: "figure", value: kind, checked: kind === "history" }), ` ${name}`), " "]);
   const choice = el("div", { class: "toolbar", role: "radiogroup", "aria-label": "figure" }, choices);
   let found = null;
   let asked = 0; // an answer that a later one has overtaken is not shown
+  let inView = false;
+  let waits = null; // who goes through the choices by keys asks for the last one only
   const { frame, draw } = frameOf({ id: "figure", title: "figure" }, (trace, point) => {
     const trial = found?.data[trace] && trialAt(found.data[trace], point, (id) => /^\d{5,}$/.test(id));
     if (trial) choose(trial);
@@ -32,22 +35,39 @@ export function figuresOf(study, choose) {
   const section = el("section", { "data-keep": "", id: "figures-section" }, el("h2", {}, "Figures"), choice, title, room);
   const redraw = () => draw(found.data, { ...found.layout, uirevision: found.kind });
   choice.addEventListener("change", () => {
-    title.textContent = "Drawing …";
-    load().catch((error) => tell(error.message));
+    say("Drawing …");
+    clearTimeout(waits);
+    waits = setTimeout(() => load(true), CHOOSING);
   });
   onTheme(() => found && redraw());
+  new IntersectionObserver(([{ isIntersecting }]) => {
+    inView = isIntersecting;
+    load();
+  }).observe(section);
 
-  async function load(head) {
-    const number = (asked += 1);
-    const kind = choice.querySelector(":checked").value;
-    const told = await get(path(["studies", study, "figures", kind]));
-    await head; // what the figure stands in
-    if (number !== asked) return;
-    found = { kind, ...titleApart(told) };
-    title.textContent = found.title;
-    room.classList.toggle("broad", WIDE.includes(kind)); // a narrow screen scrolls it
-    redraw();
+  // What changes by itself isn't read aloud, but what was chosen is.
+  function say(text, aloud = true) {
+    title.ariaLive = aloud ? "polite" : "off";
+    if (title.textContent !== text) title.textContent = text;
   }
 
-  return { section, load };
+  // The page waits for no figure, and one that nobody sees isn't drawn.
+  async function load(chosen = false) {
+    if (!inView) return;
+    const number = (asked += 1);
+    const kind = choice.querySelector(":checked").value;
+    try {
+      const told = titleApart(await get(path(["studies", study, "figures", kind])));
+      if (number !== asked) return;
+      found = { kind, ...told };
+      frame.title = found.title;
+      say(found.title, chosen);
+      room.classList.toggle("broad", WIDE.includes(kind)); // a narrow screen scrolls it
+      redraw();
+    } catch (error) {
+      if (number === asked) say(error.message, chosen);
+    }
+  }
+
+  return { section, load: () => load() };
 }

@@ -11,25 +11,23 @@ const USAGE_EVERY = 60000;
 const DAYS = 7;
 const COMPARED = 8; // studies at most
 const SHOWN = 3; // of a user's studies in the queue; more are one row
+const TYPING = 300; // milliseconds
 
 export function overviewPage(again) {
   const main = document.getElementById("main");
-  const chosen = new Set();
+  const chosen = new Map(); // rows by their study, also those that a search hides
   const opened = new Set(); // users whose whole queue is shown
   const search = el("input", { type: "search", id: "search", placeholder: "name, user or @number", "aria-label": "search in studies that are over" });
   const finder = el("form", { class: "toolbar", role: "search", "data-keep": "" }, search);
   let found = null;
   let usage = { items: [], at: 0 };
+  let typing = null;
 
   function draw() {
-    for (const id of [...chosen]) if (!rowsOf([id]).length) chosen.delete(id);
+    for (const row of [...found.alive, ...found.over]) if (chosen.has(row.id)) chosen.set(row.id, row);
     document.getElementById("user").textContent = `${found.user}, ${found.role}`;
     document.title = titleOf(found);
-    show(main, sinceLast(found), lanes(found), studies(), over(), usageOf(usage.items));
-  }
-
-  function rowsOf(ids) {
-    return [...found.alive, ...found.over].filter((row) => [...ids].includes(row.id));
+    show(main, !search.value && sinceLast(found), lanes(found), studies(), over(), usageOf(usage.items));
   }
 
   function studies() {
@@ -45,7 +43,7 @@ export function overviewPage(again) {
   }
 
   function toolbar() {
-    const rows = rowsOf(chosen);
+    const rows = [...chosen.values()];
     const own = rows.filter((row) => row.steerable);
     const ready = rows.filter((row) => row.has_run);
     return el(
@@ -73,12 +71,15 @@ export function overviewPage(again) {
   main.addEventListener("change", (event) => {
     if (event.target.name !== "chosen") return;
     const id = Number(event.target.value);
-    if (event.target.checked) chosen.add(id);
+    if (event.target.checked) chosen.set(id, [...found.alive, ...found.over].find((row) => row.id === id));
     else chosen.delete(id);
     draw();
   });
   main.addEventListener("submit", (event) => event.preventDefault());
-  search.addEventListener("input", () => again());
+  search.addEventListener("input", () => {
+    clearTimeout(typing);
+    typing = setTimeout(again, TYPING);
+  });
   main.addEventListener("click", async (event) => {
     const user = event.target.closest("[data-open]")?.dataset.open;
     if (user !== undefined) {
@@ -86,7 +87,7 @@ export function overviewPage(again) {
       draw();
     }
     const verb = event.target.closest("#toolbar [data-verb]")?.dataset.verb;
-    if (verb && (await perform(verb, rowsOf(chosen).filter((row) => row.steerable), document.getElementById("toolbar")))) again();
+    if (verb && (await perform(verb, [...chosen.values()].filter((row) => row.steerable), document.getElementById("toolbar")))) again();
   });
 
   return {
@@ -98,7 +99,7 @@ export function overviewPage(again) {
       found = overview;
       if (used) usage = { items: used.items, at: Date.now() };
       draw();
-      seen(found);
+      if (!search.value) seen(found);
     },
   };
 }
@@ -107,7 +108,7 @@ function titleOf(found) {
   const running = found.alive.filter((row) => BUSY.includes(row.state));
   const shares = running.map((row) => row.progress && progressOf(row.progress.trials, row.progress.wanted).share).filter((share) => share !== null);
   const share = shares.length ? `${percent(shares.reduce((sum, one) => sum + one, 0) / shares.length)} · ` : "";
-  const waiting = found.alive.filter((row) => row.state === "queued").length;
+  const waiting = Object.values(found.queued).reduce((sum, one) => sum + one, 0);
   return `${share}${running.length} running, ${waiting} waiting · tuner`;
 }
 
@@ -142,14 +143,16 @@ function linesOf(found, opened, chosen) {
     if (row.state !== "queued") return [lineOf(row, chosen)];
     const count = (seen.get(row.user) ?? 0) + 1;
     seen.set(row.user, count);
-    const more = count === SHOWN && found.queued[row.user] - SHOWN > 1 ? [moreOf(row.user, found.queued[row.user] - SHOWN, opened.has(row.user))] : [];
+    const known = found.alive.filter((one) => one.state === "queued" && one.user === row.user).length;
+    const more = count === SHOWN && found.queued[row.user] - SHOWN > 1 ? [moreOf(row.user, found.queued[row.user] - SHOWN, known - SHOWN, opened.has(row.user))] : [];
     const shown = count <= SHOWN || opened.has(row.user) || found.queued[row.user] === SHOWN + 1 || chosen.has(row.id);
     return [...(shown ? [lineOf(row, chosen)] : []), ...more];
   });
 }
 
-function moreOf(user, count, open) {
-  return el("tr", { "data-key": `more of ${user}` }, el("td", { colspan: heads().length }, el("button", { type: "button", "data-open": user, "aria-expanded": String(open) }, `${count} more of ${user} in the queue`)));
+function moreOf(user, count, known, open) {
+  const part = open && known < count ? `, ${known} shown` : "";
+  return el("tr", { "data-key": `more of ${user}` }, el("td", { colspan: heads().length }, el("button", { type: "button", "data-open": user, "aria-expanded": String(open) }, `${count} more of ${user} in the queue${part}`)));
 }
 
 function lineOf(row, chosen) {

@@ -76,7 +76,8 @@ export function studyPage(study, again) {
         curves.names(found.metrics);
       });
       // answers come while the head is drawn, and what one of them lacks keeps none of the others from being shown
-      const parts = await Promise.allSettled([head, trials.load(), curves.load(head), figures.load(head), panel.refresh()]);
+      const parts = await Promise.allSettled([head, trials.load(), curves.load(head), panel.refresh()]);
+      figures.load();
       if (found) advice.ready(row);
       if (!ALONE) await about.ready(row, found);
       const failed = parts.find((part) => part.status === "rejected");

@@ -166,7 +166,7 @@ class TryBody(Body):
 class AgainBody(Body):
     """A study file with changes."""
 
-    text: str = Field(max_length=1_000_000)
+    text: str = Field(max_length=10_000_000)
 
 
 class NoteBody(Body):

@@ -64,7 +64,9 @@ def compare(request: Request) -> Response:
 
 @router.get("/account")
 def account(request: Request) -> Response:
-    """Tokens, webhooks and users."""
+    """Tokens, webhooks and users; where there is one run alone there are none."""
+    if web_of(request).guests is not None:
+        return RedirectResponse(ONE_RUN, 303)
     return _for_users(request)
 
 

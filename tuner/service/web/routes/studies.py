@@ -32,6 +32,7 @@ from tuner.service.web.routes.bodies import (
     Name,
     NoteBody,
     Size,
+    StudyBody,
     SubmissionBody,
     Submitted,
     Words,
@@ -83,14 +84,17 @@ async def submission_of(request: Request, caller: Caller, web: Web) -> Submissio
 
 
 def _of_json(body: ExternalBody) -> Submission:
+    fields = {name: value for name, value in body.__dict__.items() if name != "study"}
+    return of_json(_written(body.study), **{**fields, "after": tuple(body.after)})
+
+
+def _written(study: StudyBody) -> bytes:
     try:
-        content = json.dumps(body.study.model_dump(exclude_unset=True), indent=2, allow_nan=False).encode()
+        return json.dumps(study.model_dump(exclude_unset=True), indent=2, allow_nan=False).encode()
     except ValueError as error:
         raise ServiceError(
             Code.REFUSED, "a study has numbers that JSON has", str(error), "leave out NaN and infinities", field="study"
         ) from error
-    fields = {name: value for name, value in body.__dict__.items() if name != "study"}
-    return of_json(content, **{**fields, "after": tuple(body.after)})
 
 
 @router.post("/studies", status_code=201, openapi_extra=_BODY)
@@ -195,9 +199,20 @@ def show_file(study: Id, web: Shown, user: Viewer) -> StudyFile:
 
 
 @router.post("/studies/{study}:again", status_code=201)
-def submit_again(study: Id, body: AgainBody, web: Shown, user: Submitter) -> SubmittedStudy:
-    """Submit it again with this text as its study file, and all else as it was."""
-    return web.service.submit(again(web.service, study, body.text), user)
+def submit_again(
+    study: Id, body: AgainBody, response: Response, web: Shown, user: Submitter, key: Key = None
+) -> SubmittedStudy:
+    """Submit it again with this text as its study file; a priority above 0 becomes 0, all else is as it is now."""
+    content = body.text.encode()
+    if web.service.study(study).external:
+        try:
+            content = _written(StudyBody.model_validate_json(body.text))
+        except ValidationError as error:
+            found = [{**one, "loc": ("body", "text", *one["loc"])} for one in error.errors(include_url=False)]
+            raise RequestValidationError(found) from error
+    made = web.service.submit(again(web.service, study, content), user, key)
+    response.headers["location"] = f"/api/v1/studies/{made.id}"
+    return made
 
 
 @router.post("/studies/{study}/notes", status_code=202)
