@@ -1,5 +1,6 @@
 """The mirror in MLflow: the real client, against MLflow's own server on loopback."""
 
+import json
 import os
 import shlex
 import signal
@@ -122,6 +123,9 @@ def test_a_resumed_search_goes_on_in_the_same_runs_with_each_epoch_once(sittings
     for trial, epochs in expected.items():
         assert sittings[1].history(shown[f"größe {trial}"], "accuracy") == epochs
     assert shown["größe"].info.status == "FINISHED"
+    address = json.loads((sittings[0] / "mlflow/mirror.json").read_text())["url"]
+    its = shown["größe"].info
+    assert address == f"{sittings[1].url}/#/experiments/{its.experiment_id}/runs/{its.run_id}"
 
 
 def test_a_trial_that_is_tried_again_is_no_failure_any_more(sittings: tuple[Path, Server]) -> None:

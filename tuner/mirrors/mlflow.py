@@ -112,6 +112,9 @@ class MlflowMirror(Mirror["Run"]):
         if self._parent is None:
             info = {name: self._run.info.get(name) for name in ABOUT}
             self._parent = self._start("summary", self._run.title, self._time, info, {})
+            server, its = os.environ["MLFLOW_TRACKING_URI"].rstrip("/"), self._parent.info
+            if urlsplit(server).scheme in SERVERS:
+                self._url = f"{without_login(server)}/#/experiments/{its.experiment_id}/runs/{its.run_id}"
         return self._parent
 
     def _start(self, of: str, name: str, started: float, parameters: dict[str, Any], tags: dict[str, str]) -> Run:

@@ -248,14 +248,18 @@ def test_a_refined_study_is_shown_and_then_submitted_by_who_asks(served: Served,
         (None, None),
     ],
 )
-def test_a_search_is_found_at_wandb(served: Served, tmp_path: Path, url: object, shown: str | None) -> None:
+@pytest.mark.parametrize(("mirror", "told"), [("wandb", "online"), ("mlflow", "http://127.0.0.1:5000")])
+def test_a_search_is_found_at_wandb_and_mlflow(
+    served: Served, tmp_path: Path, url: object, shown: str | None, mirror: str, told: str
+) -> None:
     run = a_run(tmp_path, reports=2)
     info = json.loads((Path(run.path) / "run.json").read_text())
-    (Path(run.path) / "run.json").write_text(json.dumps(info | {"wandb": "online"}))
-    (Path(run.path) / "wandb").mkdir()
-    (Path(run.path) / "wandb/mirror.json").write_text(json.dumps({"events": 1, "best": None, "url": url}))
+    (Path(run.path) / "run.json").write_text(json.dumps(info | {mirror: told}))
+    (Path(run.path) / mirror).mkdir()
+    (Path(run.path) / mirror / "mirror.json").write_text(json.dumps({"events": 1, "best": None, "url": url}))
     study = served.study("anne", State.RUNNING, run)
-    assert served.client("guest").get(f"/api/v1/studies/{study}/summary").json()["wandb_url"] == shown
+    found = served.client("guest").get(f"/api/v1/studies/{study}/summary").json()
+    assert (found[f"{mirror}_url"], found["mlflow"]) == (shown, mirror == "mlflow")
 
 
 def test_pages_name_only_assets_of_this_server(served: Served) -> None:

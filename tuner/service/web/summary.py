@@ -24,7 +24,7 @@ ALIKE = 5  # after so many trials with the same error pausing is proposed
 NAMED = 50  # the most trials of a failure that are named
 FEWEST = 3  # trials with a value before anything is said about the next ones
 MOST_CURVES = 60
-WANDB_STATE = "wandb/mirror.json"
+MIRROR_STATE = "mirror.json"  # in the folder of each
 LONGEST_STATE = 10_000  # bytes
 
 
@@ -92,6 +92,8 @@ class Summary:
     has_report: bool
     wandb: str  # "online", "offline" or "off"
     wandb_url: str | None  # where W&B shows it
+    mlflow: bool  # whether it goes to an MLflow server
+    mlflow_url: str | None  # where that shows it
 
 
 def summary(run: RecordedRun) -> Summary:
@@ -126,7 +128,9 @@ def summary(run: RecordedRun) -> Summary:
         notes=[replace(note, text=printable(note.text), by=printable(note.by)) for note in notes],
         has_report=report_of(run) is not None,
         wandb=run.info["wandb"],
-        wandb_url=_wandb_url(run) if run.info["wandb"] == "online" else None,
+        wandb_url=_url_at(run, "wandb") if run.info["wandb"] == "online" else None,
+        mlflow=bool(run.info["mlflow"]) and run.info["mlflow"] != "off",
+        mlflow_url=_url_at(run, "mlflow"),
     )
 
 
@@ -167,10 +171,10 @@ def curves(run: RecordedRun, metric: str, most: int = MOST_CURVES) -> Curves:
 # Inside
 
 
-def _wandb_url(run: RecordedRun) -> str | None:
+def _url_at(run: RecordedRun, mirror: str) -> str | None:
     """The address that the mirror wrote; the folder is its user's, so that the file may contain anything."""
     try:
-        told = json.loads(part_of(run.folder, WANDB_STATE, 0, LONGEST_STATE))
+        told = json.loads(part_of(run.folder, f"{mirror}/{MIRROR_STATE}", 0, LONGEST_STATE))
         url = urlsplit(told["url"])
     except (ServiceError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

@@ -152,6 +152,7 @@ function tiles(found, row) {
     tile("device-hours", hours(used), plural(found.epochs, "epoch") + (found.epochs_again ? `, and ${found.epochs_again} trained again` : ""), found.saved_hours > 0 && `early stopping saved ${hours(found.saved_hours)}, ${percent(found.saved_share)}`),
     next && share !== 1 && tile("next device-hour", `${next.chance > 0.99 ? "more than 99 %" : percent(next.chance)} chance of a new best`, `about ${plural(Math.round(next.trials), "trial")}, if they are like those so far`, next.gained !== null && `the last one gained ${short(next.gained)}`, row.steerable && row.state === "running" && el("button", { type: "button", "data-verb": "finish" }, "Finish now")),
     found.wandb !== "off" && tile("Weights & Biases", found.wandb_url ? el("a", { href: found.wandb_url, target: "_blank", rel: "noopener noreferrer" }, "open the runs") : found.wandb, found.wandb === "offline" && "send it with wandb sync"),
+    found.mlflow && tile("MLflow", found.mlflow_url ? el("a", { href: found.mlflow_url, target: "_blank", rel: "noopener noreferrer" }, "open the run") : "not reached yet"),
   );
 }
 
