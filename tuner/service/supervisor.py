@@ -398,7 +398,7 @@ class Supervisor:
             devices=devices,
             each=float(study.facts.get("each", 1.0)),
             most=0 if study.demand.fixed else len(present),
-            expected=max(study.demand.count, len(devices)),
+            expected=0 if study.demand.fixed else max(study.demand.count, len(devices)),
             others=() if study.demand.fixed else tuple(device for device in present if device not in devices),
         )
 
