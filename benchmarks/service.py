@@ -2,8 +2,8 @@
 
     python benchmarks/service.py [--queued 1000] [--repeats 40] [--workers 32] [--trials 500]
 
-`--only queue`, `ask`, `page`, `adopt`, `pause` or `share` leaves the rest out; `--search` names the algorithm of the
-study that workers ask for, `--epoch-seconds` how long an epoch of it takes. `page` needs a Chromium.
+`--only queue`, `ask`, `page`, `adopt`, `pause`, `share` or `edge` leaves the rest out; `--search` names the algorithm
+of the study that workers ask for, `--epoch-seconds` how long an epoch of it takes. `page` needs a Chromium.
 
 The server is its own process, as `tuner serve` starts it; the queue is filled without checks, as they aren't
 measured. Events to many viewers have a benchmark of their own: `benchmarks/streams.py`.
@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from service_drivers import SPACE, cpu_seconds, of_adoption, of_pauses, served, service_of
+from service_edge import of_the_edge
 from service_shares import of_shares
 
 import tuner
@@ -282,7 +283,7 @@ def of_the_page(options: argparse.Namespace) -> list[tuple[str, str, str]]:
 
 PARTS = {
     **{"queue": of_the_queue, "ask": of_workers, "page": of_the_page, "adopt": of_adoption, "pause": of_pauses},
-    "share": of_shares,
+    **{"share": of_shares, "edge": of_the_edge},
 }
 
 
