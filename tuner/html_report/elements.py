@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from tuner.html_report.still import Still, still
 from tuner.plots import Plot
-from tuner.plots.figure import COLOURS, FONT, THEMES, TITLE_LINE, new_figure
+from tuner.plots.figure import COLOURS, FONT, THEMES, TITLE_LINE, TITLE_ROOM, new_figure
 from tuner.results.wording import duration, hours, outcome, plural, short, with_error
 from tuner.text import in_one_direction
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 200  # of a figure's table; complete tables are history.csv and trials.csv
 STILL = ("learning curves",)  # figures that are also drawn without a script; the history is on the first screen
-NARROW_HEIGHT = 40  # pixels of a figure's own title, which is above the figure here
 SHARED = ("elements", "figure_looks", "figure_trials", "trial_parts")  # modules that a service's pages import
 SCRIPTS = ("unpacking", "figures", "tables", "trials", "explorer", "start")
 # Before anything is shown: figures replace tables if the browser can unpack and draw them.
@@ -137,7 +136,7 @@ def figures_of(plots: Iterable[Plot | None]) -> list[Figure]:
 
 def _figure(plot: Plot) -> Figure:
     figure, lines = plot.figure, plot.figure.layout.title.text.split("<br>")
-    title, room = unescape(" ".join(lines)), NARROW_HEIGHT + TITLE_LINE * (len(lines) - 1)
+    title, room = unescape(" ".join(lines)), TITLE_ROOM + TITLE_LINE * (len(lines) - 1)
     height = int(figure.layout.height) - room
     figure.update_layout(title=None, height=height, margin={"t": figure.layout.margin.t - room})
     name = plot.name.replace(" ", "-")

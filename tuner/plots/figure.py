@@ -38,6 +38,7 @@ OUTLINE = {"color": GREY, "width": 1}
 FONT = {"family": "system-ui, sans-serif", "size": 13}
 HEIGHT = 420  # pixels
 TITLE_LINE, TITLE_CHARACTERS = 20, 84  # pixels of a title's line, and characters that fit into a notebook's 700 pixels
+TITLE_ROOM = 40  # pixels that go where a page has the title above the figure, and a line for each further one of it
 LONGEST_LABEL, LONGEST_OPTION = 28, 16  # characters of a name and of an option next to an axis
 BAR = {"thickness": 14}  # pixels, of a colour bar
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.service.executors.driver_reports import read
+from tuner.service.executors.executor import trials_on
 from tuner.service.model import Device
 from tuner.storage.folder import LocalFolder
 
@@ -38,7 +39,7 @@ class Allotment:
     @property
     def at_once(self) -> int:
         """How many trials may run at once."""
-        return max(1, int(min(self.keep, len(self.devices)) / self.each + 1e-9))
+        return trials_on(min(self.keep, len(self.devices)), self.each)
 
 
 def allotment_of(folder: Path) -> Allotment | None:

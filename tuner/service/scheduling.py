@@ -393,7 +393,7 @@ class _Pool:
             if one.preemptible and one.priority < study.priority:
                 chosen.append(one)
                 lacking -= len(one.devices)
-        if lacking > 0 or study.id not in self._fair_shares(chosen)[0]:
+        if not chosen or lacking > 0 or study.id not in self._fair_shares(chosen)[0]:
             return
         for one in chosen:
             self.pauses.append(Pause(one.id, study.id))

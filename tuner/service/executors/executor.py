@@ -11,6 +11,11 @@ from typing import Any, Literal, Protocol
 from tuner.service.model import Device
 
 
+def trials_on(devices: int, each: float) -> int:
+    """How many trials that hold `each` fit on so many devices; at least one."""
+    return max(1, int(devices / each + 1e-9))
+
+
 @dataclass(frozen=True)
 class Task:
     """The task of one driver: search the study of a file, or go on with a run.

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.service.executors.driver_reports import LOG, ended_of, log_end, read, run_of
-from tuner.service.executors.executor import Look, Task
+from tuner.service.executors.executor import Look, Task, trials_on
 from tuner.service.executors.jobs_api import ClusterAwayError, JobRefusedError, JobsApi
 from tuner.storage.folder import LocalFolder
 from tuner.text import printable
@@ -171,7 +171,7 @@ def _give_up(folder: Path) -> bool:
 
 def at_once(task: Task, wanted: int | None) -> int:
     """Trials at once that fit on the most devices that the study uses: the driver itself sees the whole cluster."""
-    fit = max(1, int(max(task.expected, len(task.devices)) / task.each + 1e-9))
+    fit = trials_on(max(task.expected, len(task.devices)), task.each)
     return fit if wanted is None else min(wanted, fit)
 
 

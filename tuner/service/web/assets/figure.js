@@ -1,10 +1,8 @@
 // Figures that the server draws, shown by the script that the installed plotly brings; it comes once one is to be seen.
 import { el } from "./dom.js";
 import { dress, onPage } from "./figure_looks.js";
-import { FONT, THEMES } from "./looks.js"; // those of the report's figures
+import { FONT, THEMES, TITLE_LINE, TITLE_ROOM } from "./looks.js"; // those of the report's figures
 
-const TITLE = 40; // pixels of a figure's own title, and of each further line of it
-const TITLE_LINE = 20;
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 let loading = null;
 
@@ -75,7 +73,7 @@ export function frameOf(attributes, onClick) {
 export function titleApart({ data, layout }) {
   const { title, margin, height, ...rest } = layout;
   const lines = title.text.split("<br>");
-  const room = TITLE + TITLE_LINE * (lines.length - 1);
+  const room = TITLE_ROOM + TITLE_LINE * (lines.length - 1);
   const text = lines.join(" ").replaceAll("&lt;", "<").replaceAll("&amp;", "&");
   return { title: text, data, layout: { ...rest, height: height - room, margin: { ...margin, t: Math.max(0, margin.t - room) } } };
 }

@@ -3,6 +3,7 @@ import { buttons, perform, settings } from "./actions.js";
 import { get, path } from "./api.js";
 import { badge, el, external, show, table } from "./dom.js";
 import { lanes } from "./lanes.js";
+import { FIRST_OF_USER as SHOWN } from "./looks.js"; // in the queue; more of a user's studies there are one row
 import { seen, sinceLast } from "./since.js";
 import { ago, doneOf, hours, leftOf, moment, percent, plural, progressOf, short } from "./text.js";
 
@@ -10,7 +11,6 @@ const BUSY = ["running", "ending"];
 const USAGE_EVERY = 60000;
 const DAYS = 7;
 const COMPARED = 8; // studies at most
-const SHOWN = 3; // of a user's studies in the queue; more are one row
 const TYPING = 300; // milliseconds
 
 export function overviewPage(again) {

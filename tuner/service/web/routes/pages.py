@@ -17,8 +17,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from tuner.history.records import STATUSES
+from tuner.service.database.webhooks import EVENTS
 from tuner.service.errors import Code, ServiceError
+from tuner.service.model import Role
 from tuner.service.one_run import STUDY
+from tuner.service.service import FIRST_OF_USER
 from tuner.service.web.context import caller_of, web_of
 from tuner.service.web.routes.bodies import Id
 
@@ -29,7 +32,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "frame-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
-# Its opaque origin keeps it from all that the page may do; it gets a figure to draw by a message, and sends nothing.
+# Its opaque origin keeps it from all that the page may do. Messages bring it a figure, and tell what is clicked there.
 OF_DRAWING = (
     "sandbox allow-scripts; default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
     "style-src 'unsafe-inline'; img-src data: blob:; frame-ancestors 'self'; base-uri 'none'; form-action 'none'"
@@ -110,7 +113,7 @@ def drawing() -> Response:
 
 @router.get("/assets/looks.js")
 def looks() -> Response:
-    """How figures of reports and notebooks look, for those that pages draw while a search runs; a trial's statuses."""
+    """What pages ask the server's own code: how figures look, and the names and numbers that both know."""
     return Response(_looks(), media_type=KINDS[".js"], headers=_OF_ASSETS | {"cache-control": "no-cache"})
 
 
@@ -160,7 +163,8 @@ def _modules() -> list[str]:
 def _looks() -> str:
     from tuner.plots import figure
 
-    found = {name: getattr(figure, name) for name in ("FONT", "THEMES")} | {"STATUSES": STATUSES}
+    found = {name: getattr(figure, name) for name in ("FONT", "THEMES", "TITLE_LINE", "TITLE_ROOM")}
+    found |= {"STATUSES": STATUSES, "ROLES": [*Role], "EVENTS": EVENTS, "FIRST_OF_USER": FIRST_OF_USER}
     return "".join(f"export const {name} = {json.dumps(one)};\n" for name, one in found.items())
 
 
