@@ -71,6 +71,16 @@ def test_priority_goes_before_use_and_use_before_submission() -> None:
     assert [position.study for position in weighed.positions] == [1, 2, 4]
 
 
+def test_a_study_that_starts_before_the_first_in_line_grows_in_the_next_plan() -> None:
+    studies = [running(1, 0, 1), queued(2, 3), queued(3, 1, 2)]
+    found = plan(studies, GPUS, {}, NOW)
+    assert (started(found), found.positions[0].study) == ({3: 1}, 2)
+    after = applied(studies, found)
+    grows = plan(after, GPUS, {}, NOW)
+    assert resized(grows) == {3: (2, 1)}
+    assert resized(plan(applied(after, grows), GPUS, {}, NOW)) == {}
+
+
 def test_a_small_study_fills_a_gap_only_if_the_first_in_line_is_not_delayed() -> None:
     studies = [running(1, 0, 1), queued(2, 4), queued(3, 1), queued(4, 1)]
     foresight = Foresight(ends={1: NOW + 100}, lasts={3: 101.0, 4: 99.0})
@@ -371,19 +381,27 @@ def test_the_same_queue_gives_the_same_plan_in_whatever_order_it_is_read(
 
 @given(queues())
 @settings(max_examples=100, deadline=None)
-def test_a_plan_that_was_carried_out_leaves_nothing_to_do(
+def test_plans_carried_out_one_after_another_end_and_undo_nothing(
     drawn: tuple[list[SubmittedStudy], dict[int, Share], Foresight],
 ) -> None:
     studies, usage, foresight = drawn
-    first = plan(studies, DEVICES, usage, NOW, foresight)
-    lasts = foresight.lasts
-    ends = {**foresight.ends, **{start: NOW + lasts[start] for start in started(first) if start in lasts}}
-    after = applied(studies, first)
-    second = plan(after, DEVICES, usage, NOW, Foresight(ends, lasts))
-    assert (second.starts, second.pauses) == ((), ())
-    assert not any(resize.more for resize in second.resizes)
-    direct = {study for study, _ in second.hopeless}  # those that came after what failed in the first plan
-    assert all(set(study.after) & set(dict(first.hopeless)) for study in after if study.id in direct)
+    ends, hopeless = dict(foresight.ends), set[int]()
+    begun, got = set[int](), set[int]()
+    for _ in range(5):
+        found = plan(studies, DEVICES, usage, NOW, Foresight(ends, foresight.lasts))
+        direct = {study for study, _ in found.hopeless}  # later: those that come after what failed in the plan before
+        assert not hopeless or all(set(study.after) & hopeless for study in studies if study.id in direct)
+        assert not {pause.study for pause in found.pauses} & (begun | got)
+        held = {study.id: len(study.devices) for study in studies}
+        assert not {r.study for r in found.resizes if r.keep < held[r.study] + len(r.more)} & (begun | got)
+        if not (found.starts or found.pauses or any(resize.more for resize in found.resizes)):
+            return
+        ends |= {start: NOW + foresight.lasts[start] for start in started(found) if start in foresight.lasts}
+        begun |= set(started(found))
+        got |= {resize.study for resize in found.resizes if resize.more}
+        hopeless |= direct
+        studies = applied(studies, found)
+    pytest.fail(f"a sixth plan still has something to do: {found}")
 
 
 @given(queues())

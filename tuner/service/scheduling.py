@@ -119,8 +119,9 @@ def plan(
 ) -> Plan:
     """The plan for all studies that wait, hold devices, or for whose end others wait; `usage` is by the user's id.
 
-    The same arguments give the same plan, and a plan that was carried out gives an empty one; a study that gives
-    devices back is named until it has done so.
+    The same arguments give the same plan. Plans that are carried out one after another soon end in one that leaves
+    nothing to do, and none takes back what one before it gave; a study that gives devices back is named until it has
+    done so.
     """
     known = {study.id: study for study in studies}
     waiting = sorted(
@@ -225,14 +226,14 @@ class _Pool:
         if least > capped:
             self.reasons[study.id] = self._share(study).why_capped(study.user, self._kind)
             return
+        kept = self._promised if fair is None else 0
         room = len(self._free) if self._first is None else self._room_before_first(study)
-        if fair is None:
-            room = min(room, len(self._free) - self._promised)
+        room = min(room, len(self._free) - kept)
         if room >= least:
             self._start(study, _whole_trials(min(room, capped), max(least, fair or 0), least))
         elif self._first is None:
             self._first, self._first_has_share = study, fair is not None
-            self._make_room(study)
+            self._make_room(study, len(self._free) - kept)
             self.reasons[study.id] = f"first in line: {self._lack(study)}"
         else:
             self.reasons[study.id] = self._why_behind(study, self._first.id)
@@ -347,6 +348,7 @@ class _Pool:
     def _start(self, study: SubmittedStudy, count: int) -> None:
         given, self._free = tuple(self._free[:count]), self._free[count:]
         self._of_users[study.user_id] += count
+        self._line = [one for one in self._line if one is not study]
         self.starts.append(Start(study.id, given))
         self._releases[study.id] = (self._now + self._foresight.lasts.get(study.id, math.inf), count)
 
@@ -378,14 +380,15 @@ class _Pool:
             room, start = room + count, end
         return start, max(0, room - first.demand.least)
 
-    def _make_room(self, study: SubmittedStudy) -> None:
+    def _make_room(self, study: SubmittedStudy, free: int) -> None:
         """Pause running studies of a lower priority, if the study then starts: the least urgent and newest first.
 
-        None of them ends anyway before it would have paused. What they give back between trials comes too late.
+        `free` devices are not for others. None of those paused ends anyway before it would have paused. What they give
+        back between trials comes too late.
         """
         staying = [one for one in self._holders.values() if one.state in _MAY_BE_PAUSED and not self._ends_soon(one)]
         coming = sum(len(one.devices) for one in self._holders.values() if one not in staying)
-        lacking = study.demand.least - len(self._free) - coming
+        lacking = study.demand.least - free - coming
         chosen: list[SubmittedStudy] = []
         for one in sorted(staying, key=lambda one: (one.priority, -(one.started or 0.0), -one.id)):
             if lacking <= 0:
