@@ -338,6 +338,7 @@ IMPLEMENTATIONS = (
     "label_errors/",
     "worker/classification.py",
     "worker/function.py",
+    "worker/network_cost.py",
     "worker/several.py",
     "worker/together.py",
     "worker/external.py",

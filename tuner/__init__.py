@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tuner.study.failures import Failures
     from tuner.study.file import load_study
     from tuner.study.resources import Resources
-    from tuner.trial import External, Folds, ImageClassifier, RecallAtPrecision, Table
+    from tuner.trial import External, Folds, ImageClassifier, Latency, RecallAtPrecision, Table
     from tuner.trial.session import checkpoint, report
 
 __all__ = [
@@ -66,6 +66,7 @@ __all__ = [
     "HyperBand",
     "HyperOpt",
     "ImageClassifier",
+    "Latency",
     "LightningReport",
     "MedianStopping",
     "MultiFidelityGP",
@@ -139,7 +140,7 @@ _ROOMS = {
     "tuner.study.file": "load_study",
     "tuner.study.as_json": "study_from_json study_to_json",
     "tuner.api.callbacks": "LightningReport TransformersReport",
-    "tuner.trial": "External Folds ImageClassifier RecallAtPrecision Table",
+    "tuner.trial": "External Folds ImageClassifier Latency RecallAtPrecision Table",
 }  # each is loaded when one of its names is used: the command's help needs none of them
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}
 

@@ -81,7 +81,8 @@ def declared(changes: str) -> bytes:
         (
             "schedular=ASHA()",
             "Study has no 'schedular'; it has name, trial, space, metric, mode, search, scheduler, budget, resources, "
-            "failures, start_from, warm_start, constraint, seed, repeats, refit, combine, working_folder; did you mean 'scheduler'?",
+            "failures, start_from, warm_start, constraint, limits, latency, seed, repeats, refit, combine, "
+            "working_folder; did you mean 'scheduler'?",
         ),
         ("scheduler=ASHA(grace=3)", "ASHA has no 'grace'; it has grace_epochs, reduction_factor, rule"),
         (

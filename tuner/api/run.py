@@ -46,7 +46,7 @@ class Run(RecordedRun, Steerable):
         """A row per trial."""
         from tuner.results.tables import trials_table
 
-        return trials_table(self.record)
+        return trials_table(self.record, self.costs)
 
     @property
     def history(self) -> pd.DataFrame:

@@ -45,6 +45,7 @@ def perform(options: argparse.Namespace) -> int:
     """Run the verb; returns its exit code."""
     from tuner.console.first_study import print_cost, print_data
     from tuner.console.studies import print_earlier, print_study
+    from tuner.driver.network_costs import remembered
     from tuner.loop.earlier_runs import learned, lessons, said_of
     from tuner.space.values import recorded
     from tuner.study.file import load_study
@@ -58,6 +59,7 @@ def perform(options: argparse.Namespace) -> int:
             from tuner.driver.pipelines import check_splits
 
             check_splits(study)
+        study = remembered(study)
         starts = learned(study, options.storage)
         first = samples(study, options.samples, starts.starts)
         data = study.declared_trial.look()
@@ -72,14 +74,15 @@ def perform(options: argparse.Namespace) -> int:
         told |= {} if cost is None else {"cost": cost.record()}
         told |= {"cost_unknown": unknown} if unknown else {}
         told |= {"notes": study.notices} if study.notices else {}
+        told |= {} if study.costs is None else {"costs": study.costs.record()}
         told |= {} if data is None else {"data": data.record()}
         told |= {"stored": [one.record() for one in stored]} if stored else {}
         about = {"study": study.name, "trials": study.trials, "samples": recorded(first), "earlier_runs": runs}
         print(json.dumps({**about, **told}))
     else:
         print_study(study, first, [sentence for sentence, _ in said_of(starts)])
-        for one in stored:
-            print(printable(one.sentence()))
+        for sentence in (*_of_costs(study), *(one.sentence() for one in stored)):
+            print(printable(sentence))
         if data is not None:
             print_data(data)
         if cost is not None:
@@ -93,6 +96,15 @@ def perform(options: argparse.Namespace) -> int:
         if earlier:
             print_earlier([(one.run, one.trials, one.why_not) for one in earlier])
     return SUCCESS
+
+
+def _of_costs(study: Study) -> list[str]:
+    """A sentence about which networks keep the study's limits, as far as they are measured; none without limits."""
+    from tuner.driver.network_costs import limits_in_words, said_of
+
+    if not study.limits:
+        return []
+    return [limits_in_words(study) if study.costs is None else said_of(study.costs)]
 
 
 def _cost(study: Study) -> tuple[SearchCost | None, list[str]]:

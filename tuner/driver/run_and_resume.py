@@ -13,6 +13,7 @@ from tuner.driver.cluster import Connected, connected, fitting
 from tuner.driver.data_look import look, news_of, write_data
 from tuner.driver.disk_need import largest_checkpoint, measured_checkpoint, room_checked, worth_a_look
 from tuner.driver.gpus import gpus_checked
+from tuner.driver.network_costs import said_of, with_costs
 from tuner.driver.nodes import check_nodes
 from tuner.driver.options import DEFAULT, Driving
 from tuner.driver.pipelines import check_splits
@@ -69,6 +70,7 @@ def run(
     ready = replace(ready, trial=ready.declared_trial.pinned(ready.declared_trial.stored()))
     _download(ready, driving)
     check_writable(open_folder(storage))
+    ready = _with_costs(ready, driving)
     learning = meanwhile(partial(learned, ready, storage))
     worth_it = worth_a_look(ready, open_folder(storage).disk)
     sizing = meanwhile(partial(largest_checkpoint, ready)) if worth_it else None
@@ -110,7 +112,10 @@ def run(
             )
         driving.begun(folder.uri)
         of_the_images = of_the_data.notices if of_the_data else ()
-        search.tell([*notices, *cluster.notices, *of_the_nodes, *of_the_disk, *of_the_images, *ready.notices])
+        of_the_costs = [] if ready.costs is None else [said_of(ready.costs)]
+        search.tell(
+            [*notices, *cluster.notices, *of_the_nodes, *of_the_disk, *of_the_images, *of_the_costs, *ready.notices]
+        )
         with telling.of(search.loop):
             return search.perform()
 
@@ -154,6 +159,7 @@ def resume(
         ready = going_on.study
         _check(ready, cluster=driving.address is not None)
         _download(ready, driving)
+        ready = _with_costs(ready, driving)
         old = began_before(earlier.folder)
         looking = meanwhile(partial(look, ready, before=old)) if old or not going_on.conclude_only else None
         if looking is not None:
@@ -269,6 +275,11 @@ def _of_nodes(
     wanted, present = driving.concurrency or 0, fitting(cluster.resources)
     waits = [waiting_notice(cluster.resources, wanted, present)] if cluster.grows and wanted > present else []
     return [*check_nodes(study, cluster.resources, storage, interrupted), *waits]
+
+
+def _with_costs(study: Study, driving: Driving) -> Study:
+    """Measure what networks cost that the study limits, while nothing trains."""
+    return with_costs(study, tell=lambda step: tell(driving.listeners, OPENING, step=step))
 
 
 def _download(study: Study, driving: Driving) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.study.declaration import AUTO
+from tuner.study.declaration import AUTO, OF_FORWARD
 
 if TYPE_CHECKING:
     from tuner.history.records import RunRecord
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 LOSS = "val_loss"  # by which an average is chosen
 POOL = 10  # configurations, of those that were trained to their end, whose networks may be averaged
-# Hyperparameters that change what is computed.
-OF_FORWARD = ("stem", "image_size", "pooling", "blocks", "test_time_flip")
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import RunFolderError
+from tuner.errors import RunFolderError, StudyError
 from tuner.history.event_lines import DEEPEST, EVENTS, cut, finite, is_count, is_mapping, nested_deeper
 from tuner.space.values import LARGEST_EXACT
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.locations import open_folder
 from tuner.study.budget import LIMITS
-from tuner.study.declaration import Study
+from tuner.study.declaration import Study, recorded_costs
 
 RUN_FILE = "run.json"
 STUDY_FILE = "study.py"
@@ -212,6 +212,14 @@ def _are_limits(value: object) -> bool:
     return isinstance(value, dict) and all(_each(pair, finite) and len(pair) == 2 for pair in value.values())
 
 
+def _are_costs(value: object) -> bool:
+    try:
+        recorded_costs(value)  # type: ignore[arg-type]
+    except (KeyError, TypeError, ValueError, AttributeError, StudyError):
+        return False
+    return True
+
+
 def _is_forecast(value: object) -> bool:
     if not isinstance(value, dict) or not all(isinstance(each, bool) or finite(each) for each in value.values()):
         return False
@@ -238,6 +246,7 @@ _OPTIONAL: Mapping[str, tuple[str, Check, Any]] = {
         for name in ("machine", "versions", "trials", "comparable", "function_sources", "defaults")
     },
     "options": ("options of a study", _are_options, {}),
+    "costs": ("costs of networks", _are_costs, None),
     "seed": ("a count", is_count, None),
     "concurrency": ("a count", is_count, None),
     "asked": ("true or false", lambda value: isinstance(value, bool), False),

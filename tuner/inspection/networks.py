@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tuner.history.combination import OF_FORWARD, Candidate
+from tuner.history.combination import Candidate
 from tuner.inspection.card import Part
 from tuner.space.values import recorded
 from tuner.train.cross_validation import NETWORKS, whole_model
@@ -20,6 +20,7 @@ from tuner.train.evaluation import Evaluator
 from tuner.train.models import Ensemble, Member, answering_network, empty_network, load_state
 from tuner.train.tasks import Targets
 from tuner.trial import ImageClassifier
+from tuner.trial.inference_cost import OF_FORWARD
 
 State = dict[str, Tensor]
 

@@ -98,7 +98,7 @@ class Conclusion:
     def _write_tables(self) -> None:
         from tuner.results.tables import write_tables
 
-        write_tables(self.loop.folder, self.loop.record)
+        write_tables(self.loop.folder, self.loop.record, self.loop.study.costs)
 
     def _write_winner(self, outcome: Outcome) -> Outcome:
         """A search is valid without its winner's test score: an error here becomes a notice."""

@@ -54,6 +54,7 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "trial": repr(study.declared_trial),
         "started_from": study.declared_trial.started_from,
         "comparable": comparable(study),
+        "costs": None if study.costs is None else study.costs.record(),
         "data_fingerprint": study.declared_trial.fingerprint(),
         "weights_fingerprint": study.declared_trial.weights_fingerprint(),
         "function_sources": function_sources(study),
@@ -94,7 +95,7 @@ def describe_session(study: Study, address: str | None) -> dict[str, Any]:
     return {
         "budget": {**asdict(study.budget), "trials": study.trials},
         "failures": asdict(study.failures),
-        "limits": study.limits,
+        "limits": study.value_limits,
         "forecast": study.forecast,
         "command": redacted(sys.argv),
         "address": address,

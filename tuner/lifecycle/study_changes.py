@@ -30,6 +30,7 @@ def comparable(study: Study) -> dict[str, Any]:
         "mode": study.mode,
         "seed": study.seed,
         "space": space_record(study.search_space),
+        **({"limits": dict(study.limits), "latency": repr(study.latency)} if study.limits else {}),
         **study.declared_trial.identity(),
     }
 

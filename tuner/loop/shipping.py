@@ -35,6 +35,11 @@ def check_ships(run: RecordedRun, ships: Ships, study: Study | None = None) -> N
     else:
         if study is not None:
             check_combine(ships, study.declared_trial)
+        if run.costs is not None:
+            raise RunFolderError(
+                f"combine averages several networks, and got a run with limits of one network's cost in {run.path!r}; "
+                "start a search without limits"
+            )
         _check_combinable(run)
 
 

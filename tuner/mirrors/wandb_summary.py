@@ -48,7 +48,7 @@ def contents(run: RecordedRun) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     if run.record.trials:
-        found["trials"] = _table(trials_table(run.record).drop(columns=["started", "ended"]))
+        found["trials"] = _table(trials_table(run.record, run.costs).drop(columns=["started", "ended"]))
     if run.record.repeated:
         found["configurations"] = _table(configurations_table(run.record))
     found |= {f"{section}/{name}": wandb.Plotly(figure) for section, name, figure in _figures(run)}

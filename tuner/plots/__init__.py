@@ -7,7 +7,7 @@ from functools import cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from tuner.plots import curves, mistakes, progress, space
+from tuner.plots import curves, mistakes, progress, space, tradeoff
 from tuner.plots.configurations import Tried, tried
 from tuner.plots.figure import Plot, nothing
 from tuner.results.courses import Against
@@ -89,6 +89,10 @@ class Plots:
     def timeline(self) -> go.Figure:
         """When each trial ran on which worker, with the idle time in between."""
         return self._shown(progress.timeline(self._run), "No trial has run yet")
+
+    def tradeoff(self) -> go.Figure:
+        """What configurations reach against what their networks cost, with the front; for studies with `limits`."""
+        return self._shown(tradeoff.tradeoff(self._run), "The study has no limits of costs, so none were measured")
 
     def savings(self) -> go.Figure:
         """Epochs spent and saved by early stopping, by where trials ended."""

@@ -88,7 +88,7 @@ def refine(
     space, sign = study.search_space, 1 if study.mode == "max" else -1
     told = [(space.project(config), sign * value) for config, value in zip(*run.outcomes(), strict=True)]
     configs, values = [config for config, _ in told], [value for _, value in told]
-    region = good_region(space, configs, values, quantile=quantile, limits=study.limits, kept=run.dead)
+    region = good_region(space, configs, values, quantile=quantile, limits=study.value_limits, kept=run.dead)
     if kind == "grid":
         shares = {one.name: one.share for one in importance(space, configs, values, without=run.dead)}
         region = grid_of(region, space, shares, configurations=configurations)

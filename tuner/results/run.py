@@ -24,6 +24,7 @@ from tuner.storage.folder import Folder
 from tuner.storage.lease import holder
 from tuner.study.budget import SECONDS_PER_HOUR
 from tuner.text import in_utf8
+from tuner.trial.inference_cost import KnownCosts
 
 RunStatus = Literal["running", "finished", "interrupted", "failed"]
 
@@ -83,6 +84,12 @@ class RecordedRun:
     def budget(self) -> dict[str, Any]:
         """The study's limits by their names, as last set; None for limits that it doesn't have."""
         return dict(self.info.get("budget") or {}) | self.record.steered.limits
+
+    @cached_property
+    def costs(self) -> KnownCosts | None:
+        """What the networks of the space cost, as measured before the search; None for a study without limits."""
+        told = self.info["costs"]
+        return None if told is None else KnownCosts.recorded(told)
 
     @cached_property
     def events(self) -> list[Event]:

@@ -54,7 +54,7 @@ class _Writer:
         lines = ["study = Study("]
         for field in fields(self._study):
             value = getattr(self._study, field.name)
-            if field.name not in ("_", "source") and (field.name in ALWAYS or value != _default(field)):
+            if field.name not in ("_", "source", "costs") and (field.name in ALWAYS or value != _default(field)):
                 lines.append(f"{INDENT}{field.name}={self._field(field.name, value)},")
         return "\n".join([*lines, ")"])
 

@@ -96,6 +96,7 @@ def _winner(run: RecordedRun) -> dict[str, Any] | None:
         "epoch": worth.epoch,
         "metrics": run.best_metrics,
         "refit": trained,
+        **({"cost": asdict(cost)} if run.costs and (cost := run.costs.of(best.config)) else {}),
         **({"combined": run.average} if run.average else {}),
         **(_told_of_seeds(run, worth.seeds, known) if known else {}),
     }

@@ -13,8 +13,9 @@ from tuner.results.findings import Advice
 from tuner.results.importance import Importance
 from tuner.storage.folder import Folder
 from tuner.text import in_utf8, spreadsheet_cell
+from tuner.trial.inference_cost import COSTS, KnownCosts
 
-CONFIG, METRIC = "config/", "metric/"
+CONFIG, METRIC, COST = "config/", "metric/", "cost/"
 NONE = "none"  # in CSV: pandas reads "None" as a missing value
 _TRIAL_TYPES = {
     "trial": "str",
@@ -41,7 +42,7 @@ _TRIAL_COLUMNS = (*_TRIAL_TYPES, "status", "cause", "started", "ended")
 _HISTORY_COLUMNS = ("trial", "epoch", "time", "decision")
 
 
-def trials_table(record: RunRecord) -> pd.DataFrame:
+def trials_table(record: RunRecord, costs: KnownCosts | None = None) -> pd.DataFrame:
     """A row per trial, in the order in which trials started.
 
     Columns: trial, number, status, cause, epochs, best_epoch (whose network stands for the trial), under the metric's
@@ -49,7 +50,8 @@ def trials_table(record: RunRecord) -> pd.DataFrame:
     one the mean of its last values, for any other its best, see `tuner.history.worth`; started and ended (UTC), seconds
     (of running), losses, seed, configuration (counted from 0; trials of one number train the same configuration with
     different seeds), message, study_version (only if the study file was edited during the run: trials of version 2 were
-    trained, at least in part, with the edited one), then `config/NAME` for each hyperparameter, with the value that
+    trained, at least in part, with the edited one), `cost/NAME` for each of `COSTS` if the study limits costs of
+    networks, then `config/NAME` for each hyperparameter, with the value that
     the trial was given: NaN if the trial doesn't have it, or pandas' NA in a column of objects.
     """
     metric = metric_column(record.metric)
@@ -58,6 +60,9 @@ def trials_table(record: RunRecord) -> pd.DataFrame:
     leading += ["started", "ended", "seconds", "losses", "seed", "configuration", "message"]
     if any(trial.study_version > 1 for trial in record.trials.values()):
         leading.append("study_version")
+    if costs is not None:
+        leading += [COST + name for name in COSTS]
+        rows = [row | _costs(costs, trial) for row, trial in zip(rows, record.trials.values(), strict=True)]
     leading[leading.index(metric)] = metric = in_utf8(metric)
     table = _with_settings(rows, leading).astype({**_TRIAL_TYPES, metric: "float64"})
     table["status"] = pd.Categorical(table["status"], categories=list(STATUSES))
@@ -65,6 +70,11 @@ def trials_table(record: RunRecord) -> pd.DataFrame:
     for column in ("started", "ended"):
         table[column] = _utc(table[column])
     return table
+
+
+def _costs(costs: KnownCosts, trial: TrialRecord) -> dict[str, float]:
+    known = costs.of(trial.config)
+    return {} if known is None else {COST + name: getattr(known, name) for name in COSTS}
 
 
 def history_table(record: RunRecord) -> pd.DataFrame:
@@ -151,9 +161,9 @@ def advice_table(found: Sequence[Advice]) -> pd.DataFrame:
     return pd.DataFrame([(one.text, one.command) for one in found], columns=["text", "command"]).astype("str")
 
 
-def write_tables(folder: Folder, record: RunRecord) -> None:
+def write_tables(folder: Folder, record: RunRecord, costs: KnownCosts | None = None) -> None:
     """`trials.csv` and `history.csv`, replaced as a whole."""
-    folder.write("trials.csv", csv_text(trials_table(record)).encode())
+    folder.write("trials.csv", csv_text(trials_table(record, costs)).encode())
     folder.write("history.csv", csv_text(history_table(record)).encode())
 
 

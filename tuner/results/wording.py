@@ -18,6 +18,7 @@ from tuner.results.run import RecordedRun
 from tuner.study import budget
 from tuner.study.failures import Failures
 from tuner.text import command
+from tuner.trial.inference_cost import COSTS, cost_in_words
 from tuner.trial.tasks import SHARES, USUAL
 
 Z = 1.96  # 95 % of a normal variable lie within so many standard deviations on either side of the mean
@@ -82,8 +83,21 @@ def repeats_of(record: RunRecord) -> int:
 
 
 def shipped(run: RecordedRun) -> list[str]:
-    """Sentences about the network in `best/` where it is not just the winner's own, or another was wanted."""
-    return [one for one in (trained_again(run.record), own_network(run)) if one] + combination(run)
+    """Sentences about the network in `best/` where it is not just the winner's own, or another was wanted; its cost."""
+    return [one for one in (trained_again(run.record), own_network(run), cost(run)) if one] + combination(run)
+
+
+def cost(run: RecordedRun) -> str | None:
+    """A sentence about what the winner's network costs when it answers; None if that wasn't measured."""
+    known = run.costs and run.best and run.costs.of(run.best.config)
+    if not run.costs or not known:
+        return None
+    low, high = known.quartiles
+    costs = ", ".join(cost_in_words(known, name) for name in COSTS if name != "latency_ms")
+    return (
+        f"its network answers in {cost_in_words(known, 'latency_ms')} (half of the times {low:.3g} to {high:.3g}; "
+        f"{run.costs.latency.words}), and takes {costs}"
+    )
 
 
 def trained_again(record: RunRecord) -> str | None:

@@ -24,8 +24,9 @@ from tuner.study.budget import Budget, check_names
 from tuner.study.counterparts import counterpart
 from tuner.study.failures import Failures
 from tuner.study.resources import Amount, Resources
-from tuner.trial import Trial, as_trial, splitting
+from tuner.trial import Trial, as_trial, inference_cost, splitting
 from tuner.trial.hyperparameter import spellings_of
+from tuner.trial.inference_cost import KnownCosts, Latency, WithinLimits, check_limits
 
 LARGEST_SEED_BITS = 128
 LONGEST_NAME = 100  # bytes; file systems take 255
@@ -33,7 +34,8 @@ SOUNDS_LOW = re.compile(r"(?:^|[_/. ])(?:loss|error|mse|rmse|mae|nll|perplexity)
 MOST_REPEATS = 100
 AUTO, ENSEMBLE = "auto", "ensemble"  # ways to combine the best trials
 WORKING_FOLDERS = ("kept", "temporary", "shared")
-REFIT = splitting.REFIT  # for packages that may import studies but not trials
+# For packages that may import studies but not trials
+REFIT, OF_FORWARD, recorded_costs = splitting.REFIT, inference_cost.OF_FORWARD, KnownCosts.recorded
 KINDS: dict[str, type] = {
     "search": SearchAlgorithm,
     "scheduler": Scheduler,
@@ -41,6 +43,7 @@ KINDS: dict[str, type] = {
     "resources": Resources,
     "failures": Failures,
     "metric": str,
+    "latency": Latency,
 }
 
 
@@ -52,7 +55,9 @@ class Study:
     names to domains, constants or nested dicts of them; `start_from` lists configurations that are tried first (a
     dimension left out of one is sampled), then those that `warm_start` finds in earlier runs (None: none are used).
     `constraint` takes a configuration and says whether it is worth a trial, as `lambda config: config["batch_size"] *
-    config["image_size"] ** 2 < 10_000_000`: others are never tried. `repeats` is the most seeds with which a leading
+    config["image_size"] ** 2 < 10_000_000`: others are never tried. Nor are those whose networks cost more than
+    `limits`, as {"latency_ms": 20, "size_mb": 15}, also of "memory_mb" and "flops": the networks of the space are
+    measured when the search starts, as `latency` says. `repeats` is the most seeds with which a leading
     configuration is trained before it counts as the best; 1 for no repeats. `refit="train+validation"` trains the
     winner again at the end, on all images except those of the test split. `combine="auto"` puts the average of the best
     trials' answers into `best/` if validation images show that it pays, "ensemble" in any case. Each trial of a
@@ -77,12 +82,15 @@ class Study:
     start_from: Sequence[Mapping[str, Any]] = ()
     warm_start: History | None = field(default_factory=History)
     constraint: Callable[[dict[str, Any]], bool] | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
+    latency: Latency = field(default_factory=Latency)
     seed: int = 0
     repeats: int = 1
     refit: Literal["train+validation"] | None = None
     combine: Literal["auto", "ensemble"] | None = None
     working_folder: Literal["kept", "temporary", "shared"] = "kept"
     source: Path | None = field(default=None, compare=False, repr=False)
+    costs: KnownCosts | None = field(default=None, compare=False, repr=False)  # set when the search starts
 
     def __post_init__(self) -> None:
         """Run every check that doesn't depend on the machine or files."""
@@ -102,6 +110,7 @@ class Study:
         self.scheduler.check(self.budget.max_epochs)
         self._check_constraint()
         self._check_repeats()
+        self._check_limits()
         check_refit(self.refit, self.declared_trial)
         check_combine(self.combine, self.declared_trial)
         if self.refit is not None and self.combine is not None:
@@ -144,12 +153,13 @@ class Study:
     @cached_property
     def search_space(self) -> Space:
         """The parsed space."""
+        constraint = self.constraint if self.costs is None else WithinLimits(self.costs, self.constraint)
         if not isinstance(self.space, Space):
-            return declared_space(self.space, self.constraint)
-        return self.space if self.constraint is None else self.space.constrained(self.constraint)
+            return declared_space(self.space, constraint)
+        return self.space if constraint is None else self.space.constrained(constraint)
 
     @property
-    def limits(self) -> dict[str, tuple[float, float]]:
+    def value_limits(self) -> dict[str, tuple[float, float]]:
         """Lowest and highest value that the trial takes, for the dimensions of the space where it is known."""
         known, space = self.declared_trial.known_hyperparameters, self.search_space
         rows = {name: known[name] for name in space.dimensions if name in known}
@@ -172,6 +182,21 @@ class Study:
                 space.complete(point, generator)
             except SpaceError as error:
                 raise SpaceError(f"start_from[{index - 1}]: {error}" if index else str(error)) from error
+
+    def _check_limits(self) -> None:
+        check_limits(self.limits)
+        if not self.limits:
+            return
+        if not self.declared_trial.measures_networks:
+            raise StudyError(
+                f"limits needs an ImageClassifier with models by name, got {self.declared_trial.described}; use "
+                "constraint for what you know of configurations"
+            )
+        if self.combine is not None:
+            raise StudyError(
+                f"limits are those of one network, and an average of several costs more, got limits={self.limits!r} "
+                f"and combine={self.combine!r}; leave one out"
+            )
 
     def _check_repeats(self) -> None:
         whole = isinstance(self.repeats, int) and not isinstance(self.repeats, bool)

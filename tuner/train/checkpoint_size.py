@@ -20,7 +20,6 @@ COPIES = {"adam": 2, "adamw": 2, LBFGS: 0}  # copies of each learning weight in 
 MATTERS = (
     *("model", "pooling", "blocks", "optimizer", "ema_decay", "finetune", "stem", "freeze_batch_norm", "probe_epochs"),
 )
-UNKNOWN_CLASSES = 1000  # ImageNet's; other data mostly has a smaller head
 MOST_MODELS = 24  # that are created: a user's function may take a while for each
 HEADER_BYTES = 110  # of a tensor in a file: its name, type, shape and offsets
 STATE_NAMES = {"adam": 3, "adamw": 3, "sgd": 1}  # tensors for each learning weight

@@ -7,6 +7,7 @@ from tuner.trial.external import External
 from tuner.trial.function import FunctionTrial
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.hyperparameters import HYPERPARAMETERS
+from tuner.trial.inference_cost import Latency
 from tuner.trial.metrics import RecallAtPrecision
 from tuner.trial.splitting import Folds
 from tuner.trial.strategies import STRATEGIES
@@ -20,6 +21,7 @@ __all__ = [
     "FunctionTrial",
     "Hyperparameter",
     "ImageClassifier",
+    "Latency",
     "MemoryEstimate",
     "RecallAtPrecision",
     "Table",

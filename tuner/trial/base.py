@@ -61,6 +61,11 @@ class Trial(ABC):
         return None
 
     @property
+    def measures_networks(self) -> bool:
+        """Whether what a configuration's network costs when it answers can be measured before it is trained."""
+        return False
+
+    @property
     def strategies(self) -> tuple[str, ...]:
         """The `STRATEGIES` by which a trial can use several devices."""
         return ()

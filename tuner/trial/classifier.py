@@ -117,6 +117,11 @@ class ImageClassifier(ReadsFiles, Trial):
         return replace(self, validation=Joined(cast(Any, self.validation)))
 
     @property
+    def measures_networks(self) -> bool:
+        """See `Trial.measures_networks`: for models by name, whose images tuner knows."""
+        return isinstance(self.model, str)
+
+    @property
     def strategies(self) -> tuple[str, ...]:
         """All strategies, but a pipeline for classes only; none for a cross-validation, whose networks are many."""
         of_task = [name for name in STRATEGIES if name != "pipeline" or self.label_task is ONE_LABEL]

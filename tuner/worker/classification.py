@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.trial import STRATEGIES, ImageClassifier, MemoryEstimate
+from tuner.trial.inference_cost import OF_FORWARD
 from tuner.trial.same_backbone import batch_key
 from tuner.trial.speed import Speed, kind_of
 from tuner.worker.implementation import WORKER, DataLook, Implementation
@@ -17,10 +18,12 @@ from tuner.worker.ray_inside.last_trial import LAST
 if TYPE_CHECKING:
     from tuner.history.combination import Candidate
     from tuner.train import CrossValidation, LoneHead, Trainer
+    from tuner.trial.inference_cost import InferenceCost, Latency
     from tuner.trial.strategies import DeviceStrategy
     from tuner.worker.assignment import Assignment
     from tuner.worker.reporting import WorkerSession
 
+UNKNOWN_CLASSES = 1000  # ImageNet's; other data mostly has a smaller head
 OF_THE_DATA = (
     "data",
     "data_dir",
@@ -110,11 +113,10 @@ class Classification(Implementation[ImageClassifier]):
         self, trial: ImageClassifier, configs: Sequence[dict[str, Any]], *, epochs: int
     ) -> tuple[int, dict[str, Any]] | None:
         """See `Implementation.checkpoint_bytes`."""
-        from tuner.train.checkpoint_size import UNKNOWN_CLASSES, checkpoint_bytes
+        from tuner.train.checkpoint_size import checkpoint_bytes
 
-        source = trial.source
-        classes = source.classes or source.count_classes() or UNKNOWN_CLASSES
-        return checkpoint_bytes(trial, configs, epochs=epochs, channels=source.channels or 3, classes=classes)
+        channels, classes = _shape_of(trial)
+        return checkpoint_bytes(trial, configs, epochs=epochs, channels=channels, classes=classes)
 
     def cost_kind(self, trial: ImageClassifier, config: dict[str, Any]) -> str:
         """See `Implementation.cost_kind`."""
@@ -141,6 +143,20 @@ class Classification(Implementation[ImageClassifier]):
         from tuner.train.speed import measure_trial
 
         return measure_trial(trial, config, epochs=epochs, split_seed=split_seed, device=device, seconds=seconds)
+
+    def network_of(self, trial: ImageClassifier, config: dict[str, Any]) -> str:
+        """See `Implementation.network_of`."""
+        own = trial.of(config)
+        chosen = own.hyperparameters(config)
+        apart = [own.folds, own.starts_from_weights, chosen["finetune"]] if own.folds else []
+        return repr([own.model_name, *(chosen.get(name) for name in OF_FORWARD), *apart, *_shape_of(own)])
+
+    def inference_cost(self, trial: ImageClassifier, config: dict[str, Any], *, latency: Latency) -> InferenceCost:
+        """See `Implementation.inference_cost`."""
+        from tuner.worker.network_cost import inference_cost
+
+        channels, classes = _shape_of(trial)
+        return inference_cost(trial, config, latency, channels=channels, classes=classes)
 
     def score(
         self,
@@ -182,6 +198,12 @@ class Classification(Implementation[ImageClassifier]):
         from tuner.inspection.scoring import beside_own
 
         return beside_own(trial, config, refitted=refitted, own=own, split_seed=split_seed, device=device)
+
+
+def _shape_of(trial: ImageClassifier) -> tuple[int, int]:
+    """Channels of the images and number of classes, as far as they are known without reading the data."""
+    source = trial.source
+    return source.channels or 3, source.classes or source.count_classes() or UNKNOWN_CLASSES
 
 
 def _train_in_this_process(

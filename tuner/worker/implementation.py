@@ -17,6 +17,7 @@ from tuner.trial.speed import Speed
 
 if TYPE_CHECKING:
     from tuner.history.combination import Candidate
+    from tuner.trial.inference_cost import InferenceCost, Latency
     from tuner.worker.assignment import Assignment
     from tuner.worker.reporting import WorkerSession
 
@@ -116,6 +117,17 @@ class Implementation(ABC, Generic[T]):
 
         `epochs` is the budget's length of a trial, `device` "cuda" or "cpu". This downloads nothing. None if it can't
         be known.
+        """
+        return None
+
+    def network_of(self, trial: T, config: dict[str, Any]) -> str:
+        """A text that configurations share whose winner's networks cost the same when they answer."""
+        return ""
+
+    def inference_cost(self, trial: T, config: dict[str, Any], *, latency: Latency) -> InferenceCost | None:
+        """What the winner's network would cost when it answers, measured in this process; None if that isn't known.
+
+        Raises TrialError if that can't be measured.
         """
         return None
 

@@ -1,4 +1,6 @@
-"""Measures the cost of trials on this machine, with as many processes as trials run at once: `tuner check --cost`.
+"""Measures on this machine: the cost of trials (`tuner check --cost`), and that of networks that answer (`limits`).
+
+Trials are measured with as many processes as train at once.
 
 Each is `python -m tuner.worker.measuring`: it reads trials and what to measure, pickled, from its standard input, and
 for each it answers with a line of JSON when it is ready and one for each configuration. It ends when its input ends.
@@ -13,9 +15,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from queue import SimpleQueue
 from statistics import fmean
 from typing import Any, Self
@@ -23,6 +26,7 @@ from typing import Any, Self
 from tuner.errors import StudyError, TrialError, describe_error
 from tuner.machine.hardware import NO_GPUS, python_environment
 from tuner.trial import Trial
+from tuner.trial.inference_cost import InferenceCost, Latency, cost_of_record
 from tuner.trial.speed import Speed
 from tuner.worker.implementation import implementation_of
 
@@ -85,30 +89,42 @@ class Measurers:
             seconds: for each configuration, about
             tell: is told which configuration is measured, as `Implementation.cost_kind` calls it
         """
-        from tuner.worker.pickling import pickle_trial
-
-        task = {
-            "trial": pickle_trial(trial),
-            "configs": list(configs),
-            "threads": threads,
-            "options": {"epochs": epochs, "split_seed": split_seed, "device": device, "seconds": seconds},
-        }
+        options = {"epochs": epochs, "split_seed": split_seed, "device": device, "seconds": seconds}
         kinds = [implementation_of(trial).cost_kind(trial, config) for config in configs]
         at_once = self._at_once(max(1, processes), threads, device)
-        for process in at_once:
-            process.give(task)
-        for process in at_once:
-            process.answer()
-        self._ready_seconds = max(self._ready_seconds, *(process.seconds_to_ready for process in at_once))
+        self._give(at_once, _task(trial, configs, threads, "speed", options))
         speeds: list[Speed | None] = []
         problems: list[str] = []
         for kind in kinds:
             tell(kind)
             answers = [process.answer() for process in at_once]
-            found = [_speed(answer["speed"]) for answer in answers if answer.get("speed")]
+            found = [_speed(answer["found"]) for answer in answers if answer.get("found")]
             speeds.append(_mean(found) if len(found) == len(answers) else None)
             problems += [answer["problem"] for answer in answers if "problem" in answer][:1]
         return Measured(self._ready_seconds, speeds, problems)
+
+    def inference_costs(
+        self, trial: Trial, configs: Sequence[dict[str, Any]], latency: Latency
+    ) -> Iterator[InferenceCost]:
+        """What the networks of these configurations cost, one after another.
+
+        Raises StudyError if that can't be measured.
+        """
+        at_once = self._at_once(1, latency.threads, latency.device)
+        self._give(at_once, _task(trial, configs, latency.threads, "inference_cost", {"latency": latency}))
+        for _ in configs:
+            answer = at_once[0].answer()
+            if not answer.get("found"):
+                raise StudyError(answer.get("problem", f"limits needs networks, got {trial.described}; leave it out"))
+            yield cost_of_record(answer["found"])
+
+    def _give(self, at_once: Sequence[_Process], task: dict[str, Any]) -> None:
+        """Have all of them do a task, and wait until they are ready."""
+        for process in at_once:
+            process.give(task)
+        for process in at_once:
+            process.answer()
+        self._ready_seconds = max(self._ready_seconds, *(process.seconds_to_ready for process in at_once))
 
     def _at_once(self, count: int, threads: int, device: str) -> list[_Process]:
         """Those that run already, if they are as many, as wide and on the same device; else new ones."""
@@ -163,6 +179,16 @@ class _Process:
         return dict(json.loads(line)) if line else {"problem": "the process that measures it died, maybe of memory"}
 
 
+def _task(
+    trial: Trial, configs: Sequence[dict[str, Any]], threads: int, what: str, options: dict[str, Any]
+) -> dict[str, Any]:
+    """What a process is to measure: `what` is a method of `Implementation`, with these options."""
+    from tuner.worker.pickling import pickle_trial
+
+    told = {"trial": pickle_trial(trial), "configs": list(configs), "threads": threads}
+    return told | {"what": what, "options": options}
+
+
 def _speed(told: dict[str, Any]) -> Speed:
     plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
     return Speed(**plain)
@@ -194,7 +220,8 @@ def main() -> None:
         implementation.prepare(task["threads"])
         print(json.dumps({"ready": True}), file=answers, flush=True)
         for config in task["configs"]:
-            print(json.dumps(_answer(implementation, trial, config, task["options"])), file=answers, flush=True)
+            found = _answer(partial(getattr(implementation, task["what"]), trial, config, **task["options"]))
+            print(json.dumps(found), file=answers, flush=True)
 
 
 def _read(tasks: SimpleQueue[bytes]) -> None:
@@ -204,14 +231,14 @@ def _read(tasks: SimpleQueue[bytes]) -> None:
     os._exit(1)
 
 
-def _answer(implementation: Any, trial: Trial, config: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def _answer(measure: Callable[[], Any]) -> dict[str, Any]:
     try:
-        found = implementation.speed(trial, config, **options)
+        found = measure()
     except (StudyError, TrialError) as error:
         return {"problem": str(error)}
     except Exception as error:  # an error of the user's code: its trials fail, too
         return {"problem": describe_error(error)}
-    return {"speed": None if found is None else asdict(found)}
+    return {"found": None if found is None else asdict(found)}
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from tuner.inspection.best import LoadedModel, declared_trial
 from tuner.inspection.shipping.examples import Examples
 from tuner.inspection.shipping.hub_layout import Reader, hub_network, readers, write_hub
 from tuner.inspection.shipping.on_devices import openvino_answers, write_int8, write_openvino
-from tuner.train.data.normalisation import LEVELS
+from tuner.train.data.normalisation import LEVELS, Normalisation
 from tuner.train.models import builder
 from tuner.trial.pixels import NO_DEEP
 
@@ -102,25 +102,39 @@ Answers = Callable[[np.ndarray], np.ndarray]  # images [N, C, H, W] uint8 to pro
 
 def write_onnx(loaded: LoadedModel, file: Path, *, half: bool = False) -> int:
     """Write an ONNX file; returns its opset. Raises RunFolderError if ONNX can't express the network."""
-    module = WholeModel(loaded, half=half).eval()
-    shapes = {"images": {0: torch.export.Dim(BATCH, min=1, max=LARGEST_BATCH)}}
     try:
-        with warnings.catch_warnings(action="ignore"), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            program = torch.onnx.export(
-                module,
-                (_example(loaded),),
-                dynamo=True,
-                verbose=False,
-                input_names=["images"],
-                output_names=[loaded.answers.output],
-                dynamic_shapes=shapes,
-            )
-            if program is None:
-                raise RuntimeError("torch wrote no program")
-            program.model.metadata_props[METADATA] = json.dumps(facts_of(loaded))
-            program.save(file)
+        return save_onnx(
+            whole(loaded, half=half), _example(loaded), file, output=loaded.answers.output, facts=facts_of(loaded)
+        )
     except Exception as error:  # any operator without a counterpart
         raise _cant_express("ONNX", loaded, error) from error
+
+
+def save_onnx(module: WholeModel, example: Tensor, file: Path, *, output: str, facts: Mapping[str, Any]) -> int:
+    """Write a model as an ONNX file; returns its opset. Raises any exception for what ONNX can't express.
+
+    Args:
+        module: the model, in evaluation mode
+        example: images [N, C, H, W] uint8, of which N may be another later, but must not be 1
+        file: the new one
+        output: its name in the file
+        facts: JSON in the file's metadata
+    """
+    shapes = {"images": {0: torch.export.Dim(BATCH, min=1, max=LARGEST_BATCH)}}
+    with warnings.catch_warnings(action="ignore"), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        program = torch.onnx.export(
+            module,
+            (example,),
+            dynamo=True,
+            verbose=False,
+            input_names=["images"],
+            output_names=[output],
+            dynamic_shapes=shapes,
+        )
+        if program is None:
+            raise RuntimeError("torch wrote no program")
+        program.model.metadata_props[METADATA] = json.dumps(facts)
+        program.save(file)
     return int(program.model.opset_imports[""])
 
 
@@ -140,7 +154,7 @@ def write_torch_export(loaded: LoadedModel, file: Path) -> None:
     dim = torch.export.Dim(BATCH, min=1, max=LARGEST_BATCH)
     try:
         with warnings.catch_warnings(action="ignore"):
-            program = torch.export.export(WholeModel(loaded).eval(), (_example(loaded),), dynamic_shapes=({0: dim},))
+            program = torch.export.export(whole(loaded), (_example(loaded),), dynamic_shapes=({0: dim},))
             torch.export.save(program, file)
     except Exception as error:
         raise _cant_express("torch.export", loaded, error) from error
@@ -197,13 +211,13 @@ def hub_answers(file: Path, loaded: LoadedModel) -> Answers:
 
 def original_answers(loaded: LoadedModel) -> Answers:
     """The probabilities of the winner itself."""
-    whole = WholeModel(loaded).eval()
-    return lambda images: np.asarray(_probabilities(whole, images))
+    model = whole(loaded)
+    return lambda images: np.asarray(_probabilities(model, images))
 
 
-def _probabilities(whole: WholeModel, images: np.ndarray) -> np.ndarray:
+def _probabilities(model: WholeModel, images: np.ndarray) -> np.ndarray:
     with torch.inference_mode():
-        return np.asarray(whole(torch.from_numpy(images)).numpy())
+        return np.asarray(model(torch.from_numpy(images)).numpy())
 
 
 def _example(loaded: LoadedModel) -> torch.Tensor:
@@ -352,12 +366,13 @@ SHIPPED: Mapping[str, Shipped] = {
 class WholeModel(nn.Module):
     """Images [N, channels, size, size] uint8 to answers [N, L] float32: probabilities, or numbers."""
 
-    def __init__(self, loaded: LoadedModel, *, half: bool = False) -> None:
-        """Take the network, in float16 if `half`; normalisation and what makes answers stay in float32."""
+    def __init__(
+        self, network: nn.Module, normalisation: Normalisation, answers: Callable[[Tensor], Tensor], *, half: bool
+    ) -> None:
+        """Take the network, in float16 if `half`; normalisation and what makes `answers` stay in float32."""
         super().__init__()
-        normalisation = loaded.card.inputs.normalisation
-        self.network = deepcopy(loaded.module).half() if half else loaded.module
-        self.half_precision, self.targets = half, loaded.answers.targets
+        self.network = deepcopy(network).half() if half else network
+        self.half_precision, self.answers = half, answers
         self.register_buffer("mean", torch.tensor(normalisation.mean).mul(LEVELS).view(-1, 1, 1))
         self.register_buffer("sd", torch.tensor(normalisation.sd).mul(LEVELS).view(-1, 1, 1))
 
@@ -365,8 +380,12 @@ class WholeModel(nn.Module):
         """See the class."""
         values = (images.float() - self.get_buffer("mean")) / self.get_buffer("sd")
         logits: Tensor = self.network(values.half() if self.half_precision else values)
-        answers: Tensor = self.targets.answers(logits.float())
-        return answers
+        return self.answers(logits.float())
+
+
+def whole(loaded: LoadedModel, *, half: bool = False) -> WholeModel:
+    """The whole of a run's winner, in evaluation mode."""
+    return WholeModel(loaded.module, loaded.card.inputs.normalisation, loaded.answers.targets.answers, half=half).eval()
 
 
 def facts_of(loaded: LoadedModel) -> dict[str, Any]:

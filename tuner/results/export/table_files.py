@@ -34,7 +34,7 @@ def _write(run: RecordedRun, folder: Path, suffix: str, write: Callable[[pd.Data
 
     folder.mkdir(parents=True, exist_ok=True)
     files = [new(folder / f"{name}.{suffix}") for name in ("trials", "history")]
-    for table, file in zip((trials_table(run.record), history_table(run.record)), files, strict=True):
+    for table, file in zip((trials_table(run.record, run.costs), history_table(run.record)), files, strict=True):
         write(table, file)
     return files
 

@@ -1,0 +1,104 @@
+"""What networks cost when they answer, really measured: once on a machine, and as limits need it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner import Budget, Folds, ImageClassifier, Latency, Study, StudyError, choice, uniform
+from tuner.driver import network_costs
+from tuner.driver.network_costs import limits_in_words, remembered, said_of, with_costs
+from tuner.worker.measuring import Measurers
+from tuner.worker.network_cost import inference_cost
+
+SPACE = {"model": choice(["squeezenet1_1", "resnet18"]), "lr": uniform(0.001, 0.1), "image_size": 32}
+
+
+def study(**changes: Any) -> Study:
+    settings: dict[str, Any] = {"trial": ImageClassifier("digits", weights=None), "space": SPACE}
+    settings |= {"limits": {"size_mb": 20}, "budget": Budget(trials=9, max_epochs=3)}
+    return Study("limited", **{**settings, **changes})
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_each_network_is_measured_once_on_a_machine(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    assert remembered(study()).costs is None
+    assert "2 networks are measured when the search starts" in limits_in_words(study())
+    told: list[str] = []
+    found = with_costs(study(), tell=told.append).costs
+    assert found is not None
+    small, large = (found.of({"model": model}) for model in ("squeezenet1_1", "resnet18"))
+    assert small is not None
+    assert large is not None
+    assert 2.8 < small.size_mb < 3.2
+    assert 44 < large.size_mb < 46  # 11.2 million weights of 4 bytes
+    assert 0 < small.quartiles[0] <= small.latency_ms <= small.quartiles[1]
+    assert small.flops < large.flops == pytest.approx(74e6, rel=0.06)  # 1.81e9 products of 224 pixels in colour
+    assert large.memory_mb > large.size_mb
+    assert told == [
+        "measuring what networks cost: 1 of 2, model=resnet18",
+        "measuring what networks cost: 2 of 2, model=squeezenet1_1",
+    ]
+    assert said_of(found).startswith("1 of 2 networks keep size_mb 20 (1 image at once, 1 thread of the CPU); not trai")
+    assert "model=resnet18 (size_mb 44.8)" in said_of(found)
+
+    def measured_again(*_: Any) -> Any:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(Measurers, "inference_costs", measured_again)
+    other = study(limits={"size_mb": 10}, trial=ImageClassifier("digits", weights=None, validation=0.2))
+    assert with_costs(other).costs == replace(found, limits={"size_mb": 10})  # other limits, data split otherwise
+    assert remembered(other).costs == with_costs(other).costs
+    with pytest.raises(AssertionError):
+        with_costs(study(latency=Latency(batch=2)))
+    file = next(iter((cache / "network_costs").iterdir()))
+    file.write_text("{")
+    with pytest.raises(AssertionError):  # a damaged file counts as missing
+        with_costs(study())
+
+
+def test_a_cross_validations_networks_are_measured_together_and_a_refit_is_one() -> None:
+    folds = ImageClassifier("digits", "squeezenet1_1", weights=None, validation=Folds(3))
+    space = {"lr": uniform(0.001, 0.1), "image_size": 32}
+    together = with_costs(study(trial=folds, space=space)).costs
+    alone = with_costs(study(trial=folds, space=space, refit="train+validation")).costs
+    assert together is not None
+    assert alone is not None
+    assert together.by_network["{}"].size_mb == pytest.approx(3 * alone.by_network["{}"].size_mb, rel=0.03)
+
+
+def test_two_views_and_a_batch_take_more_operations_and_longer() -> None:
+    trial = ImageClassifier("digits", "squeezenet1_1", weights=None)
+    one = inference_cost(trial, {"image_size": 64}, Latency(), channels=1, classes=10)
+    two = inference_cost(trial, {"image_size": 64, "test_time_flip": True}, Latency(batch=8), channels=1, classes=10)
+    assert two.flops == 2 * one.flops
+    assert two.latency_ms > 4 * one.latency_ms  # sixteen times as much work
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"limits": {"size_mb": 1}}, r"got none with size_mb 1 .*squeezenet1_1 \(size_mb 3.0"),
+        ({"start_from": [{"model": "resnet18"}]}, r"start_from\[0\] needs to keep limits .*44.8 MB"),
+        ({"space": {**SPACE, "image_size": choice(list(range(32, 200)))}}, "at most 64 networks"),
+        ({"latency": Latency(device="cuda")}, "needs a GPU"),
+    ],
+)
+def test_what_no_network_keeps_is_refused_with_what_each_costs(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(StudyError, match=said):
+        with_costs(study(**changes))
+
+
+def test_a_missing_library_is_told_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_costs, "EXPORTS", ("onnx", "no_such_library"))
+    with pytest.raises(StudyError, match=r"without no_such_library; pip install 'image-tuner\[onnx\]'"):
+        with_costs(study())

@@ -1,0 +1,53 @@
+"""A real search with a limit of what the winner's network may cost."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands import tuner
+from tuner import load_run
+
+pytestmark = pytest.mark.ray
+STUDY = """
+from tuner import Budget, ImageClassifier, Latency, Study, choice, loguniform
+
+study = Study(
+    "limited", trial=ImageClassifier("digits", weights=None), budget=Budget(trials=%d, max_epochs=2),
+    space={"model": choice(["squeezenet1_1", "resnet18"]), "lr": loguniform(1e-4, 1e-2), "image_size": 17},
+    limits={"size_mb": %d}, latency=Latency(threads=2),
+)
+"""
+
+
+def test_only_networks_that_keep_the_limit_are_trained_also_by_a_resumed_search(tmp_path: Path) -> None:
+    file = tmp_path / "space.py"
+    file.write_text(STUDY % (2, 20))
+    settings = {"WANDB_MODE": "disabled", "TUNER_CACHE": str(tmp_path / "cache")}
+    done = tuner("run", file, "--json", "--no-portfolio", folder=tmp_path, **settings)
+    assert done.code == 0, done.err
+    assert (
+        "1 of 2 networks keep size_mb 20 (1 image at once, 2 threads of the CPU); not trained: model=resn" in done.err
+    )
+    best = done.json["best"]
+    assert 2.8 < best["cost"]["size_mb"] < 3.2
+    run = load_run(done.json["run"])
+    (run.folder.path / "study.py").write_text(STUDY % (3, 20))
+    again = tuner("resume", run.path, "--trials", "3", "--json", folder=tmp_path, **settings)
+    assert again.code == 0, again.err
+    run = load_run(run.path)
+    assert [trial.config["model"] for trial in run.record.trials.values()] == ["squeezenet1_1"] * 3
+    assert set(run.trials["cost/size_mb"]) == {best["cost"]["size_mb"]}
+    assert run.plot.tradeoff().layout.title.text.startswith("val_accuracy 0.")
+    assert "its network answers in" in tuner("show", run.path, folder=tmp_path).out
+    report = (run.folder.path / "report.html").read_text()
+    assert "plot-tradeoff" in report
+    assert json.loads((run.folder.path / "run.json").read_text())["costs"]["limits"] == {"size_mb": 20}
+
+    averaged = tuner("combine", run.path, folder=tmp_path)
+    assert averaged.code != 0
+    assert "limits of one network's cost" in averaged.err
+    (run.folder.path / "study.py").write_text(STUDY % (3, 50))
+    other = tuner("resume", run.path, "--trials", "4", folder=tmp_path, **settings)
+    assert other.code != 0
+    assert "a run keeps the limits that it began with" in other.err

@@ -1,0 +1,54 @@
+"""What trials reach against what their networks cost."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.results.simulated import simulated
+from tuner import Latency, Run
+from tuner.plots.tradeoff import tradeoff
+from tuner.results.front import Point, front, points
+from tuner.trial.inference_cost import InferenceCost, KnownCosts, key_of
+
+COST = InferenceCost(latency_ms=1.0, quartiles=(0.9, 1.2), size_mb=40.0, memory_mb=90.0, flops=10**9)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A search over widths, of which a wider network takes longer; the widest is above the limit, and one unknown."""
+    found = simulated(tmp_path_factory.mktemp("run"))
+    networks = {key_of({"width": width}, ("width",)): replace(COST, latency_ms=float(width)) for width in (16, 32, 128)}
+    found.info["costs"] = KnownCosts({"latency_ms": 64}, Latency(), networks, ("width",)).record()
+    return found
+
+
+def test_the_front_has_what_no_other_beats_in_both(run: Run) -> None:
+    found = points(run, "latency_ms")
+    assert {point.cost for point in found} == {16.0, 32.0}  # those of width 64 weren't measured
+    trial = found[0].trial
+    few = [Point(trial, value, cost) for value, cost in ((3, 1), (2, 2), (2, 3), (2.5, 2), (1, 9), (1, 8))]
+    assert [(p.value, p.cost) for p in front(few, "min")] == [(3, 1), (2, 2), (1, 8)]
+    assert [(p.value, p.cost) for p in front(few, "max")] == [(3, 1)]
+
+
+def test_the_figure_has_the_front_the_limit_and_what_was_not_trained(run: Run) -> None:
+    found = tradeoff(run)
+    assert found is not None
+    names = [trace.name for trace in found.figure.data]
+    assert names[-2:] == ["front", "above a limit, not trained"]
+    assert list(found.figure.data[-1].x) == [128.0]
+    assert found.figure.layout.shapes[0].x0 == 64
+    best = found.table.sort_values("value").iloc[0]
+    assert best["on the front"]
+    assert found.figure.layout.title.text.startswith(f"loss {best['value']:.4g} at {best['latency_ms']:.3g} ms")
+
+
+def test_the_tables_have_each_cost_and_nothing_for_what_was_not_measured(run: Run) -> None:
+    table = run.trials
+    assert table["cost/latency_ms"].isna().equals(table["config/width"] == 64)
+    assert set(table["cost/flops"].dropna()) == {10**9}
+
+
+def test_a_run_without_limits_has_no_such_figure(tmp_path: Path) -> None:
+    assert tradeoff(simulated(tmp_path)) is None

@@ -1,0 +1,87 @@
+"""Limits of what a network costs when it answers: what is declared, refused, and kept from being tried."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import tuner
+from tuner import Budget, ImageClassifier, Latency, Random, Study, StudyError, choice, uniform
+from tuner.errors import SpaceError
+from tuner.trial.inference_cost import InferenceCost, KnownCosts, key_of
+
+COST = InferenceCost(latency_ms=2.0, quartiles=(1.9, 2.2), size_mb=40.0, memory_mb=90.0, flops=10**9)
+SPACE = {"model": choice(["resnet18", "mobilenet_v2"]), "image_size": choice([32, 64]), "lr": uniform(0.001, 0.1)}
+NAMES = ("model", "image_size")
+
+
+def study(**changes: Any) -> Study:
+    settings: dict[str, Any] = {"trial": ImageClassifier("digits", weights=None), "space": SPACE}
+    settings |= {"limits": {"latency_ms": 3}, "budget": Budget(trials=30, max_epochs=3)}
+    return Study("limited", **{**settings, **changes})
+
+
+def costs(**limits: float) -> KnownCosts:
+    """Of both models at both sizes: four times the pixels take four times as long, and one model is larger."""
+    networks = {
+        key_of({"model": model, "image_size": size}, NAMES): replace(COST, latency_ms=ms, size_mb=size_mb)
+        for model, size_mb in (("resnet18", 45.0), ("mobilenet_v2", 9.0))
+        for size, ms in ((32, 1.0), (64, 4.0))
+    }
+    return KnownCosts(limits, Latency(threads=2), networks, NAMES)
+
+
+def test_what_is_above_a_limit_is_never_tried() -> None:
+    limited = replace(study(), costs=costs(latency_ms=3, size_mb=20))
+    proposals = tuner.search.Proposals(limited.problem, Random().build(limited.problem))
+    tried = [proposals.suggest(number) for number in range(20)]
+    assert {(one["model"], one["image_size"]) for one in tried if one} == {("mobilenet_v2", 32)}
+
+
+def test_a_limit_and_the_users_own_constraint_both_hold() -> None:
+    limited = replace(
+        study(constraint=lambda config: config["model"] == "resnet18"), costs=costs(latency_ms=3)
+    ).search_space
+    assert limited.allows({"model": "resnet18", "image_size": 32, "lr": 0.01})
+    assert not limited.allows({"model": "mobilenet_v2", "image_size": 32, "lr": 0.01})
+    assert not limited.allows({"model": "resnet18", "image_size": 64, "lr": 0.01})
+
+
+def test_a_network_that_was_not_measured_does_not_count_as_keeping_a_limit() -> None:
+    known = costs(latency_ms=3)
+    assert known.of({"model": "resnet50", "image_size": 32}) is None
+    assert not known.keeps({"model": "resnet50", "image_size": 32})
+
+
+def test_costs_are_read_back_as_they_were_recorded() -> None:
+    known = costs(latency_ms=3)
+    assert KnownCosts.recorded(known.record()) == known
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"limits": {"latency": 3}}, "did you mean 'latency_ms'"),
+        ({"limits": {"latency_ms": 0}}, "above 0"),
+        ({"limits": {"latency_ms": float("nan")}}, "above 0"),
+        ({"limits": {"latency_ms": "3"}}, "above 0"),
+        ({"limits": 3}, "write limits={'latency_ms': 20}"),
+        ({"latency": 3}, "latency needs a Latency"),
+        ({"combine": "auto"}, "an average of several costs more"),
+        ({"trial": lambda config: None, "metric": "loss", "space": {"x": uniform(0, 1)}}, "use constraint"),
+    ],
+)
+def test_what_can_not_be_limited_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(StudyError, match=said):
+        study(**changes)
+
+
+@pytest.mark.parametrize("settings", [{"device": "gpu"}, {"threads": 0}, {"batch": 1.5}, {"batch": True}])
+def test_what_can_not_be_measured_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(StudyError, match="Latency needs"):
+        Latency(**settings)
+
+
+def test_a_space_that_nothing_is_left_of_is_refused() -> None:
+    with pytest.raises(SpaceError):
+        replace(study(constraint=lambda config: config["image_size"] == 64), costs=costs(latency_ms=3))

@@ -1,0 +1,200 @@
+"""Measures what the networks of a study cost when they answer, before it starts: those that its limits rule out aren't
+trained.
+
+What was measured on this machine is remembered in the cache folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.errors import SpaceError, StudyError, shown
+from tuner.machine.cache_folder import default_folder
+from tuner.machine.hardware import this_machine
+from tuner.machine.installation import version_of
+from tuner.storage import durable
+from tuner.study.declaration import Study
+from tuner.trial import Trial
+from tuner.trial.inference_cost import (
+    InferenceCost,
+    KnownCosts,
+    cost_in_words,
+    cost_of_record,
+    deciding_names,
+    key_of,
+)
+from tuner.worker.implementation import implementation_of
+from tuner.worker.measuring import Measurers
+
+DRAWS = 3000  # configurations among which the networks are found
+MOST_NETWORKS = 64  # each takes about 10 s once
+EXPORTS = ("onnx", "onnxscript", "onnxruntime")
+MEASURED_BY = ("tuner", "torch", "torchvision", "timm", "transformers", "onnxruntime")  # whose versions matter
+
+
+def with_costs(study: Study, *, tell: Callable[[str], None] = lambda said: None) -> Study:
+    """The study with the cost of every network of its space; as it is if it has no limits.
+
+    What the study knows already isn't measured again. `tell` gets what is being measured.
+
+    Raises:
+        StudyError: no network, or none of a starting point, keeps the limits; there are too many networks; one can't be
+            measured; or what measures them isn't installed.
+    """
+    if not study.limits:
+        return study
+    earlier = {} if study.costs is None else dict(study.costs.by_network)
+    plain = replace(study, costs=None)
+    configs = {key: config for key, config in _networks(plain, _names(plain)).items() if key not in earlier}
+    return _with(plain, earlier | _measured(_winners(plain), configs, plain, tell))
+
+
+def remembered(study: Study) -> Study:
+    """The study with the costs of its networks if all of them were measured on this machine before; else as it is."""
+    if not study.limits:
+        return study
+    trial, names = _winners(study), _names(study)
+    found = {key: _remembered(_place(trial, config, study)) for key, config in _networks(study, names).items()}
+    known = {key: cost for key, cost in found.items() if cost is not None}
+    return _with(study, known) if len(known) == len(found) else study
+
+
+def said_of(costs: KnownCosts) -> str:
+    """How many networks keep the limits, and what the others cost, in a sentence."""
+    out = {key: cost for key, cost in costs.by_network.items() if cost.broken(costs.limits)}
+    kept = f"{len(costs.by_network) - len(out)} of {len(costs.by_network)} networks keep {_limits_of(costs)}"
+    return kept + (f"; not trained: {_listed(out, costs)}" if out else "")
+
+
+def _winners(study: Study) -> Trial:
+    """The trial whose network the winner has."""
+    trial: Any = study.declared_trial
+    return trial if study.refit is None else trial.refitted()  # type: ignore[no-any-return]
+
+
+def _names(study: Study) -> tuple[str, ...]:
+    return deciding_names(study.search_space, folds=bool(getattr(_winners(study), "folds", 0)))
+
+
+def _with(study: Study, found: Mapping[str, InferenceCost]) -> Study:
+    costs = KnownCosts(dict(study.limits), study.latency, found, _names(study))
+    _check_some_keep(costs)
+    for index, point in enumerate(study.starting_points):
+        _check_start(costs, point, f"start_from[{index}]")
+    try:
+        return replace(study, costs=costs)
+    except SpaceError as error:
+        raise SpaceError(f"{error} (limits: {_limits_of(costs)})") from error
+
+
+def limits_in_words(study: Study) -> str:
+    """The limits of a study whose networks weren't all measured here yet."""
+    count = len(_networks(study, _names(study)))
+    return (
+        f"limits: {_limits_of(KnownCosts(study.limits, study.latency, {}, ()))}; "
+        f"{count} network{'s are' if count > 1 else ' is'} measured when the search starts, about 10 s each"
+    )
+
+
+def _limits_of(costs: KnownCosts) -> str:
+    limits = " and ".join(f"{name} {most:g}" for name, most in costs.limits.items())
+    return f"{limits} ({costs.latency.words})"
+
+
+def _listed(networks: Mapping[str, InferenceCost], costs: KnownCosts) -> str:
+    """The networks with what they are limited by, those that cost least first."""
+    first = next(iter(costs.limits))
+    order = sorted(networks, key=lambda key: float(getattr(networks[key], first)))
+    return ", ".join(
+        f"{_settings(key)} ({', '.join(f'{name} {getattr(networks[key], name):.3g}' for name in costs.limits)})"
+        for key in order
+    )
+
+
+def _settings(key: str) -> str:
+    return " ".join(f"{name}={value}" for name, value in json.loads(key).items()) or "the network"
+
+
+def _check_some_keep(costs: KnownCosts) -> None:
+    if all(cost.broken(costs.limits) for cost in costs.by_network.values()):
+        raise StudyError(
+            f"limits need a network of the space that keeps them, got none with {_limits_of(costs)}: "
+            f"{_listed(costs.by_network, costs)}; raise the limit, or add smaller models or images"
+        )
+
+
+def _check_start(costs: KnownCosts, point: dict[str, Any], where: str) -> None:
+    cost = costs.of(point)  # None if the starting point leaves something open that decides on the network
+    if cost is not None and cost.broken(costs.limits):
+        told = " and ".join(cost_in_words(cost, name) for name in cost.broken(costs.limits))
+        raise StudyError(
+            f"{where} needs to keep limits {_limits_of(costs)}, got {shown(point)}, whose network has {told}; leave it "
+            "out, or raise the limit"
+        )
+
+
+def _networks(study: Study, names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """A configuration with each network of the space."""
+    generator, found = np.random.default_rng(study.seed), dict[str, dict[str, Any]]()
+    points = [study.search_space.complete(point, generator) for point in study.starting_points]
+    for config in [*points, *study.search_space.several(DRAWS, generator)]:
+        found.setdefault(key_of(config, names), config)
+        if len(found) > MOST_NETWORKS:
+            raise StudyError(
+                f"limits needs at most {MOST_NETWORKS} networks, each of which is measured, got more in the values of "
+                f"{', '.join(names)}; use choice or a wider step"
+            )
+    return dict(sorted(found.items()))
+
+
+def _measured(
+    trial: Trial, configs: Mapping[str, dict[str, Any]], study: Study, tell: Callable[[str], None]
+) -> dict[str, InferenceCost]:
+    places = {key: _place(trial, config, study) for key, config in configs.items()}
+    found = {key: cost for key, place in places.items() if (cost := _remembered(place)) is not None}
+    missing = [key for key in configs if key not in found]
+    if not missing:
+        return found
+    if study.latency.device == "cpu" and (lacking := [name for name in EXPORTS if find_spec(name) is None]):
+        raise StudyError(
+            f"limits measures networks as ONNX files, got an installation without {', '.join(lacking)}; "
+            "pip install 'image-tuner[onnx]'"
+        )
+    if study.latency.device == "cuda" and not this_machine().gpus:
+        raise StudyError("Latency(device='cuda') needs a GPU, got a machine without; leave device out for the CPU")
+    with Measurers() as measurers:
+        costs = measurers.inference_costs(trial, [configs[key] for key in missing], study.latency)
+        for number, key in enumerate(missing, 1):
+            tell(f"measuring what networks cost: {number} of {len(missing)}, {_settings(key)}")
+            found[key] = next(costs)
+            with suppress(OSError):
+                places[key].parent.mkdir(parents=True, exist_ok=True)
+                durable.replace(places[key], json.dumps(asdict(found[key])).encode())
+    return found
+
+
+def _place(trial: Trial, config: dict[str, Any], study: Study) -> Path:
+    """The file in the cache that has the cost of a configuration's network on this machine."""
+    named = [
+        *(this_machine().processor, this_machine().cpus, asdict(study.latency)),
+        implementation_of(trial).network_of(trial, config),
+        *(f"{name} {version_of(name)}" for name in MEASURED_BY),
+    ]
+    digest = hashlib.sha256(json.dumps(named, default=str).encode()).hexdigest()
+    return default_folder() / "network_costs" / f"{digest[:32]}.json"
+
+
+def _remembered(place: Path) -> InferenceCost | None:
+    try:
+        return cost_of_record(json.loads(place.read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

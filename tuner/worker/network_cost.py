@@ -1,0 +1,121 @@
+"""Measures what the network of a configuration costs when it answers, without training it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from tuner.errors import TrialError, describe_error
+from tuner.inspection.shipping.forms import TRACED_IMAGES, WholeModel, save_onnx
+from tuner.machine.child_process import ending, last_line
+from tuner.machine.hardware import NO_GPUS, python_environment
+from tuner.machine.repeated_runs import repeated
+from tuner.train.data import Normalisation
+from tuner.train.models import answering_network, empty_model
+from tuner.trial import ImageClassifier
+from tuner.trial.inference_cost import InferenceCost, Latency
+
+MB = 1e6
+SECONDS = 600.0  # after which a network that is timed has hung
+PROGRAM = "tuner.machine.repeated_runs"
+
+
+def inference_cost(
+    trial: ImageClassifier, config: dict[str, Any], latency: Latency, *, channels: int, classes: int
+) -> InferenceCost:
+    """The cost of the network that the winner would have with this configuration; its weights don't matter.
+
+    On the CPU it is the exported ONNX file's, in a process that has nothing but onnxruntime; on a GPU that of the model
+    in torch, in this process.
+
+    Args:
+        trial: whose configuration it is; of a cross-validation the winner has all networks
+        config: hyperparameters by name
+        latency: how time is measured
+        channels: of the images
+        classes: of the data
+
+    Raises:
+        TrialError: the network can't be exported, or doesn't answer.
+    """
+    own = trial.of(config)
+    chosen = own.hyperparameters(config)
+    size = chosen["image_size"]
+    network = _network(own, chosen, channels=channels, classes=classes).eval()
+    whole = WholeModel(network, Normalisation((0.5,) * channels, (0.25,) * channels), _softmax, half=False).eval()
+    with FlopCounterMode(display=False) as counter, torch.inference_mode():
+        network(torch.zeros(1, channels, size, size))
+    images = torch.zeros(TRACED_IMAGES, channels, size, size, dtype=torch.uint8)
+    try:
+        measured = _on_a_gpu(whole, images, latency) if latency.device == "cuda" else _exported(whole, images, latency)
+    except TrialError:
+        raise
+    except Exception as error:  # any operator without a counterpart in ONNX
+        raise TrialError(
+            f"limits needs networks that can be exported, got {own.model_name} with {describe_error(error)}; leave it "
+            "out of the space"
+        ) from error
+    return replace(measured, flops=int(counter.get_total_flops()))
+
+
+def _network(trial: ImageClassifier, chosen: dict[str, Any], *, channels: int, classes: int) -> nn.Module:
+    """The winner's network; those of a cross-validation share all but the last layer if only that was trained."""
+    if trial.folds and chosen["finetune"] == "head" and trial.starts_from_weights:
+        return answering_network(trial, channels=channels, outputs=classes * trial.folds, config=chosen)
+    return empty_model(trial, channels=channels, classes=classes, config=chosen, task=trial.label_task)
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    return logits.softmax(1)
+
+
+def _exported(whole: WholeModel, images: Tensor, latency: Latency) -> InferenceCost:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as said:
+        file = Path(folder, "model.onnx")
+        save_onnx(whole, images, file, output="answers", facts={})
+        asked = json.dumps({"file": str(file), "threads": latency.threads, "shape": [latency.batch, *images.shape[1:]]})
+        environment = {**python_environment(), **NO_GPUS}
+        done = subprocess.run(
+            [sys.executable, "-m", PROGRAM],
+            input=asked.encode(),
+            stdout=subprocess.PIPE,
+            stderr=said,
+            env=environment,
+            timeout=SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"the process that runs it {ending(done.returncode)}{last_line(said)}")
+        told = json.loads(done.stdout)
+        return _cost(told["milliseconds"], file.stat().st_size, told["bytes"])
+
+
+def _on_a_gpu(whole: WholeModel, images: Tensor, latency: Latency) -> InferenceCost:
+    device = torch.device("cuda")
+    before = torch.cuda.memory_allocated(device)
+    model, asked = whole.to(device), images[:1].expand(latency.batch, *images.shape[1:]).contiguous().to(device)
+    torch.cuda.reset_peak_memory_stats(device)
+
+    def ask() -> None:
+        with torch.inference_mode():
+            model(asked)
+        torch.cuda.synchronize(device)
+
+    times = repeated(ask)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in whole.network.state_dict().values())
+    return _cost(times, size, torch.cuda.max_memory_allocated(device) - before)
+
+
+def _cost(milliseconds: list[float], size: int, memory: int) -> InferenceCost:
+    low, middle, high = statistics.quantiles(milliseconds, n=4)
+    return InferenceCost(middle, (low, high), size / MB, max(0, memory) / MB, 0)
