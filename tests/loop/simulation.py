@@ -50,11 +50,13 @@ def drive(
     fill: Fill = lambda folder: None,
     leave: Callable[[], bool] = lambda: False,
     metric: str | None = None,
+    more: Callable[[dict[str, Any]], dict[str, float]] = lambda config: {},
 ) -> None:
     """Run trials one after another until the search ends, or is cut off after so many reports.
 
     Where `saves`, the trials for whose number `saving` holds write a checkpoint each epoch, which `fill` fills. It is
-    left before its end once `leave` says so. Reported is the study's metric, or the one named.
+    left before its end once `leave` says so. Reported is the study's metric, or the one named, and what
+    `more` gives.
     """
     left = reports if reports is not None else 10**9
     while left > 0 and not leave():
@@ -72,5 +74,5 @@ def drive(
             saved = [epoch] if saves and saving(action.number) else []
             for each in saved:
                 CheckpointStore(loop.folder).write(trial, each, fill)
-            metrics = {metric or loop.study.metric: curve(action.config, epoch)}
+            metrics = {metric or loop.study.metric: curve(action.config, epoch), **more(action.config)}
             decision = loop.report(trial, epoch, metrics, saved=saved, saves=bool(saved))

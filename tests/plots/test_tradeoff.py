@@ -9,6 +9,7 @@ from tests.results.simulated import simulated
 from tuner import Latency, Run
 from tuner.plots.tradeoff import tradeoff
 from tuner.results.front import Point, front, points
+from tuner.space.mode import Objective
 from tuner.trial.inference_cost import InferenceCost, KnownCosts, key_of
 
 COST = InferenceCost(latency_ms=1.0, quartiles=(0.9, 1.2), size_mb=40.0, memory_mb=90.0, flops=10**9)
@@ -24,12 +25,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_the_front_has_what_no_other_beats_in_both(run: Run) -> None:
-    found = points(run, "latency_ms")
+    found = points(run, Objective("latency_ms", "min"))
     assert {point.cost for point in found} == {16.0, 32.0}  # those of width 64 weren't measured
     trial = found[0].trial
     few = [Point(trial, value, cost) for value, cost in ((3, 1), (2, 2), (2, 3), (2.5, 2), (1, 9), (1, 8))]
-    assert [(p.value, p.cost) for p in front(few, "min")] == [(3, 1), (2, 2), (1, 8)]
-    assert [(p.value, p.cost) for p in front(few, "max")] == [(3, 1)]
+    low, high, cost = Objective("loss", "min"), Objective("loss", "max"), Objective("latency_ms", "min")
+    assert [(p.value, p.cost) for p in front(few, low, cost)] == [(3, 1), (2, 2), (1, 8)]
+    assert [(p.value, p.cost) for p in front(few, high, cost)] == [(3, 1)]
 
 
 def test_the_figure_has_the_front_the_limit_and_what_was_not_trained(run: Run) -> None:

@@ -1,5 +1,7 @@
 """A run folder of a search over a cheap function, made without Ray."""
 
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,13 @@ def loss(config: dict[str, Any], epoch: int) -> float:
 
 
 def simulated(
-    folder: Path, *, reports: int | None = None, curve: Curve = loss, saves: bool = True, **changes: Any
+    folder: Path,
+    *,
+    reports: int | None = None,
+    curve: Curve = loss,
+    saves: bool = True,
+    more: Callable[[dict[str, Any]], dict[str, float]] = lambda config: {},
+    **changes: Any,
 ) -> Run:
     declared = study(
         **{
@@ -38,7 +46,7 @@ def simulated(
             **changes,
         }
     )
-    drive(build(declared, folder), curve, reports=reports, saves=saves)
+    drive(build(declared, folder), curve, reports=reports, saves=saves, more=more)
     info = {"study": "simulated", "metric": "loss", "mode": declared.mode, "status": "finished", "started": "2026"}
     info |= {
         "space": space_record(declared.search_space),
@@ -47,6 +55,7 @@ def simulated(
         "budget": {"max_epochs": 9},
         "options": {},
         "limits": {},
+        "second": None if declared.second is None else asdict(declared.second),
     }
     write_info(LocalFolder(folder), {**info, "format": FORMAT, "host": "elsewhere"})
     return load_run(folder)

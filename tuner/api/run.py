@@ -16,6 +16,7 @@ from tuner.plots.groups import comparison_against
 from tuner.results import comparison, run_folders
 from tuner.results.declaring import declared_study
 from tuner.results.findings import findings_of
+from tuner.results.front import reported_second
 from tuner.results.representing import in_a_line, in_html
 from tuner.results.run import RecordedRun
 from tuner.results.summaries import summary_of_run, summary_of_trial
@@ -46,7 +47,7 @@ class Run(RecordedRun, Steerable):
         """A row per trial."""
         from tuner.results.tables import trials_table
 
-        return trials_table(self.record, self.costs)
+        return trials_table(self.record, self.costs, reported_second(self))
 
     @property
     def history(self) -> pd.DataFrame:
@@ -60,6 +61,16 @@ class Run(RecordedRun, Steerable):
         from tuner.results.tables import best_rows
 
         return best_rows(self.record, self.trials, count)
+
+    @property
+    def front(self) -> pd.DataFrame:
+        """The configurations that no other beats in two metrics (or one and the first limited cost), by the second.
+
+        Columns: trial, the metric, the second one, and `config/NAME` for each hyperparameter. Empty without two.
+        """
+        from tuner.results.tables import front_table
+
+        return front_table(self)
 
     @property
     def configurations(self) -> pd.DataFrame:

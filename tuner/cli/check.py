@@ -102,7 +102,7 @@ def _of_costs(study: Study) -> list[str]:
     """A sentence about which networks keep the study's limits, as far as they are measured; none without limits."""
     from tuner.driver.network_costs import limits_in_words, said_of
 
-    if not study.limits:
+    if not study.measured:
         return []
     return [limits_in_words(study) if study.costs is None else said_of(study.costs)]
 

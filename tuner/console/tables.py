@@ -30,6 +30,7 @@ from tuner.results.wording import (
     duration,
     ending,
     epochs_spent,
+    front_in_words,
     plural,
     report_of,
     settings,
@@ -225,6 +226,8 @@ def _winner(run: RecordedRun) -> list[str]:
         weights = run.info.get("started_from")
         lines.append(f"on the test split: {tests}" + (f" (started from {weights})" if weights else ""))
     lines += shipped(run)
+    told = front_in_words(run)
+    lines += [told] if told else []
     lines.append(epochs_spent(run.record))
     why, report = ending(run), report_of(run)
     lines += [f"the search ended as {why}"] if why else []

@@ -42,7 +42,7 @@ MEASURED_BY = ("tuner", "torch", "torchvision", "timm", "transformers", "onnxrun
 
 
 def with_costs(study: Study, *, tell: Callable[[str], None] = lambda said: None) -> Study:
-    """The study with the cost of every network of its space; as it is if it has no limits.
+    """The study with the cost of every network of its space; as it is if it neither limits nor minimises any.
 
     What the study knows already isn't measured again. `tell` gets what is being measured.
 
@@ -50,7 +50,7 @@ def with_costs(study: Study, *, tell: Callable[[str], None] = lambda said: None)
         StudyError: no network, or none of a starting point, keeps the limits; there are too many networks; one can't be
             measured; or what measures them isn't installed.
     """
-    if not study.limits:
+    if not study.measured:
         return study
     earlier = {} if study.costs is None else dict(study.costs.by_network)
     plain = replace(study, costs=None)
@@ -60,7 +60,7 @@ def with_costs(study: Study, *, tell: Callable[[str], None] = lambda said: None)
 
 def remembered(study: Study) -> Study:
     """The study with the costs of its networks if all of them were measured on this machine before; else as it is."""
-    if not study.limits:
+    if not study.measured:
         return study
     trial, names = _winners(study), _names(study)
     found = {key: _remembered(_place(trial, config, study)) for key, config in _networks(study, names).items()}
@@ -69,7 +69,9 @@ def remembered(study: Study) -> Study:
 
 
 def said_of(costs: KnownCosts) -> str:
-    """How many networks keep the limits, and what the others cost, in a sentence."""
+    """How many networks keep the limits, and what the others cost, in a sentence; without limits what each costs."""
+    if not costs.limits:
+        return f"{_limits_of(costs)}: {_listed(costs.by_network, costs)}"
     out = {key: cost for key, cost in costs.by_network.items() if cost.broken(costs.limits)}
     kept = f"{len(costs.by_network) - len(out)} of {len(costs.by_network)} networks keep {_limits_of(costs)}"
     return kept + (f"; not trained: {_listed(out, costs)}" if out else "")
@@ -86,7 +88,7 @@ def _names(study: Study) -> tuple[str, ...]:
 
 
 def _with(study: Study, found: Mapping[str, InferenceCost]) -> Study:
-    costs = KnownCosts(dict(study.limits), study.latency, found, _names(study))
+    costs = _costs(study, found)
     _check_some_keep(costs)
     for index, point in enumerate(study.starting_points):
         _check_start(costs, point, f"start_from[{index}]")
@@ -96,26 +98,31 @@ def _with(study: Study, found: Mapping[str, InferenceCost]) -> Study:
         raise SpaceError(f"{error} (limits: {_limits_of(costs)})") from error
 
 
+def _costs(study: Study, found: Mapping[str, InferenceCost]) -> KnownCosts:
+    objective = study.second.metric if study.second and study.second.metric in study.measured else None
+    return KnownCosts(dict(study.limits), study.latency, found, _names(study), objective)
+
+
 def limits_in_words(study: Study) -> str:
     """The limits of a study whose networks weren't all measured here yet."""
     count = len(_networks(study, _names(study)))
     return (
-        f"limits: {_limits_of(KnownCosts(study.limits, study.latency, {}, ()))}; "
+        f"costs: {_limits_of(_costs(study, {}))}; "
         f"{count} network{'s are' if count > 1 else ' is'} measured when the search starts, about 10 s each"
     )
 
 
 def _limits_of(costs: KnownCosts) -> str:
-    limits = " and ".join(f"{name} {most:g}" for name, most in costs.limits.items())
+    limits = " and ".join(f"{name} {costs.limits[name]:g}" if name in costs.limits else name for name in costs.asked)
     return f"{limits} ({costs.latency.words})"
 
 
 def _listed(networks: Mapping[str, InferenceCost], costs: KnownCosts) -> str:
     """The networks with what they are limited by, those that cost least first."""
-    first = next(iter(costs.limits))
+    first = costs.asked[0]
     order = sorted(networks, key=lambda key: float(getattr(networks[key], first)))
     return ", ".join(
-        f"{_settings(key)} ({', '.join(f'{name} {getattr(networks[key], name):.3g}' for name in costs.limits)})"
+        f"{_settings(key)} ({', '.join(f'{name} {getattr(networks[key], name):.3g}' for name in costs.asked)})"
         for key in order
     )
 
@@ -125,7 +132,7 @@ def _settings(key: str) -> str:
 
 
 def _check_some_keep(costs: KnownCosts) -> None:
-    if all(cost.broken(costs.limits) for cost in costs.by_network.values()):
+    if costs.limits and all(cost.broken(costs.limits) for cost in costs.by_network.values()):
         raise StudyError(
             f"limits need a network of the space that keeps them, got none with {_limits_of(costs)}: "
             f"{_listed(costs.by_network, costs)}; raise the limit, or add smaller models or images"

@@ -212,6 +212,10 @@ def _are_limits(value: object) -> bool:
     return isinstance(value, dict) and all(_each(pair, finite) and len(pair) == 2 for pair in value.values())
 
 
+def _is_objective(value: object) -> bool:
+    return isinstance(value, dict) and _is_text(value.get("metric")) and value.get("mode") in MODES
+
+
 def _are_costs(value: object) -> bool:
     try:
         recorded_costs(value)  # type: ignore[arg-type]
@@ -247,6 +251,7 @@ _OPTIONAL: Mapping[str, tuple[str, Check, Any]] = {
     },
     "options": ("options of a study", _are_options, {}),
     "costs": ("costs of networks", _are_costs, None),
+    "second": ("a metric and a mode", _is_objective, None),
     "seed": ("a count", is_count, None),
     "concurrency": ("a count", is_count, None),
     "asked": ("true or false", lambda value: isinstance(value, bool), False),

@@ -98,7 +98,8 @@ class Conclusion:
     def _write_tables(self) -> None:
         from tuner.results.tables import write_tables
 
-        write_tables(self.loop.folder, self.loop.record, self.loop.study.costs)
+        study = self.loop.study
+        write_tables(self.loop.folder, self.loop.record, study.costs, next(iter(study.reported[1:]), None))
 
     def _write_winner(self, outcome: Outcome) -> Outcome:
         """A search is valid without its winner's test score: an error here becomes a notice."""

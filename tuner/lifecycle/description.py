@@ -35,6 +35,7 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "study": study.name,
         "metric": study.metric,
         "mode": study.mode,
+        "second": None if study.second is None else asdict(study.second),
         "seed": study.seed,
         "space": space_record(study.search_space),
         "search": repr(study.search),

@@ -133,7 +133,7 @@ def as_driven(run: RecordedRun, study: Study, options: Mapping[str, Any]) -> tup
     changed = study.with_options(**options)
     resolved = changed.declared_trial.resolved(Path(run.info["working_directory"]))
     trial, warning = resolved.pinned_again(run.info["data_fingerprint"], run.info["weights_fingerprint"])
-    return replace(changed, trial=trial, costs=run.costs if changed.limits else None), warning
+    return replace(changed, trial=trial, costs=run.costs if changed.measured else None), warning
 
 
 def tell_of_changes(loop: SearchLoop, text: StudyText) -> None:

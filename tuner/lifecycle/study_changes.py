@@ -30,7 +30,8 @@ def comparable(study: Study) -> dict[str, Any]:
         "mode": study.mode,
         "seed": study.seed,
         "space": space_record(study.search_space),
-        **({"limits": dict(study.limits), "latency": repr(study.latency)} if study.limits else {}),
+        **({"limits": dict(study.limits), "latency": repr(study.latency)} if study.measured else {}),
+        **({"second metric": study.second.metric, "second mode": study.second.mode} if study.second else {}),
         **study.declared_trial.identity(),
     }
 

@@ -60,6 +60,10 @@ class Judge:
             return self._judge_repeat(record, epoch, value, again=again)
         limit = self._limits.reached(epochs=0 if again else 1, value=value)
         decision = Decision.CONTINUE
+        price = self._study.price(record.config, metrics)
+        if price is not None:
+            self._proposals.price(record.configuration, price)
+            self._stopping.price(record.trial, price)
         if not record.has_value(epoch, self._study.metric):  # a trial that diverged here before has none yet
             self._proposals.observe(record.configuration, epoch, value)
             decision = self._stopping.report(record.trial, epoch, value)
@@ -98,16 +102,16 @@ class Judge:
 
     def _problem_with(self, metrics: Metrics) -> tuple[str, str] | None:
         """Cause and message of a report that ends its trial as failed."""
-        name = self._study.metric
-        if name not in metrics:
-            reported = ", ".join(sorted(metrics)) or "nothing"
-            return (
-                "error",
-                f"a trial must report the study's metric {name!r}, got {reported}; report it, or change metric=",
-            )
-        flaw = flaw_of(name, metrics[name])
-        if flaw is not None:
-            return "error", flaw
-        if not finite(metrics[name]):
-            return "diverged", f"{name} = {shown(metrics[name])}"
+        for name in self._study.reported:
+            if name not in metrics:
+                reported = ", ".join(sorted(metrics)) or "nothing"
+                return (
+                    "error",
+                    f"a trial must report the study's metric {name!r}, got {reported}; report it, or change metric=",
+                )
+            flaw = flaw_of(name, metrics[name])
+            if flaw is not None:
+                return "error", flaw
+            if not finite(metrics[name]):
+                return "diverged", f"{name} = {shown(metrics[name])}"
         return None

@@ -4,7 +4,7 @@ state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tuner.history.event_lines import Event, finite
@@ -13,11 +13,14 @@ from tuner.loop.queue import Queue
 from tuner.loop.stopping import Stopping
 from tuner.search import Proposals
 
+Price = Callable[[Mapping[str, Any], Mapping[str, Any]], float | None]  # see `Study.price`
+
 
 class Replay:
     """Gives each event to search algorithm, early stopper and queue, before the record takes it."""
 
-    def __init__(self, record: RunRecord, proposals: Proposals, stopping: Stopping, queue: Queue) -> None:
+    def __init__(self, record: RunRecord, proposals: Proposals, stopping: Stopping, queue: Queue, price: Price) -> None:
+        self._price = price
         self._record, self._proposals, self._stopping, self._queue = record, proposals, stopping, queue
 
     def tell(self, event: Event) -> None:
@@ -47,6 +50,10 @@ class Replay:
             self._stopping.replay_resumption(record.trial)
         elif kind == "epoch_reported":
             value = event["metrics"].get(self._record.metric)
+            price = self._price(record.config, event["metrics"])
+            if price is not None:
+                self._proposals.price(record.configuration, price)
+                self._stopping.price(record.trial, price)
             if finite(value) and not record.has_value(event["epoch"], self._record.metric):
                 self._proposals.observe(record.configuration, event["epoch"], value)
                 self._stopping.report(record.trial, event["epoch"], value)

@@ -41,6 +41,10 @@ class Stopping:
         """What the trial does after this epoch."""
         return self._tell("report", trial, epoch, value)
 
+    def price(self, trial: str, value: float) -> None:
+        """The trial's second objective, of which higher is better."""
+        self._tell("price", trial, 0, value)
+
     def end(self, trial: str) -> None:
         """The trial is over."""
         self._tell("end", trial)
@@ -111,6 +115,8 @@ class Stopping:
             self._stopper.start(trial)
         elif call == "trust":
             self._stopper.trust(trial)
+        elif call == "price":
+            self._stopper.price(trial, value)
         elif call == "restart":
             self._stopper.restart(trial)
         else:

@@ -19,6 +19,7 @@ from tuner.history.refits import TRAINED_ON
 from tuner.history.scored import BEST
 from tuner.plots import Plots, of_tasks
 from tuner.plots.mistakes import fields_of, shown_mistakes
+from tuner.results.front import reported_second
 from tuner.results.run import RecordedRun
 from tuner.results.wording import shipped, trained_again, trials_and_repeats
 from tuner.space.values import recorded
@@ -48,7 +49,9 @@ def contents(run: RecordedRun) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     if run.record.trials:
-        found["trials"] = _table(trials_table(run.record, run.costs).drop(columns=["started", "ended"]))
+        found["trials"] = _table(
+            trials_table(run.record, run.costs, reported_second(run)).drop(columns=["started", "ended"])
+        )
     if run.record.repeated:
         found["configurations"] = _table(configurations_table(run.record))
     found |= {f"{section}/{name}": wandb.Plotly(figure) for section, name, figure in _figures(run)}

@@ -91,8 +91,8 @@ class Plots:
         return self._shown(progress.timeline(self._run), "No trial has run yet")
 
     def tradeoff(self) -> go.Figure:
-        """What configurations reach against what their networks cost, with the front; for studies with `limits`."""
-        return self._shown(tradeoff.tradeoff(self._run), "The study has no limits of costs, so none were measured")
+        """What configurations reach in two metrics, with the front; for studies with two, or with `limits`."""
+        return self._shown(tradeoff.tradeoff(self._run), "The study has one metric, and no limits of costs")
 
     def savings(self) -> go.Figure:
         """Epochs spent and saved by early stopping, by where trials ended."""

@@ -1,39 +1,76 @@
-"""What trials reach against what their networks cost when they answer: each configuration's, and the front."""
+"""Two objectives of a run: each configuration's point, and the front of those that no other beats in both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from tuner.history.event_lines import finite
 from tuner.history.records import TrialRecord
 from tuner.results.run import RecordedRun
+from tuner.space.mode import Objective
+from tuner.space.pareto import fronts
+from tuner.trial.inference_cost import COSTS
 
 
 @dataclass(frozen=True)
 class Point:
-    """A configuration's trial, the value by which it is compared, and its cost."""
+    """A configuration's trial, the value by which it is compared, and its second objective, such as a cost."""
 
     trial: TrialRecord
     value: float
     cost: float
 
 
-def points(run: RecordedRun, cost: str) -> list[Point]:
-    """A point for each configuration with a value and a known cost of this name, in the order in which they rank."""
-    if run.costs is None:
-        return []
+def second_of(run: RecordedRun) -> Objective | None:
+    """The second objective: the study's, else the first cost that it limits; None if it has neither."""
+    if run.second is not None or run.costs is None:
+        return run.second
+    return Objective(run.costs.asked[0], "min")
+
+
+def points(run: RecordedRun, second: Objective) -> list[Point]:
+    """A point for each configuration with a value and a known second objective, in the order in which they rank."""
     found = []
     for trial in run.record.rows():
-        standing, known = run.record.standing_of(trial.trial), run.costs.of(trial.config)
-        if standing is not None and known is not None:
-            found.append(Point(trial, standing.value, getattr(known, cost)))
+        standing = run.record.standing_of(trial.trial)
+        if standing is not None and (cost := _cost(run, trial, standing.epoch, second.metric)) is not None:
+            found.append(Point(trial, standing.value, cost))
     return found
 
 
-def front(found: Iterable[Point], mode: str) -> list[Point]:
-    """Those points that no other is at least equal to in both value and cost, by rising cost."""
-    best: list[Point] = []
-    for point in sorted(found, key=lambda one: (one.cost, one.value if mode == "min" else -one.value)):
-        if not best or (point.value < best[-1].value if mode == "min" else point.value > best[-1].value):
-            best.append(point)
-    return best
+def front(found: Sequence[Point], first: Objective, second: Objective) -> list[Point]:
+    """Those points that no other is at least equal to in both, the best in the second objective first."""
+    if not found:
+        return []
+    places = fronts(np.array([(first.oriented(one.value), second.oriented(one.cost)) for one in found]))
+    best = [point for point, place in zip(found, places, strict=True) if place == 0]
+    return sorted(best, key=lambda point: -second.oriented(point.cost))
+
+
+def front_of(run: RecordedRun) -> list[Point]:
+    """The run's front; nothing if it has one objective."""
+    second = second_of(run)
+    return [] if second is None else front(points(run, second), run.objective, second)
+
+
+def reported_second(run: RecordedRun) -> str | None:
+    """The name of a second metric that trials report; None if there is none, or it is measured before a trial."""
+    measured = run.costs.asked if run.costs else ()
+    return run.second.metric if run.second and run.second.metric not in measured else None
+
+
+def unit_of(name: str) -> str:
+    """What a number of the second objective is followed by: a space and a unit, or nothing."""
+    return f" {COSTS[name]}" if name in COSTS else ""
+
+
+def _cost(run: RecordedRun, trial: TrialRecord, epoch: int, name: str) -> float | None:
+    """As it was measured before the trial, or as the trial reported it after this epoch."""
+    if run.costs is not None and name in run.costs.asked:
+        known = run.costs.of(trial.config)
+        return None if known is None else float(getattr(known, name))
+    told = trial.epochs[epoch].metrics.get(name) if epoch in trial.epochs else None
+    return float(told) if isinstance(told, int | float) and finite(told) else None

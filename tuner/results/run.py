@@ -20,6 +20,7 @@ from tuner.results.full_length import Outcomes, outcomes_at_full_length
 from tuner.results.importance import Importance, importance
 from tuner.results.titles import read_title
 from tuner.space import Config, Space, recorded_space
+from tuner.space.mode import Objective
 from tuner.storage.folder import Folder
 from tuner.storage.lease import holder
 from tuner.study.budget import SECONDS_PER_HOUR
@@ -84,6 +85,17 @@ class RecordedRun:
     def budget(self) -> dict[str, Any]:
         """The study's limits by their names, as last set; None for limits that it doesn't have."""
         return dict(self.info.get("budget") or {}) | self.record.steered.limits
+
+    @property
+    def objective(self) -> Objective:
+        """The metric with its mode."""
+        return Objective(self.metric, self.info["mode"])
+
+    @property
+    def second(self) -> Objective | None:
+        """The second metric of a search for the front of two."""
+        told = self.info["second"]
+        return None if told is None else Objective(told["metric"], told["mode"])
 
     @cached_property
     def costs(self) -> KnownCosts | None:

@@ -17,6 +17,7 @@ from tuner.study.declaration import Study
 from tuner.study.file import is_beside_a_study
 from tuner.text import printable
 
+NEVER = ("_", "source", "second", "costs")  # set by tuner
 ALWAYS = ("name", "trial", "space", "metric", "mode", "search", "scheduler", "budget", "seed")
 INDENT = " " * 4
 ORIGINAL = "original"
@@ -54,7 +55,7 @@ class _Writer:
         lines = ["study = Study("]
         for field in fields(self._study):
             value = getattr(self._study, field.name)
-            if field.name not in ("_", "source", "costs") and (field.name in ALWAYS or value != _default(field)):
+            if field.name not in NEVER and (field.name in ALWAYS or value != _default(field)):
                 lines.append(f"{INDENT}{field.name}={self._field(field.name, value)},")
         return "\n".join([*lines, ")"])
 
@@ -63,6 +64,8 @@ class _Writer:
             return self._space(self._study.search_space)
         if name == "trial":
             return self._trial()
+        if name in ("metric", "mode") and self._study.second is not None:
+            return repr([value, getattr(self._study.second, name)])
         if name == "constraint":
             return self._original("constraint")
         return self.value(value)

@@ -11,9 +11,11 @@ from tuner.history.records import TrialRecord
 from tuner.history.refits import TRAINED_ON, shipped_refit
 from tuner.history.scored import METRICS
 from tuner.history.similar_failures import failure_groups
+from tuner.results.front import front_of
 from tuner.results.run import RecordedRun
 from tuner.results.seeds import Repeated, repeated, verdict
 from tuner.results.wording import report_of
+from tuner.space.mode import Objective
 from tuner.storage.folder import Folder
 
 
@@ -50,9 +52,23 @@ def summary_of_run(run: RecordedRun) -> dict[str, Any]:
             **{status: counts[status] for status in ("completed", "stopped", "failed")},
         },
         "failures": {group.name: len(group.trials) for group in failure_groups(run.record)},
+        **({"front": _front(run, run.second)} if run.second else {}),
         "wall_seconds": round(run.record.wall_seconds, 3),
         "report": report_of(run),
     }
+
+
+def _front(run: RecordedRun, second: Objective) -> list[dict[str, Any]]:
+    """The configurations that no other beats in both metrics, the best in the second one first."""
+    return [
+        {
+            "trial_id": one.trial.trial,
+            "config": one.trial.config_in_json,
+            run.metric: one.value,
+            second.metric: one.cost,
+        }
+        for one in front_of(run)
+    ]
 
 
 def _trained_again(run: RecordedRun, refit: TrialRecord) -> dict[str, Any]:

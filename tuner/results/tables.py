@@ -10,7 +10,9 @@ import pandas as pd
 
 from tuner.history.records import CAUSES, STATUSES, RunRecord, TrialRecord, flat_config
 from tuner.results.findings import Advice
+from tuner.results.front import front_of, second_of
 from tuner.results.importance import Importance
+from tuner.results.run import RecordedRun
 from tuner.storage.folder import Folder
 from tuner.text import in_utf8, spreadsheet_cell
 from tuner.trial.inference_cost import COSTS, KnownCosts
@@ -42,7 +44,7 @@ _TRIAL_COLUMNS = (*_TRIAL_TYPES, "status", "cause", "started", "ended")
 _HISTORY_COLUMNS = ("trial", "epoch", "time", "decision")
 
 
-def trials_table(record: RunRecord, costs: KnownCosts | None = None) -> pd.DataFrame:
+def trials_table(record: RunRecord, costs: KnownCosts | None = None, second: str | None = None) -> pd.DataFrame:
     """A row per trial, in the order in which trials started.
 
     Columns: trial, number, status, cause, epochs, best_epoch (whose network stands for the trial), under the metric's
@@ -50,8 +52,9 @@ def trials_table(record: RunRecord, costs: KnownCosts | None = None) -> pd.DataF
     one the mean of its last values, for any other its best, see `tuner.history.worth`; started and ended (UTC), seconds
     (of running), losses, seed, configuration (counted from 0; trials of one number train the same configuration with
     different seeds), message, study_version (only if the study file was edited during the run: trials of version 2 were
-    trained, at least in part, with the edited one), `cost/NAME` for each of `COSTS` if the study limits costs of
-    networks, then `config/NAME` for each hyperparameter, with the value that
+    trained, at least in part, with the edited one), `cost/NAME` for each of `COSTS` if the study names costs of
+    networks, `metric/NAME` for a second metric that trials report, after `best_epoch`, then `config/NAME` for each
+    hyperparameter, with the value that
     the trial was given: NaN if the trial doesn't have it, or pandas' NA in a column of objects.
     """
     metric = metric_column(record.metric)
@@ -63,6 +66,10 @@ def trials_table(record: RunRecord, costs: KnownCosts | None = None) -> pd.DataF
     if costs is not None:
         leading += [COST + name for name in COSTS]
         rows = [row | _costs(costs, trial) for row, trial in zip(rows, record.trials.values(), strict=True)]
+    if second is not None:
+        leading.append(METRIC + second)
+        for row, trial in zip(rows, record.trials.values(), strict=True):
+            row[METRIC + second] = trial.epochs[row["best_epoch"]].metrics.get(second) if row["best_epoch"] else None
     leading[leading.index(metric)] = metric = in_utf8(metric)
     table = _with_settings(rows, leading).astype({**_TRIAL_TYPES, metric: "float64"})
     table["status"] = pd.Categorical(table["status"], categories=list(STATUSES))
@@ -140,6 +147,18 @@ def _configuration_row(record: RunRecord, trial: TrialRecord, metric: str) -> di
     }
 
 
+def front_table(run: RecordedRun) -> pd.DataFrame:
+    """A row for each configuration on the front of two objectives, the best in the second one first."""
+    second = second_of(run)
+    rows = [
+        {"trial": one.trial.trial, run.metric: one.value, second.metric: one.cost}
+        | {CONFIG + name: value for name, value in flat_config(one.trial.config).items()}
+        for one in (front_of(run) if second else ())
+        if second
+    ]
+    return _with_settings(in_utf8(rows), ["trial", *([in_utf8(run.metric), in_utf8(second.metric)] if second else [])])
+
+
 def best_rows(record: RunRecord, table: pd.DataFrame, count: int) -> pd.DataFrame:
     """The rows of the best configurations in a table of trials, the winner first, with their values."""
     best = {one.trial.trial: one.value for one in record.ranked()[:count]}
@@ -161,9 +180,9 @@ def advice_table(found: Sequence[Advice]) -> pd.DataFrame:
     return pd.DataFrame([(one.text, one.command) for one in found], columns=["text", "command"]).astype("str")
 
 
-def write_tables(folder: Folder, record: RunRecord, costs: KnownCosts | None = None) -> None:
+def write_tables(folder: Folder, record: RunRecord, costs: KnownCosts | None = None, second: str | None = None) -> None:
     """`trials.csv` and `history.csv`, replaced as a whole."""
-    folder.write("trials.csv", csv_text(trials_table(record, costs)).encode())
+    folder.write("trials.csv", csv_text(trials_table(record, costs, second)).encode())
     folder.write("history.csv", csv_text(history_table(record)).encode())
 
 

@@ -14,6 +14,7 @@ from tuner.history.refits import shipped_refit
 from tuner.history.scored import METRICS
 from tuner.history.similar_failures import all_failed_alike
 from tuner.history.worth import Worth
+from tuner.results.front import front_of, unit_of
 from tuner.results.run import RecordedRun
 from tuner.study import budget
 from tuner.study.failures import Failures
@@ -22,6 +23,7 @@ from tuner.trial.inference_cost import COSTS, cost_in_words
 from tuner.trial.tasks import SHARES, USUAL
 
 Z = 1.96  # 95 % of a normal variable lie within so many standard deviations on either side of the mean
+MOST_OF_FRONT = 6  # configurations that a line names
 CLEARLY = 2  # standard errors by which the refitted network is clearly worse than the winner's own
 REPORT = "report.html"  # in the run's folder
 FATES = ("trained to the end", "stopped early", "that failed", "cut off at the search's end", "that can go on")
@@ -85,6 +87,19 @@ def repeats_of(record: RunRecord) -> int:
 def shipped(run: RecordedRun) -> list[str]:
     """Sentences about the network in `best/` where it is not just the winner's own, or another was wanted; its cost."""
     return [one for one in (trained_again(run.record), own_network(run), cost(run)) if one] + combination(run)
+
+
+def front_in_words(run: RecordedRun) -> str | None:
+    """A sentence about the front of a search for two metrics; None for other searches."""
+    found = front_of(run) if run.second else []
+    if not found or run.second is None:
+        return None
+    unit, listed = unit_of(run.second.metric), found if len(found) <= MOST_OF_FRONT else [*found[:2], *found[-2:]]
+    each = [f"{short(one.value)} at {one.cost:.3g}{unit} ({one.trial.trial})" for one in listed]
+    each[2:2] = [f"{len(found) - len(listed)} more"] if len(listed) < len(found) else []
+    return (
+        f"{plural(len(found), 'configuration')} on the front of {run.metric} and {run.second.metric}: {', '.join(each)}"
+    )
 
 
 def cost(run: RecordedRun) -> str | None:

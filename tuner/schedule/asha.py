@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,7 @@ import numpy as np
 from tuner.errors import StudyError, shown
 from tuner.schedule.base import DEFAULT_GRACE_EPOCHS, Decision, EarlyStopper, Halving, rung_at
 from tuner.space.mode import Mode
+from tuner.space.pareto import order
 from tuner.space.values import is_one_of
 
 FIRST_EPOCH_ADVICE = (  # as benchmarks/search.py measures it
@@ -29,7 +31,8 @@ class ASHA(Halving):
     started and none is left to promote, the best one that got farthest is trained to its end. Where trials can't pause
     it falls back to "stop". `rule="stop"` judges a trial the moment it reaches a rung, against those that reached it
     before (as Ray's AsyncHyperBandScheduler does), and ends it if it is not among the best. `grace_epochs` defaults to
-    3, or less if trials are shorter.
+    3, or less if trials are shorter. If a study has two objectives, the best at a rung are those of the front of both,
+    spread over it, then those of the next front (MO-ASHA, Schmucker et al. 2021).
     """
 
     rule: Literal["promote", "stop"] = "promote"
@@ -58,7 +61,12 @@ class StoppingASHA(EarlyStopper):
     def __init__(self, rungs: list[int], reduction_factor: float, mode: Mode) -> None:
         self._epochs, self._percentile = rungs, (1 - 1 / reduction_factor) * 100
         self._sign = 1.0 if mode == "max" else -1.0
+        self._share, self._prices = 1 / reduction_factor, dict[str, float]()
         self._recorded: list[dict[str, float]] = [{} for _ in rungs]
+
+    def price(self, trial_id: str, value: float) -> None:
+        """The trials that have one are compared by both."""
+        self._prices[trial_id] = value
 
     def _judge(self, trial_id: str, epoch: int, value: float) -> Decision:
         """Judge the trial once at each rung, by its first report there."""
@@ -66,9 +74,19 @@ class StoppingASHA(EarlyStopper):
         if rung is None or trial_id in self._recorded[rung]:
             return Decision.CONTINUE
         recorded, good = self._recorded[rung], self._sign * value
+        if self._prices:
+            recorded[trial_id] = good
+            place = ranked(recorded, self._prices).index(trial_id)
+            return Decision.CONTINUE if place < max(1, self._share * len(recorded)) else Decision.STOP
         keep = not recorded or good >= np.percentile(list(recorded.values()), self._percentile)
         recorded[trial_id] = good
         return Decision.CONTINUE if keep else Decision.STOP
+
+
+def ranked(values: Mapping[str, float], prices: Mapping[str, float]) -> list[str]:
+    """The trials in the order of `pareto.order`; of equals the smaller id first."""
+    trials = sorted(values)
+    return [trials[place] for place in order(np.array([(values[trial], prices[trial]) for trial in trials]))]
 
 
 class _Rung:
@@ -116,6 +134,33 @@ class _Rung:
         return bisect_left(self._waiting, self._ranked[best]) if best < len(self._ranked) else len(self._waiting)
 
 
+class _RungOfTwo(_Rung):
+    """A rung whose trials rank by two objectives: their order changes as others reach it."""
+
+    def __init__(self, prices: Mapping[str, float]) -> None:
+        super().__init__()
+        self._prices, self._here, self._places = prices, set[str](), dict[str, int]()
+        self._then: dict[str, float] = {}  # the prices when trials reached it
+
+    def reach(self, trial: str, value: float) -> None:
+        self.values[trial], self._then[trial] = value, self._prices[trial]
+        self._here.add(trial)
+        self._places = {each: place for place, each in enumerate(ranked(self.values, self._then))}
+
+    def leave(self, trial: str) -> None:
+        self._here.discard(trial)
+
+    def first_waiting(self, best: int) -> str | None:
+        first = min(self._here, key=self._places.__getitem__, default=None)
+        return first if first is not None and self._places[first] < best else None
+
+    def waiting_below(self, best: int) -> list[str]:
+        return sorted((one for one in self._here if self._places[one] >= best), key=self._places.__getitem__)
+
+    def count_waiting(self, best: int) -> int:
+        return sum(self._places[one] < best for one in self._here)
+
+
 class PromotingASHA(EarlyStopper):
     """Pauses at every rung; goes on with the best paused trial of the highest rung that has one to promote.
 
@@ -130,6 +175,13 @@ class PromotingASHA(EarlyStopper):
         self._to_come: float = math.inf if trials is None else trials
         self._climbing: set[str] = set()
         self._trusted: set[str] = set()
+        self._prices: dict[str, float] = {}
+
+    def price(self, trial_id: str, value: float) -> None:
+        """All trials have one, or none."""
+        if not self._prices:
+            self._rungs = [_RungOfTwo(self._prices) for _ in self._epochs]
+        self._prices[trial_id] = value
 
     def start(self, trial_id: str) -> None:
         """One trial fewer is still to start."""

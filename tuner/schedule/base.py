@@ -35,6 +35,9 @@ class EarlyStopper(ABC):
     def trust(self, trial_id: str) -> None:  # noqa: B027
         """The trial that was started has a configuration that did well in earlier studies."""
 
+    def price(self, trial_id: str, value: float) -> None:  # noqa: B027 -- see `Scheduler.takes_two_objectives`
+        """The trial's value of the second objective, of which higher is better; known before its first report."""
+
     def report(self, trial_id: str, epoch: int, value: float) -> Decision:
         """What the trial does after this epoch. Raises ValueError for a value that is NaN or infinite."""
         if not math.isfinite(value):
@@ -84,6 +87,11 @@ class Scheduler(ABC):
         """A sentence about a setting that is allowed but costly; None if there is none."""
         return None
 
+    @property
+    def takes_two_objectives(self) -> bool:
+        """Whether its early stoppers compare trials by both objectives of a study that has two."""
+        return False
+
     @abstractmethod
     def rungs(self, max_epochs: int) -> list[int]:
         """Epochs after which trials may be paused or stopped, in order.
@@ -107,6 +115,11 @@ class Scheduler(ABC):
 @dataclass(frozen=True)
 class NoEarlyStopping(Scheduler):
     """Every trial is trained to its end."""
+
+    @property
+    def takes_two_objectives(self) -> bool:
+        """True: it compares nothing."""
+        return True
 
     def check(self, max_epochs: int) -> None:
         """Every setting is valid."""
@@ -150,6 +163,11 @@ class Halving(Scheduler):
             while (epoch := math.ceil(grace * self.reduction_factor ** len(rungs))) < max_epochs:
                 rungs.append(epoch)
         return rungs
+
+    @property
+    def takes_two_objectives(self) -> bool:
+        """True: at a rung, trials rank by `tuner.space.pareto.order`."""
+        return True
 
     @property
     def forecast(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
 
-from tuner.schedule.asha import StoppingASHA
+from tuner.schedule.asha import StoppingASHA, ranked
 from tuner.schedule.base import Decision, EarlyStopper, Halving
 from tuner.space.mode import Mode
 
@@ -75,6 +75,13 @@ class HyperBandStopper(EarlyStopper):
         self._resumable: list[str] = []
         self._eliminated: list[str] = []
         self._to_come: float = math.inf if trials is None else trials
+        self._prices: dict[str, float] = {}
+
+    def price(self, trial_id: str, value: float) -> None:
+        """The trials of a bracket are compared by both."""
+        self._prices[trial_id] = value
+        if not self._can_pause:
+            self._stopper_of(self._bracket_of[trial_id]).price(trial_id, value)
 
     def start(self, trial_id: str) -> None:
         """Put the trial into the bracket that is being filled."""
@@ -140,10 +147,11 @@ class HyperBandStopper(EarlyStopper):
         complete = bracket.full or self._to_come == 0
         if bracket.open or not complete or not bracket.values or not self._can_pause:
             return
-        ranked = sorted(bracket.values, key=lambda trial: (-bracket.values[trial], trial))
-        winners = ranked[: max(1, int(len(ranked) / self._factor))]
+        order = sorted(bracket.values, key=lambda trial: (-bracket.values[trial], trial))
+        order = ranked(bracket.values, self._prices) if self._prices else order
+        winners = order[: max(1, int(len(order) / self._factor))]
         self._resumable += winners
-        self._eliminated += ranked[len(winners) :]
+        self._eliminated += order[len(winners) :]
         bracket.open, bracket.values = set(winners), {}
         bracket.level += 1
 

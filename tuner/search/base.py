@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ EndStatus = Literal["completed", "stopped", "failed"]
 class Problem:
     """The search problem that a search algorithm gets.
 
+    `price_of` gives the second objective of a configuration, higher is better, if that is known before it is tried.
     `trials` is the largest number of trials, None for no limit; a trial reports after each of at most `max_epochs`
     epochs. `rungs` are the epochs at which early stopping compares trials, in order: values there are worth most.
     """
@@ -32,6 +34,7 @@ class Problem:
     trials: int | None = None
     max_epochs: int = 1
     rungs: tuple[int, ...] = ()
+    price_of: Callable[[Config], float | None] | None = field(default=None, compare=False)
 
     @property
     def sign(self) -> float:
@@ -52,6 +55,9 @@ class Searcher(ABC):
 
     def adopt(self, number: int, config: Config) -> None:  # noqa: B027 -- not all learn
         """The trial exists from now on with this configuration, suggested here or not."""
+
+    def price(self, number: int, value: float) -> None:  # noqa: B027 -- see `SearchAlgorithm.takes_two_objectives`
+        """The trial's value of the second objective, of which higher is better; known before its first value."""
 
     def observe(self, number: int, epoch: int, value: float) -> None:  # noqa: B027
         """One epoch's value of the metric, finite, as the user reports it."""
@@ -84,6 +90,11 @@ class SearchAlgorithm(ABC):
     @property
     def expects_improvement(self) -> bool:
         """Whether its searcher can say what improvement it expects of the next trial."""
+        return False
+
+    @property
+    def takes_two_objectives(self) -> bool:
+        """Whether its searcher looks for the front of both objectives of a study that has two."""
         return False
 
     @property

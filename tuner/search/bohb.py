@@ -35,6 +35,11 @@ class BOHB(SearchAlgorithm):
     bandwidth_factor: float = 3.0
 
     @property
+    def takes_two_objectives(self) -> bool:
+        """True: good configurations are the first by `tuner.space.pareto.order`."""
+        return True
+
+    @property
     def needs(self) -> tuple[str, ...]:
         """The module that its densities need."""
         return ("scipy.special",)
@@ -88,7 +93,11 @@ class BOHBSearcher(CurveSearcher):
     def _ranked(self, level: int) -> list[int]:
         """The trials that reached the epoch, best first, and then those that failed."""
         reached = [trial for trial, curve in self._curves.items() if level in curve]
-        return sorted(reached, key=lambda trial: (-self._curves[trial][level], trial)) + sorted(self._failed)
+        if self._prices:
+            ranked = self._by_both({trial: self._curves[trial][level] for trial in sorted(reached)})
+        else:
+            ranked = sorted(reached, key=lambda trial: (-self._curves[trial][level], trial))
+        return ranked + sorted(self._failed)
 
     def _best_candidate(self, level: int, generator: np.random.Generator) -> Floats:
         from tuner.search.kernel_density import KernelDensity

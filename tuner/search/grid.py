@@ -27,6 +27,11 @@ class Grid(SearchAlgorithm):
         """False."""
         return False
 
+    @property
+    def takes_two_objectives(self) -> bool:
+        """True: it learns from neither."""
+        return True
+
     def check(self, space: Space) -> None:
         """Raise SpaceError for a space that is infinite, or too large to list."""
         for name, domain in space.dimensions.items():

@@ -21,6 +21,7 @@ from tuner.search.base import (
     require_finite,
 )
 from tuner.space import Choice, Config, Space
+from tuner.space.pareto import order
 from tuner.space.values import is_number
 
 
@@ -36,6 +37,11 @@ class HyperOpt(SearchAlgorithm):
     startup_trials: int | None = None
     candidates: int = 24
     gamma: float = 0.25
+
+    @property
+    def takes_two_objectives(self) -> bool:
+        """True: the loss that hyperopt sees is the place by `tuner.space.pareto.order`, as MOTPE has it."""
+        return True
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -89,6 +95,7 @@ class HyperOptSearcher(Searcher):
         self._domain = Domain(_no_objective, labels, pass_expr_memo_ctrl=False) if labels else None
         self._trials = Trials()
         self._documents: dict[int, dict[str, Any]] = {}
+        self._prices: dict[int, float] = {}
 
     def suggest(self, number: int, attempt: int = 0) -> Config | None:
         """TPE's suggestion after the trials reported so far; a random one during start-up.
@@ -104,6 +111,7 @@ class HyperOptSearcher(Searcher):
         if self._valued < self._startup:
             documents = rand.suggest([number], self._domain, self._trials, seed)
         else:
+            self._rank_by_both()
             self._trials.refresh()
             documents = tpe.suggest(
                 [number],
@@ -138,8 +146,12 @@ class HyperOptSearcher(Searcher):
         require_finite(number, epoch, value)
         result = self._documents[number]["result"]
         loss = self._sign * value
-        result["loss"] = min(loss, result.get("loss", math.inf))
+        result["loss"] = result["own"] = min(loss, result.get("own", math.inf))
         result["status"] = "ok"
+
+    def price(self, number: int, value: float) -> None:
+        """Trials that have one rank by both."""
+        self._prices[number] = value
 
     def end(self, number: int, status: EndStatus) -> None:
         """A failed trial has no loss, which hyperopt takes for the worst."""
@@ -151,6 +163,14 @@ class HyperOptSearcher(Searcher):
         """The trial has the loss that it had before it failed."""
         document = self._documents[number]
         document["result"] = document["result"]["before"]
+
+    def _rank_by_both(self) -> None:
+        """With a second objective a trial's loss is its place among all of them, from 0."""
+        results = [(number, one["result"]) for number, one in self._documents.items() if number in self._prices]
+        valued = [(number, result) for number, result in results if "own" in result]
+        points = np.array([(-result["own"], self._prices[number]) for number, result in valued])
+        for place, index in enumerate(order(points.reshape(-1, 2))):
+            valued[index][1]["loss"] = float(place)
 
     @property
     def _valued(self) -> int:

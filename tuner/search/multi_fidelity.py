@@ -27,11 +27,15 @@ from tuner.search.observations import CurveSearcher, allowed
 from tuner.search.points import Features
 from tuner.search.random import SobolSearcher
 from tuner.space import Config, Space
+from tuner.space.pareto import fronts
 
 if TYPE_CHECKING:
     from tuner.search.gaussian_process import CurveKernel, CurveProcess, Rows
 
 FLOOR = 0.2  # robust standard deviations above the median, below which all values count the same
+LOWEST = -10.0  # the same with two objectives, where the best of the cheap ones may be far below the median
+SMOOTHER = 2.0  # a second objective's length scale beside the first one's, by benchmarks/objectives.py
+BEYOND = 0.1  # of the range of all values, by which the reference of the hypervolume is below the worst
 LARGEST_MODEL = 256  # values that the process is fitted to; if there are more, a selection
 NEIGHBOURS = 5  # the best trials, around which candidates are drawn
 STEPS = (0.03, 0.1, 0.2)  # how far candidates are from them, as shares of a dimension
@@ -51,10 +55,18 @@ class MultiFidelityGP(SearchAlgorithm):
     count with the value that they are expected to reach, so that suggestions for parallel trials spread. Failed trials
     count among the worst, and an improvement as much as it is probable that the trial doesn't fail. After Swersky et
     al. 2013, Klein et al. 2020 (MOBSTER), Gelbart et al. 2014 (failures).
+
+    If the study has two objectives, it takes the greatest expected improvement of the hypervolume of their front (exact
+    for two, Yang et al. 2019). The second one has a model of its own, unless it is known before a trial.
     """
 
     startup_trials: int = 4
     candidates: int = 300
+
+    @property
+    def takes_two_objectives(self) -> bool:
+        """True: it looks for the greatest expected improvement of the front's hypervolume."""
+        return True
 
     @property
     def expects_improvement(self) -> bool:
@@ -222,6 +234,8 @@ class MultiFidelityGPSearcher(CurveSearcher):
         """
         from tuner.search.gaussian_process import expected_improvement
 
+        if self._prices:
+            return self._rank_by_hypervolume(number), math.inf
         observed = self._observations()
         model, trials = self._model(observed)
         last = self._rows(np.unique(trials), self._problem.max_epochs)
@@ -234,6 +248,42 @@ class MultiFidelityGPSearcher(CurveSearcher):
         order = np.argsort(-survival * expected_improvement(mean, deviation, best), kind="stable")
         lasting = survival * expected_improvement(mean, model.without_own(deviation), best)
         return allowed(self._space, candidates[order]), observed.unit * float(lasting.max())
+
+    def _rank_by_hypervolume(self, number: int) -> Floats:
+        """Candidates [n, dimensions], the greatest expected improvement of the hypervolume first."""
+        from tuner.search.gaussian_process import CurveProcess
+
+        observed = self._observations(LOWEST)
+        model, trials = self._model(observed)
+        priced = np.array(sorted(set(map(int, trials)) & {*self._prices}), dtype=np.int64)
+        last = self._rows(np.unique(trials), self._problem.max_epochs)
+        values = model.mean(self._rows(priced, self._problem.max_epochs))
+        prices, unit = scale(np.array([self._prices[trial] for trial in priced]), LOWEST)
+        middle = float(np.median([self._prices[trial] for trial in priced]))
+        model = model.believing(self._pending(observed))
+        candidates = self._space.snap(self._draw(np.random.default_rng([self._problem.seed, number, 1])))
+        places = self._places(candidates, self._problem.max_epochs)
+        known = self._known_prices(candidates)
+        if known is None:
+            kernel = kernel_for(self._space)
+            kernel = replace(kernel, length=SMOOTHER * kernel.length)
+            priced_model = CurveProcess(kernel, self._rows(priced, self._problem.max_epochs), prices)
+            mean, deviation = priced_model.predict(places)
+            second = mean, model.without_own(deviation)
+        else:
+            second = (known - middle) / unit, np.zeros(len(known))
+        mean, deviation = model.predict(places)
+        first = mean, model.without_own(deviation)
+        gain = expected_hypervolume(np.stack([values, prices], axis=1), first, second)
+        return allowed(self._space, candidates[np.argsort(-self._survival(last, places) * gain, kind="stable")])
+
+    def _known_prices(self, candidates: Floats) -> Floats | None:
+        """The second objective of candidates [n], if it is known of all of them."""
+        if self._problem.price_of is None:
+            return None
+        found = [self._problem.price_of(self._space.decode(candidate)) for candidate in candidates]
+        worst = min((price for price in found if price is not None), default=None)
+        return None if worst is None else np.array([worst if price is None else price for price in found])
 
     def _survival(self, trials: Rows, places: Rows) -> Floats:
         """The probability that a trial at places [n] does not fail: [n], by a process of survival (0 failed, 1 not)."""
@@ -257,12 +307,12 @@ class MultiFidelityGPSearcher(CurveSearcher):
             kernel_for(self._space), self._rows(trials, observed.epochs[kept]), observed.values[kept]
         ), trials
 
-    def _observations(self) -> _Observed:
+    def _observations(self, floor: float = FLOOR) -> _Observed:
         """One value for each level that a trial reached. A failed trial counts as the worst at every level."""
         trials, epochs, values = self._told_of.rows()
         if not len(values):  # no trial has reached the first level yet
             trials, epochs, values = self._newest()
-        scaled, unit = scale(values)
+        scaled, unit = scale(values, floor)
         failed = np.repeat(np.array(sorted(self._failed), dtype=np.int64), len(self._levels))
         return _Observed(
             np.append(trials, failed),
@@ -301,7 +351,7 @@ class MultiFidelityGPSearcher(CurveSearcher):
         """Random points of the unit cube, and points near those of the best trials: [n, dimensions]."""
         width = len(self._space.dimensions)
         drawn = [generator.random((self._candidates, width))]
-        for _, trial in self._told_of.ranked[:NEIGHBOURS]:
+        for trial in self._leaders():
             unit = self._units[trial]
             absent = np.isnan(unit)
             for step in STEPS:
@@ -310,6 +360,14 @@ class MultiFidelityGPSearcher(CurveSearcher):
                 anywhere = generator.random((PER_STEP, width))
                 drawn.append(np.where(absent, anywhere, np.clip(unit + moved * changed, 0, 1)))
         return np.vstack(drawn)
+
+    def _leaders(self) -> list[int]:
+        """The best trials so far: with two objectives those of the front, spread over it."""
+        if not self._prices:
+            return [trial for _, trial in self._told_of.ranked[:NEIGHBOURS]]
+        return self._by_both({trial: -value for value, trial in self._told_of.ranked if trial in self._prices})[
+            :NEIGHBOURS
+        ]
 
     def _rows(self, trials: Any, epochs: Any) -> Rows:
         """Rows of trials, each at its own epoch or all at the same."""
@@ -347,12 +405,43 @@ def _farthest_and_best(observed: _Observed, count: int) -> npt.NDArray[np.int64]
     return np.append(beyond, there[best])
 
 
-def scale(values: Floats) -> tuple[Floats, float]:
+def expected_hypervolume(points: Floats, first: tuple[Floats, Floats], second: tuple[Floats, Floats]) -> Floats:
+    """By how much the area that points dominate grows with each candidate, on average: [n] (Yang et al. 2019).
+
+    The area ends at a reference a tenth of the points' range below the worst of them. Objectives are independent.
+
+    Args:
+        points: [m, 2], of which higher values are better
+        first: means and deviations [n] of the candidates' first objective
+        second: of the second; deviations of 0 say that it is known
+    """
+    best = points[fronts(points) == 0]
+    best = best[np.argsort(-best[:, 1])]
+    reference = points.min(0) - BEYOND * np.maximum(np.ptp(points, axis=0), 1e-3)
+    edges = np.append(best[:, 1], reference[1])  # of strips, in falling order; the first one has no upper edge
+    levels = np.append(reference[0], best[:, 0])
+    reach = np.stack([_mean_excess(*second, float(edge)) for edge in edges])
+    widths = np.diff(reach, axis=0, prepend=np.zeros((1, reach.shape[1])))
+    heights = np.stack([_mean_excess(*first, float(level)) for level in levels])
+    return np.asarray((widths * heights).sum(0))
+
+
+def _mean_excess(mean: Floats, deviation: Floats, level: float) -> Floats:
+    """By how much values exceed a level on average: [n]."""
+    from tuner.search.gaussian_process import expected_improvement
+
+    known = deviation == 0
+    return np.where(
+        known, np.maximum(mean - level, 0.0), expected_improvement(mean, np.where(known, 1.0, deviation), level)
+    )
+
+
+def scale(values: Floats, floor: float = FLOOR) -> tuple[Floats, float]:
     """Values [n], higher is better, scaled: their median at 0, the good ones spread over a few units; and the unit.
 
-    All below a little above the median are lifted to it: how bad a bad configuration is says nothing about where the
-    best lie, and a few that diverged would flatten everything else.
+    All below a little above the median are lifted to it (`floor`): how bad a bad configuration is says nothing about
+    where the best lie, and a few that diverged would flatten everything else.
     """
     lower, middle, upper = np.percentile(values, [25, 50, 75])
     unit = float(max((upper - lower) / 1.35, 0.25 * (values.max() - middle), 1e-6 * max(1.0, abs(middle)), 1e-12))
-    return np.asarray(np.maximum((values - middle) / unit, FLOOR)), unit
+    return np.asarray(np.maximum((values - middle) / unit, floor)), unit

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from tuner.search.base import EndStatus, Floats, Problem, Searcher, require_finite
 from tuner.space import Config, Space
+from tuner.space.pareto import order
 
 ENOUGH = 20  # candidates that meet a constraint, best first
 
@@ -24,6 +27,7 @@ class CurveSearcher(Searcher):
         self._curves: dict[int, dict[int, float]] = {}
         self._running: set[int] = set()
         self._failed: dict[int, dict[int, float]] = {}  # the curves until the failure
+        self._prices: dict[int, float] = {}  # the second objective, if there is one
         self._told = 0  # changes with every report
 
     def adopt(self, number: int, config: Config) -> None:
@@ -31,6 +35,11 @@ class CurveSearcher(Searcher):
         self._units[number] = np.array(self._space.encode(config))
         self._curves[number] = {}
         self._running.add(number)
+        self._told += 1
+
+    def price(self, number: int, value: float) -> None:
+        """The trial's second objective."""
+        self._prices[number] = value
         self._told += 1
 
     def observe(self, number: int, epoch: int, value: float) -> None:
@@ -51,6 +60,12 @@ class CurveSearcher(Searcher):
         self._curves[number] = self._failed.pop(number)
         self._running.add(number)
         self._told += 1
+
+    def _by_both(self, values: Mapping[int, float]) -> list[int]:
+        """Trials in the order of both objectives, given their values of the first."""
+        trials = list(values)
+        places = order(np.array([(values[trial], self._prices[trial]) for trial in trials]).reshape(-1, 2))
+        return [trials[place] for place in places]
 
 
 def fidelities(problem: Problem) -> tuple[int, ...]:

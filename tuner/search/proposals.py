@@ -90,6 +90,11 @@ class Proposals:
         self._seen.add(self._space.key(config))
         self._searcher.adopt(number, config)
 
+    def price(self, number: int, value: float) -> None:
+        """The trial's second objective, of which higher is better."""
+        require_finite(number, 0, value)
+        self._searcher.price(number, value)
+
     def observe(self, number: int, epoch: int, value: float) -> None:
         """One epoch's value of the metric. Raises ValueError for NaN and infinity, which no searcher gets to see."""
         require_finite(number, epoch, value)

@@ -23,6 +23,11 @@ class Random(SearchAlgorithm):
     sobol: bool = True
 
     @property
+    def takes_two_objectives(self) -> bool:
+        """True: it learns from neither."""
+        return True
+
+    @property
     def learns(self) -> bool:
         """False."""
         return False

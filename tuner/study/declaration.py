@@ -17,9 +17,9 @@ from tuner.machine.hardware import Machine, this_machine
 from tuner.schedule import ASHA, Scheduler
 from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm, start_from_runs
 from tuner.space import Space
-from tuner.space.mode import Mode
+from tuner.space.mode import Mode, Objective
 from tuner.space.space import declared_space
-from tuner.space.values import is_one_of, is_writable, value_of
+from tuner.space.values import is_number, is_one_of, is_writable, value_of
 from tuner.study.budget import Budget, check_names
 from tuner.study.counterparts import counterpart
 from tuner.study.failures import Failures
@@ -64,8 +64,10 @@ class Study:
     function works in a folder of its own, which is "kept" in the run folder as `files/<trial>/`, or "temporary"; with
     `working_folder="shared"` all work in the folder where the search is started. `source` is the file that declared
     the study, set by `load_study`. `metric` may be left out for the trial's usual one, which is "val_accuracy"
-    unless an `ImageClassifier` has another task. `mode` may be left out: `ImageClassifier` declares which of its
-    metrics are better high and which low; a function's metric is maximised then.
+    unless an `ImageClassifier` has another task. A list of two, as ["val_accuracy", "latency_ms"], makes a search for
+    the front of both; the first decides what `best/` has, the second may be one that trials report, with
+    `mode=["max", "min"]`, or a cost of networks that `limits` knows. `mode` may be left out: `ImageClassifier` declares
+    which of its metrics are better high and which low; a function's metric is maximised then.
     """
 
     name: str
@@ -90,12 +92,14 @@ class Study:
     combine: Literal["auto", "ensemble"] | None = None
     working_folder: Literal["kept", "temporary", "shared"] = "kept"
     source: Path | None = field(default=None, compare=False, repr=False)
+    second: Objective | None = None  # set from `metric`
     costs: KnownCosts | None = field(default=None, compare=False, repr=False)  # set when the search starts
 
     def __post_init__(self) -> None:
         """Run every check that doesn't depend on the machine or files."""
         if self.metric is None:
             object.__setattr__(self, "metric", as_trial(self.trial).usual_metric)
+        self._take_two_metrics()
         _check_types(self)
         self.declared_trial.check(self.search_space)
         self._check_metric()
@@ -111,6 +115,7 @@ class Study:
         self._check_constraint()
         self._check_repeats()
         self._check_limits()
+        self._check_second()
         check_refit(self.refit, self.declared_trial)
         check_combine(self.combine, self.declared_trial)
         if self.refit is not None and self.combine is not None:
@@ -183,6 +188,79 @@ class Study:
             except SpaceError as error:
                 raise SpaceError(f"start_from[{index - 1}]: {error}" if index else str(error)) from error
 
+    def _take_two_metrics(self) -> None:
+        """Keep the first of two metrics as `metric`, the other as `second`."""
+        metrics: Any = self.metric
+        if isinstance(metrics, str) or not isinstance(metrics, Sequence):
+            return
+        modes: Any = self.mode
+        modes = list(modes) if isinstance(modes, list | tuple) else [modes, None]
+        texts = all(isinstance(one, str) and one.strip() for one in metrics)
+        if len(metrics) != 2 or not texts or len(set(metrics)) != 2 or len(modes) != 2:
+            raise StudyError(
+                f"metric takes one name or two, and mode as many, got metric={shown(metrics)} and mode={shown(modes)}; "
+                "write metric=['val_accuracy', 'latency_ms']"
+            )
+        first, second = metrics
+        trial = as_trial(self.trial)
+        mode: Any = modes[1] or trial.directions.get(second) or ("min" if second in inference_cost.COSTS else None)
+        if not is_one_of(mode, ("min", "max")):
+            raise StudyError(
+                f"a second metric needs a direction, got {shown(mode)} for {second!r}; write mode=['max', 'min']"
+            )
+        object.__setattr__(self, "metric", first)
+        object.__setattr__(self, "mode", modes[0])
+        object.__setattr__(self, "second", Objective(second, mode))
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The costs of networks that are measured before the search."""
+        second = [self.second.metric] if self.second and self.second.metric in inference_cost.COSTS else []
+        return tuple(dict.fromkeys([*(second if self.declared_trial.measures_networks else []), *self.limits]))
+
+    @property
+    def reported(self) -> tuple[str, ...]:
+        """The metrics that trials have to report."""
+        second = [] if self.second is None or self.second.metric in self.measured else [self.second.metric]
+        return (self.metric, *second)
+
+    def price(self, config: Mapping[str, Any], metrics: Mapping[str, Any]) -> float | None:
+        """A trial's second objective, higher is better, from what is known of its network or from what it reports.
+
+        None if there is none, or it isn't known.
+        """
+        if self.second is None:
+            return None
+        name = self.second.metric
+        known = self.costs.of(config) if self.costs and name in self.measured else None
+        value = getattr(known, name) if known is not None else metrics.get(name)
+        return self.second.oriented(float(value)) if is_number(value) else None
+
+    def _check_second(self) -> None:
+        if self.second is None:
+            return
+        name, reports = self.second.metric, self.declared_trial.reports
+        if reports is not None and name not in (*reports, *self.measured):
+            costs = f", or one of {', '.join(inference_cost.COSTS)}" if self.declared_trial.measures_networks else ""
+            raise StudyError(
+                f"a second metric needs to be one that {self.declared_trial.name} reports{costs}, got {name!r}; "
+                f"{self.declared_trial.instead_of(name)}"
+            )
+        for what, part in (("search", self.search), ("scheduler", self.scheduler)):
+            if not part.takes_two_objectives:
+                raise StudyError(
+                    f"{what} needs one that takes two metrics, got {part!r}; use "
+                    f"{'MultiFidelityGP()' if what == 'search' else 'ASHA()'}, or one metric"
+                )
+        if self.budget.min_improvement is not None:
+            raise StudyError(
+                f"Budget.min_improvement is of one metric, got {self.budget.min_improvement:g} with two; leave it out"
+            )
+        if self.combine is not None and name in self.measured:
+            raise StudyError(
+                f"combine averages several networks, which raises {name}, got combine={self.combine!r}; leave it out"
+            )
+
     def _check_limits(self) -> None:
         check_limits(self.limits)
         if not self.limits:
@@ -228,6 +306,7 @@ class Study:
             trials=self.trials,
             max_epochs=self.budget.max_epochs,
             rungs=tuple(self.scheduler.rungs(self.budget.max_epochs)),
+            price_of=(lambda config: self.price(config, {})) if self.second and self.costs else None,
         )
 
     def better(self, value: float, than: float | None) -> bool:

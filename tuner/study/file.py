@@ -172,7 +172,7 @@ def _refused_call(error: BaseException, path: Path) -> str | None:
     called = getattr(sys.modules.get("tuner"), refused["name"], None)
     if not callable(called) or frame.f_globals.get(refused["name"], called) is not called:  # one of the file's own
         return None
-    own = ("_", "source", "costs", "conditions")
+    own = ("_", "source", "second", "costs", "conditions")
     known = [name for name in inspect.signature(called).parameters if name not in own]
     name = refused["name"]
     if refused["unknown"]:

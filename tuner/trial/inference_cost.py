@@ -85,6 +85,12 @@ class KnownCosts:
     latency: Latency
     by_network: Mapping[str, InferenceCost]
     names: tuple[str, ...]  # hyperparameters of the space that decide on the network
+    objective: str | None = None  # the cost that the search minimises, too
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The costs that the study names, its objective first."""
+        return tuple(dict.fromkeys([*([self.objective] if self.objective else []), *self.limits]))
 
     def of(self, config: Mapping[str, Any]) -> InferenceCost | None:
         """The cost of a configuration's network; None if it wasn't measured."""
@@ -102,6 +108,7 @@ class KnownCosts:
             "limits": dict(self.limits),
             "latency": asdict(self.latency),
             "names": list(self.names),
+            "objective": self.objective,
             "networks": networks,
         }
 
@@ -110,7 +117,7 @@ class KnownCosts:
         """From what `record` gave. Raises KeyError, TypeError or ValueError for anything else."""
         names = tuple(map(str, told["names"]))
         networks = {key_of(value_of(dict(each["settings"])), names): cost_of_record(each) for each in told["networks"]}
-        return cls(dict(told["limits"]), Latency(**told["latency"]), networks, names)
+        return cls(dict(told["limits"]), Latency(**told["latency"]), networks, names, told.get("objective"))
 
 
 def cost_of_record(told: Mapping[str, Any]) -> InferenceCost:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.results.export.new_place import new
+from tuner.results.front import reported_second
 from tuner.results.run import RecordedRun
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ def _write(run: RecordedRun, folder: Path, suffix: str, write: Callable[[pd.Data
 
     folder.mkdir(parents=True, exist_ok=True)
     files = [new(folder / f"{name}.{suffix}") for name in ("trials", "history")]
-    for table, file in zip((trials_table(run.record, run.costs), history_table(run.record)), files, strict=True):
+    for table, file in zip(
+        (trials_table(run.record, run.costs, reported_second(run)), history_table(run.record)), files, strict=True
+    ):
         write(table, file)
     return files
 

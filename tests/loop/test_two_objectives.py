@@ -1,0 +1,155 @@
+"""Searches for the front of two metrics, without Ray: what is declared, compared, resumed and told."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.loop.simulation import build, drive, events_of, study
+from tests.results.simulated import simulated
+from tuner import (
+    ASHA,
+    BOHB,
+    Budget,
+    HyperOpt,
+    ImageClassifier,
+    MedianStopping,
+    MultiFidelityGP,
+    Optuna,
+    Study,
+    StudyError,
+    choice,
+    uniform,
+)
+from tuner.history.events import Event
+from tuner.lifecycle.study_changes import comparable
+from tuner.results.front import front_of
+from tuner.results.study_text import study_text
+from tuner.results.wording import front_in_words
+from tuner.schedule import HyperBand, NoEarlyStopping, Scheduler
+from tuner.search import SearchAlgorithm
+from tuner.space.mode import Objective
+
+SPACE = {"x": uniform(0, 1), "width": choice([1, 2, 4, 8])}
+TWO: dict[str, Any] = {"metric": ["loss", "seconds"], "mode": ["min", "min"], "space": SPACE, "scheduler": ASHA()}
+
+
+def loss(config: dict[str, Any], epoch: int) -> float:
+    return float((config["x"] - 0.3) ** 2 + 1 / config["width"] + 1 / epoch)
+
+
+def seconds(config: dict[str, Any]) -> dict[str, float]:
+    return {"seconds": config["width"] * (1 + config["x"])}
+
+
+def started(events: list[Event]) -> list[dict[str, Any]]:
+    return [event["config"] for event in events if event["event"] == "trial_started"]
+
+
+def test_the_widest_and_the_narrowest_are_trained_to_their_end(tmp_path: Path) -> None:
+    loop = build(study(**TWO, search=MultiFidelityGP(), budget=Budget(trials=30, max_epochs=9)), tmp_path)
+    drive(loop, loss, more=seconds)
+    full = {trial.config["width"] for trial in loop.record.trials.values() if trial.status == "completed"}
+    assert {1, 8} <= full
+    alone = build(
+        study(**{**TWO, "metric": "loss", "mode": "min"}, budget=Budget(trials=30, max_epochs=9)), tmp_path / "1"
+    )
+    drive(alone, loss)
+    assert 1 not in {trial.config["width"] for trial in alone.record.trials.values() if trial.status == "completed"}
+
+
+@pytest.mark.parametrize("scheduler", [NoEarlyStopping(), ASHA(), ASHA(rule="stop"), HyperBand()])
+@pytest.mark.parametrize("search", [MultiFidelityGP(), HyperOpt(startup_trials=3), BOHB(min_points=2)])
+@pytest.mark.parametrize("cut", [5, 31])
+def test_a_resumed_search_tries_what_the_uninterrupted_one_would_have(
+    tmp_path: Path, scheduler: Scheduler, search: SearchAlgorithm, cut: int
+) -> None:
+    declared = study(**{**TWO, "scheduler": scheduler, "search": search}, budget=Budget(trials=12, max_epochs=9))
+    drive(build(declared, tmp_path / "whole"), loss, more=seconds)
+    drive(build(declared, tmp_path / "parts"), loss, more=seconds, reports=cut)
+    drive(build(declared, tmp_path / "parts", history=events_of(tmp_path / "parts")), loss, more=seconds)
+    whole, parts = (
+        {json.dumps(config, sort_keys=True) for config in started(events_of(tmp_path / name))}
+        for name in ("whole", "parts")
+    )
+    assert parts == whole
+
+
+def test_a_trial_that_does_not_report_the_second_metric_fails_and_says_so(tmp_path: Path) -> None:
+    loop = build(study(**TWO, budget=Budget(trials=1, max_epochs=9)), tmp_path)
+    drive(loop, loss)
+    (trial,) = loop.record.trials.values()
+    assert trial.status == "failed"
+    assert "must report the study's metric 'seconds', got loss" in str(trial.message)
+    loop = build(study(**TWO, budget=Budget(trials=1, max_epochs=9)), tmp_path / "nan")
+    drive(loop, loss, more=lambda config: {"seconds": float("nan")})
+    assert next(iter(loop.record.trials.values())).cause == "diverged"
+
+
+def test_the_run_tells_its_front(tmp_path: Path) -> None:
+    run = simulated(tmp_path, curve=loss, more=seconds, **{**TWO, "search": MultiFidelityGP()})
+    assert run.second == Objective("seconds", "min")
+    found = front_of(run)
+    assert [one.cost for one in found] == sorted(one.cost for one in found)
+    assert [one.value for one in found] == sorted((one.value for one in found), reverse=True)
+    assert found[-1].trial is run.best
+    front = run.front
+    assert front["trial"].tolist() == [one.trial.trial for one in found]
+    assert front["seconds"].tolist() == [seconds(one.trial.config)["seconds"] for one in found]
+    told = run.summary()["front"]
+    assert [one["seconds"] for one in told] == front["seconds"].tolist()
+    assert f"{len(found)} configurations on the front of loss and seconds: " in str(front_in_words(run))
+    table = run.trials.dropna(subset="best_epoch")
+    assert table["metric/seconds"].tolist() == [
+        w * (1 + x) for w, x in zip(table["config/width"], table["config/x"], strict=True)
+    ]
+    assert run.plot.tradeoff().layout.title.text.startswith("loss 0.")
+
+
+def test_a_run_of_one_metric_has_no_front(tmp_path: Path) -> None:
+    run = simulated(tmp_path)
+    assert run.front.empty
+    assert "front" not in run.summary()
+    assert front_in_words(run) is None
+
+
+def test_the_second_metric_is_declared_recorded_and_written_again(tmp_path: Path) -> None:
+    declared = study(**TWO)
+    assert (declared.metric, declared.mode, declared.second) == ("loss", "min", Objective("seconds", "min"))
+    assert comparable(declared)["second metric"] == "seconds"
+    assert "second metric" not in comparable(study())
+    photos = Study("p", trial=ImageClassifier(), space={"lr": uniform(0.01, 1)}, metric=["val_accuracy", "val_loss"])  # type: ignore[arg-type]
+    assert (photos.mode, photos.second) == ("max", Objective("val_loss", "min"))
+    text = study_text(photos, "again", tmp_path / "again.py")
+    assert "metric=['val_accuracy', 'val_loss']" in text
+    assert "mode=['max', 'min']" in text
+    names: dict[str, Any] = {}
+    exec(text, names)
+    assert names["study"].second == photos.second
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"metric": ["loss"]}, "takes one name or two"),
+        ({"metric": ["loss", "loss"]}, "takes one name or two"),
+        ({"metric": ["loss", 3]}, "takes one name or two"),
+        ({"metric": ["a", "b", "c"]}, "takes one name or two"),
+        ({"mode": ["min"]}, "and mode as many"),
+        ({"mode": None}, r"a second metric needs a direction, got None for 'seconds'; write mode=\['max', 'min'\]"),
+        ({"mode": ["min", "low"]}, "a second metric needs a direction"),
+        ({"mode": ["low", "min"]}, "mode needs 'min' or 'max'"),
+        ({"scheduler": MedianStopping()}, r"scheduler needs one that takes two metrics.*use ASHA\(\)"),
+        ({"search": Optuna()}, r"search needs one that takes two metrics.*use MultiFidelityGP\(\)"),
+        ({"search": MultiFidelityGP(), "budget": Budget(trials=5, min_improvement=0.1)}, "is of one metric"),
+        ({"trial": ImageClassifier(), "metric": ["val_loss", "speed"], "space": {}}, "or one of latency_ms, size_mb"),
+        (
+            {"trial": ImageClassifier(), "metric": ["val_loss", "size_mb"], "space": {}, "combine": "auto"},
+            "raises size_mb",
+        ),
+    ],
+)
+def test_what_can_not_be_searched_for_both_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(StudyError, match=said):
+        study(**{**TWO, **changes})
