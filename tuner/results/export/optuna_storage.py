@@ -12,6 +12,7 @@ from tuner.errors import RunFolderError
 from tuner.history.events import finite
 from tuner.history.records import TrialRecord
 from tuner.results.export.new_place import new
+from tuner.results.front import all_points, front_of
 from tuner.results.run import RecordedRun
 from tuner.space import Choice, Domain, Float, Integer
 from tuner.space.values import canonical, is_number
@@ -27,6 +28,7 @@ def write_storage(run: RecordedRun, path: Path) -> list[Path]:
             "export --to optuna needs the optuna package, which is missing; pip install 'optuna>=5,<6'"
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    objectives = [run.objective, *([run.second] if run.second else [])]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()  # its OSError says why it can't be written, SQLite's error doesn't
     with warnings.catch_warnings():
@@ -34,31 +36,63 @@ def write_storage(run: RecordedRun, path: Path) -> list[Path]:
         study = optuna.create_study(
             storage=f"sqlite:///{path}",
             study_name=run.name,
-            direction="maximize" if run.mode == "max" else "minimize",
+            directions=["maximize" if one.mode == "max" else "minimize" for one in objectives],
         )
-        study.set_metric_names([run.metric])
+        study.set_metric_names([one.metric for one in objectives])
         for key in ("search", "scheduler", "seed", "git_commit", "started", "host"):
             study.set_user_attr(key, run.info.get(key))
         distributions = _distributions(run)
-        study.add_trials([_as_optuna(run, trial, distributions) for trial in run.record.trials.values()])
+        worth = _of_two if run.second else _of_one
+        study.add_trials(
+            [_as_optuna(run, trial, distributions, *worth(run, trial)) for trial in run.record.trials.values()]
+        )
     return [path]
 
 
-def _as_optuna(run: RecordedRun, trial: TrialRecord, distributions: dict[str, Any]) -> Any:
-    """A stopped trial becomes a pruned one. Optuna's best trial is the completed one with the best value, so the winner
-    becomes completed, with the value by which it won, and one that has a better value but didn't win becomes pruned.
+def _of_one(run: RecordedRun, trial: TrialRecord) -> tuple[Any, list[float] | None]:
+    """State and value: a stopped trial becomes a pruned one.
+
+    Optuna's best trial is the completed one with the best value, so the winner becomes completed, with the value by
+    which it won, and one that has a better value but didn't win becomes pruned.
     """
-    from optuna.trial import TrialState, create_trial
+    from optuna.trial import TrialState
 
     found, won = run.record.best_of(trial.trial), run.record.winning_value
     if run.best is trial and found and won is not None:
         found = found[0], won
-    states = {"completed": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
-    state = TrialState.COMPLETE if run.best is trial else states.get(trial.status, TrialState.RUNNING)
+    state = TrialState.COMPLETE if run.best is trial else _state(trial)
     if state is TrialState.COMPLETE and found and won is not None and run.best is not trial:
         state = TrialState.PRUNED if (found[1] >= won if run.mode == "max" else found[1] <= won) else state
     if state is TrialState.COMPLETE and found is None:
         state = TrialState.FAIL
+    return state, [found[1]] if found and state is not TrialState.FAIL else None
+
+
+def _of_two(run: RecordedRun, trial: TrialRecord) -> tuple[Any, list[float] | None]:
+    """State and values: Optuna's best trials are the run's front, also those of it that were stopped early."""
+    from optuna.trial import TrialState
+
+    point = next((one for one in all_points(run) if one.trial is trial), None)
+    if point is None:
+        state = _state(trial)
+        return TrialState.PRUNED if state is TrialState.COMPLETE else state, None
+    on_front = any(one.trial is trial for one in front_of(run))
+    return TrialState.COMPLETE if on_front else _state(trial), [point.value, point.cost]
+
+
+def _state(trial: TrialRecord) -> Any:
+    from optuna.trial import TrialState
+
+    states = {"completed": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
+    return states.get(trial.status, TrialState.RUNNING)
+
+
+def _as_optuna(
+    run: RecordedRun, trial: TrialRecord, distributions: dict[str, Any], state: Any, values: list[float] | None
+) -> Any:
+    from optuna.trial import create_trial
+
+    found = run.record.best_of(trial.trial)
     params = {n: distributions[n][1](v) for n, v in _searched(run, trial).items() if n in distributions}
     attributes = {
         "trial": trial.trial,
@@ -72,7 +106,7 @@ def _as_optuna(run: RecordedRun, trial: TrialRecord, distributions: dict[str, An
     }
     made = create_trial(
         state=state,
-        value=found[1] if found and state is not TrialState.FAIL else None,
+        values=values,
         params=params,
         distributions={name: distributions[name][0] for name in params},
         intermediate_values={

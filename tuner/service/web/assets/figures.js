@@ -6,6 +6,7 @@ import { trialAt } from "./figure_trials.js";
 
 const KINDS = {
   history: "History",
+  tradeoff: "Trade-off",
   importance: "Importance",
   parallel: "Parallel coordinates",
   slice: "Slices",
