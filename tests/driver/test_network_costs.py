@@ -86,8 +86,12 @@ def test_two_views_and_a_batch_take_more_operations_and_longer() -> None:
     [
         ({"limits": {"size_mb": 1}}, r"got none with size_mb 1 .*squeezenet1_1 \(size_mb 3.0"),
         ({"start_from": [{"model": "resnet18"}]}, r"start_from\[0\] needs to keep limits .*44.8 MB"),
-        ({"space": {**SPACE, "image_size": choice(list(range(32, 200)))}}, "at most 64 networks"),
+        ({"space": {**SPACE, "image_size": choice(list(range(32, 200)))}}, "has at most 64 of them"),
         ({"latency": Latency(device="cuda")}, "needs a GPU"),
+        (
+            {"trial": ImageClassifier(lambda: None, "squeezenet1_1", weights=None), "space": {"lr": 0.1}},
+            "are known before",
+        ),  # type: ignore[arg-type,return-value]
     ],
 )
 def test_what_no_network_keeps_is_refused_with_what_each_costs(

@@ -1,6 +1,7 @@
 """Searches for the front of two metrics, without Ray: what is declared, compared, resumed and told."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ from tuner import (
     ASHA,
     BOHB,
     Budget,
+    External,
     HyperOpt,
     ImageClassifier,
     MedianStopping,
     MultiFidelityGP,
     Optuna,
+    ReportError,
+    Search,
     Study,
     StudyError,
     choice,
@@ -24,12 +28,14 @@ from tuner import (
 )
 from tuner.history.events import Event
 from tuner.lifecycle.study_changes import comparable
+from tuner.results import refine
 from tuner.results.front import front_of
 from tuner.results.study_text import study_text
 from tuner.results.wording import front_in_words
-from tuner.schedule import HyperBand, NoEarlyStopping, Scheduler
+from tuner.schedule import Decision, HyperBand, NoEarlyStopping, Scheduler
 from tuner.search import SearchAlgorithm
 from tuner.space.mode import Objective
+from tuner.study.as_json import study_from_json, study_to_json
 
 SPACE = {"x": uniform(0, 1), "width": choice([1, 2, 4, 8])}
 TWO: dict[str, Any] = {"metric": ["loss", "seconds"], "mode": ["min", "min"], "space": SPACE, "scheduler": ASHA()}
@@ -85,6 +91,74 @@ def test_a_trial_that_does_not_report_the_second_metric_fails_and_says_so(tmp_pa
     loop = build(study(**TWO, budget=Budget(trials=1, max_epochs=9)), tmp_path / "nan")
     drive(loop, loss, more=lambda config: {"seconds": float("nan")})
     assert next(iter(loop.record.trials.values())).cause == "diverged"
+
+
+@pytest.mark.parametrize(
+    "scheduler", [ASHA(grace_epochs=1), ASHA(rule="stop", grace_epochs=1), HyperBand(grace_epochs=1)]
+)
+@pytest.mark.parametrize("search", [MultiFidelityGP(), HyperOpt(startup_trials=3), BOHB(min_points=2)])
+@pytest.mark.parametrize("told", [{"seconds": math.nan}, {}])
+def test_a_run_with_trials_that_failed_by_the_second_metric_is_resumed(
+    tmp_path: Path, scheduler: Scheduler, search: SearchAlgorithm, told: dict[str, float]
+) -> None:
+    declared = study(**{**TWO, "scheduler": scheduler, "search": search}, budget=Budget(trials=16, max_epochs=9))
+
+    def more(config: dict[str, Any]) -> dict[str, float]:
+        return told if config["width"] == 2 else seconds(config)
+
+    drive(build(declared, tmp_path / "whole"), loss, more=more)
+    drive(build(declared, tmp_path / "parts"), loss, more=more, reports=40)
+    drive(build(declared, tmp_path / "parts", history=events_of(tmp_path / "parts")), loss, more=more)
+    whole, parts = (started(events_of(tmp_path / name)) for name in ("whole", "parts"))
+    assert {str(config) for config in whole} == {str(config) for config in parts}
+
+
+def test_a_trial_that_failed_by_the_second_metric_at_a_rung_is_judged_there_when_it_runs_again(tmp_path: Path) -> None:
+    declared = study(**TWO, budget=Budget(trials=4, max_epochs=9))
+    loop, broken = build(declared, tmp_path), {"seconds": math.nan}
+    start = loop.next_action()
+    assert start is not None
+    for epoch in (1, 2):
+        loop.report(start.trial, epoch, {"loss": 1.0, "seconds": 1.0}, saved=[epoch], saves=True)
+    loop.report(start.trial, 3, {"loss": 1.0, **broken}, saved=[], saves=True)
+    assert loop.record.trials[start.trial].status == "failed"
+    loop.retry([start.trial])
+    again = loop.next_action()
+    assert again is not None
+    assert again.trial == start.trial
+    assert loop.report(start.trial, 3, {"loss": 1.0, "seconds": 1.0}, saved=[3], saves=True) is Decision.PAUSE
+
+
+def test_refined_is_the_region_of_the_front(tmp_path: Path) -> None:
+    file = tmp_path / "space.py"
+    file.write_text(
+        "from tuner import *\ndef train(config): pass\n"
+        "study = Study('s', trial=train, space={'x': uniform(0, 1), 'width': choice([1, 2, 4, 8, 16, 32])}, "
+        "metric=['loss', 'seconds'], mode=['min', 'min'])\n"
+    )
+    space = {"x": uniform(0, 1), "width": choice([1, 2, 4, 8, 16, 32])}
+    changes = {**TWO, "space": space, "search": MultiFidelityGP(), "budget": Budget(trials=40, max_epochs=9)}
+    run = simulated(tmp_path / "run", curve=loss, more=seconds, **changes)
+    run.info["study_file"] = str(file)
+    (tmp_path / "run" / "study.py").write_text(file.read_text())
+    found = refine(run, "narrowed")
+    assert "by the front of loss and seconds" in found.summary
+    kept = set(found.study.search_space.dimensions["width"].values())  # type: ignore[attr-defined]
+    assert {1, 32} <= kept
+
+
+def test_a_programs_reports_need_both_metrics_and_its_study_is_kept_as_json(tmp_path: Path) -> None:
+    declared = Study("asked", trial=External(), space=SPACE, metric=["loss", "seconds"], mode=["min", "max"])  # type: ignore[arg-type]
+    again = study_from_json(study_to_json(declared))
+    assert (again.metric, again.mode, again.second) == ("loss", "min", Objective("seconds", "max"))
+    with Search(declared, storage=tmp_path) as search:
+        assert search.metrics == ("loss", "seconds")
+        trial = search.ask()
+        for wrong in (0.5, {"loss": 0.5}, {"loss": 0.5, "seconds": "abc"}):
+            with pytest.raises(ReportError, match="seconds"):
+                search.report(trial, 1, wrong)
+        assert search.report(trial, 1, {"loss": 0.5, "seconds": 2}) == "continue"
+    assert (next(tmp_path.glob("asked/*")) / "study.json").is_file()
 
 
 def test_the_run_tells_its_front(tmp_path: Path) -> None:
@@ -143,7 +217,17 @@ def test_the_second_metric_is_declared_recorded_and_written_again(tmp_path: Path
         ({"scheduler": MedianStopping()}, r"scheduler needs one that takes two metrics.*use ASHA\(\)"),
         ({"search": Optuna()}, r"search needs one that takes two metrics.*use MultiFidelityGP\(\)"),
         ({"search": MultiFidelityGP(), "budget": Budget(trials=5, min_improvement=0.1)}, "is of one metric"),
-        ({"trial": ImageClassifier(), "metric": ["val_loss", "speed"], "space": {}}, "or one of latency_ms, size_mb"),
+        (
+            {"trial": ImageClassifier(), "metric": ["val_loss", "speed"], "space": {}},
+            "one of latency_ms, size_mb, memory",
+        ),
+        ({"trial": ImageClassifier(), "metric": ["size_mb", "val_loss"], "space": {}}, "may be the second"),
+        (
+            {"trial": ImageClassifier(), "metric": ["val_loss", "size_mb"], "mode": ["min", "max"], "space": {}},
+            "is better low",
+        ),
+        ({"trial": ImageClassifier(), "metric": ["val_loss", "val_f1"], "space": {}}, "val_f1 is better high"),
+        ({"metric": "loss", "mode": "min", "second": "seconds"}, r"second is set by tuner.*write metric=\["),
         (
             {"trial": ImageClassifier(), "metric": ["val_loss", "size_mb"], "space": {}, "combine": "auto"},
             "raises size_mb",

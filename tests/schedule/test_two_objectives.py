@@ -65,5 +65,18 @@ def test_a_price_that_changes_counts_as_it_was_at_the_rung() -> None:
     assert stopper.resumable() == "c"
 
 
+def test_stopping_compares_prices_of_equal_epochs() -> None:
+    stopper = ASHA(rule="stop", grace_epochs=3).build(mode="min", max_epochs=27, can_pause=False, trials=None)
+    for trial in ("a", "b", "c"):
+        stopper.start(trial)
+        stopper.price(trial, -3.0)  # such as seconds so far
+        stopper.report(trial, 3, 1.0)
+    stopper.price("a", -20.0)
+    assert stopper.report("a", 8, 0.9) is Decision.CONTINUE
+    stopper.start("late")
+    stopper.price("late", -4.0)
+    assert stopper.report("late", 3, 2.0) is Decision.STOP  # worse in both at the rung
+
+
 def test_those_that_take_two_objectives_say_so() -> None:
     assert {type(one).__name__ for one in EACH if not one.takes_two_objectives} == {MedianStopping.__name__}

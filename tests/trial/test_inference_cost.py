@@ -1,13 +1,17 @@
 """Limits of what a network costs when it answers: what is declared, refused, and kept from being tried."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tuner
-from tuner import Budget, ImageClassifier, Latency, Random, Study, StudyError, choice, uniform
+from tests.results.simulated import simulated
+from tuner import Budget, ImageClassifier, Latency, Random, Study, StudyError, choice, load_run, uniform
 from tuner.errors import SpaceError
+from tuner.history.run_info import write_info
+from tuner.storage.folder import LocalFolder
 from tuner.trial.inference_cost import InferenceCost, KnownCosts, key_of
 
 COST = InferenceCost(latency_ms=2.0, quartiles=(1.9, 2.2), size_mb=40.0, memory_mb=90.0, flops=10**9)
@@ -56,6 +60,32 @@ def test_a_network_that_was_not_measured_does_not_count_as_keeping_a_limit() -> 
 def test_costs_are_read_back_as_they_were_recorded() -> None:
     known = costs(latency_ms=3)
     assert KnownCosts.recorded(known.record()) == known
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"limits": {}},
+        {"limits": {"latency_ms": None}},
+        {"limits": {"speed": 3}},
+        {"objective": "speed"},
+        {"networks": [{"settings": {}}]},
+        {"latency": {"threads": 0}},
+        {"names": None},
+        *(
+            {"networks": [{**costs(latency_ms=3).record()["networks"][0], name: value}]}
+            for name, value in (("flops", float("inf")), ("size_mb", 10**400), ("quartiles", [1]))
+        ),
+    ],
+)
+def test_damaged_costs_are_left_out_of_a_run(tmp_path: Path, damage: dict[str, Any]) -> None:
+    run = simulated(tmp_path)
+    info = {**run.info, "costs": {**costs(latency_ms=3).record(), **damage}}
+    write_info(LocalFolder(tmp_path), info)
+    again = load_run(tmp_path)
+    assert again.costs is None
+    assert any("costs of networks as costs" in each for each in again.damages)
+    assert again.plot.tradeoff().layout.title.text == "The study has one metric, and no limits of costs"
 
 
 @pytest.mark.parametrize(

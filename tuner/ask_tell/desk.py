@@ -201,7 +201,7 @@ class Desk:
 
     def _metrics(self, request: Request) -> dict[str, Any]:
         metrics: dict[str, Any]
-        metrics = _checked("metrics", lambda: checked_metrics(request.get("metrics"), self._search.metric))
+        metrics = _checked("metrics", lambda: checked_metrics(request.get("metrics"), self._search.metrics))
         return metrics
 
     def _waits(self, trial: str) -> bool:

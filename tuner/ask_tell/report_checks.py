@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -36,23 +36,24 @@ def checked_epoch(epoch: object) -> int:
     return number
 
 
-def checked_metrics(value: object, metric: str) -> dict[str, Any]:
-    """The metrics by name as plain values, a single number as the study's metric.
+def checked_metrics(value: object, needed: Sequence[str]) -> dict[str, Any]:
+    """The metrics by name as plain values, a single number as the study's first metric.
 
-    Raises ReportError if the metric is missing or isn't a number, and for what JSON can't express. NaN and infinities
-    are numbers: a trial that reports one has diverged.
+    Raises ReportError if one of the `needed` metrics is missing or isn't a number, and for what JSON can't express. NaN
+    and infinities are numbers: a trial that reports one has diverged.
     """
-    given = dict(value) if isinstance(value, Mapping) else {metric: value}
+    given = dict(value) if isinstance(value, Mapping) else {needed[0]: value}
     if not all(isinstance(name, str) for name in given):
-        raise ReportError(f"metrics have names, got {shown(value)}; report a number, or {{{metric!r}: 0.3}}")
-    if metric not in given:
-        names = ", ".join(sorted(given)) or "nothing"
-        raise ReportError(
-            f"a report needs the study's metric {metric!r}, got {names}; report it, or change the study's metric="
-        )
-    flaw = flaw_of(metric, given[metric])
-    if flaw is not None:
-        raise ReportError(flaw)
+        raise ReportError(f"metrics have names, got {shown(value)}; report a number, or {{{needed[0]!r}: 0.3}}")
+    for metric in needed:
+        if metric not in given:
+            names = ", ".join(sorted(given)) or "nothing"
+            raise ReportError(
+                f"a report needs the study's metric {metric!r}, got {names}; report it, or change the study's metric="
+            )
+        flaw = flaw_of(metric, given[metric])
+        if flaw is not None:
+            raise ReportError(flaw)
     try:
         return plain_metrics(given)
     except ValueError as error:

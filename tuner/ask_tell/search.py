@@ -183,7 +183,7 @@ class Search:
         Raises:
             ReportError: the report is impossible; nothing was recorded.
         """
-        number, metrics = checked_epoch(epoch), checked_metrics(value, self._loop.study.metric)
+        number, metrics = checked_epoch(epoch), checked_metrics(value, self._loop.study.reported)
         folder = None if checkpoint is None else existing_folder(checkpoint)
         with self._driver.working():
             self._threads.add(threading.get_ident())
@@ -277,8 +277,13 @@ class Search:
 
     @property
     def metric(self) -> str:
-        """The metric that each report needs."""
+        """The study's metric, the first if it has two."""
         return self._loop.study.metric
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that each report needs."""
+        return self._loop.study.reported
 
     @property
     def over(self) -> bool:

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from tuner.cli.outcome import SUCCESS
@@ -77,7 +77,14 @@ def perform(options: argparse.Namespace) -> int:
         told |= {} if study.costs is None else {"costs": study.costs.record()}
         told |= {} if data is None else {"data": data.record()}
         told |= {"stored": [one.record() for one in stored]} if stored else {}
-        about = {"study": study.name, "trials": study.trials, "samples": recorded(first), "earlier_runs": runs}
+        told |= {"second": asdict(study.second)} if study.second else {}
+        about = {
+            "study": study.name,
+            "metric": study.metric,
+            "trials": study.trials,
+            "samples": recorded(first),
+            "earlier_runs": runs,
+        }
         print(json.dumps({**about, **told}))
     else:
         print_study(study, first, [sentence for sentence, _ in said_of(starts)])

@@ -29,7 +29,9 @@ def print_study(study: Study, samples: Sequence[dict[str, Any]], starts: Sequenc
     sooner = endings_beside_trials(study.budget, study.metric)
     if sooner:
         console.print(f"ends sooner after {' or '.join(sooner)}")
-    console.print(f"{study.mode}imise {study.metric} with {study.search!r} and {study.scheduler!r}, seed {study.seed}")
+    second = f" and {study.second.mode}imise {study.second.metric}" if study.second else ""
+    by = f"with {study.search!r} and {study.scheduler!r}, seed {study.seed}"
+    console.print(f"{study.mode}imise {study.metric}{second} {by}")
     advice = study.scheduler.advice(study.budget.max_epochs)
     for note in [*([advice] if advice else []), *study.notices]:
         console.print(f"note: {note}")

@@ -19,7 +19,7 @@ import numpy as np
 
 from tuner.errors import SpaceError, StudyError, shown
 from tuner.machine.cache_folder import default_folder
-from tuner.machine.hardware import this_machine
+from tuner.machine.hardware import gpu_names, this_machine
 from tuner.machine.installation import version_of
 from tuner.storage import durable
 from tuner.study.declaration import Study
@@ -38,7 +38,7 @@ from tuner.worker.measuring import Measurers
 DRAWS = 3000  # configurations among which the networks are found
 MOST_NETWORKS = 64  # each takes about 10 s once
 EXPORTS = ("onnx", "onnxscript", "onnxruntime")
-MEASURED_BY = ("tuner", "torch", "torchvision", "timm", "transformers", "onnxruntime")  # whose versions matter
+MEASURED_BY = ("tuner", "torch", "torchvision", "timm", "transformers", "onnx", "onnxscript", "onnxruntime")
 
 
 def with_costs(study: Study, *, tell: Callable[[str], None] = lambda said: None) -> Study:
@@ -157,8 +157,8 @@ def _networks(study: Study, names: tuple[str, ...]) -> dict[str, dict[str, Any]]
         found.setdefault(key_of(config, names), config)
         if len(found) > MOST_NETWORKS:
             raise StudyError(
-                f"limits needs at most {MOST_NETWORKS} networks, each of which is measured, got more in the values of "
-                f"{', '.join(names)}; use choice or a wider step"
+                f"a space whose networks are measured has at most {MOST_NETWORKS} of them, got more in the values of "
+                f"{', '.join(names)}; use choice or a wider step, or leave {' and '.join(study.measured)} out"
             )
     return dict(sorted(found.items()))
 
@@ -173,7 +173,8 @@ def _measured(
         return found
     if study.latency.device == "cpu" and (lacking := [name for name in EXPORTS if find_spec(name) is None]):
         raise StudyError(
-            f"limits measures networks as ONNX files, got an installation without {', '.join(lacking)}; "
+            f"{' and '.join(study.measured)} are measured of ONNX files, got an installation without "
+            f"{', '.join(lacking)}; "
             "pip install 'image-tuner[onnx]'"
         )
     if study.latency.device == "cuda" and not this_machine().gpus:
@@ -193,6 +194,7 @@ def _place(trial: Trial, config: dict[str, Any], study: Study) -> Path:
     """The file in the cache that has the cost of a configuration's network on this machine."""
     named = [
         *(this_machine().processor, this_machine().cpus, asdict(study.latency)),
+        gpu_names() if study.latency.device == "cuda" else None,
         implementation_of(trial).network_of(trial, config),
         *(f"{name} {version_of(name)}" for name in MEASURED_BY),
     ]
@@ -203,5 +205,5 @@ def _place(trial: Trial, config: dict[str, Any], study: Study) -> Path:
 def _remembered(place: Path) -> InferenceCost | None:
     try:
         return cost_of_record(json.loads(place.read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None

@@ -219,7 +219,7 @@ def _is_objective(value: object) -> bool:
 def _are_costs(value: object) -> bool:
     try:
         recorded_costs(value)  # type: ignore[arg-type]
-    except (KeyError, TypeError, ValueError, AttributeError, StudyError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, StudyError):
         return False
     return True
 

@@ -155,6 +155,10 @@ class TrialRecord:
         """Whether a number was reported after this epoch."""
         return epoch in self.epochs and finite(self.epochs[epoch].metrics.get(metric))
 
+    def has_values(self, epoch: int, metrics: Iterable[str]) -> bool:
+        """Whether numbers of all these metrics were reported after this epoch."""
+        return all(self.has_value(epoch, metric) for metric in metrics)
+
     def values(self, metric: str) -> list[tuple[int, float]]:
         """Each epoch after which a number was reported, and the number, in the order of epochs."""
         found = ((epoch, self.epochs[epoch].metrics.get(metric)) for epoch in sorted(self.epochs))

@@ -99,6 +99,7 @@ def decide(
     ready, without_store = as_driven(earlier, study or declared_study(earlier), options)
     text = study_text(earlier.folder, earlier.events)
     check_comparable(ready, earlier.info, "the study" if study else f"{earlier.path}/{text.name}")
+    ready = replace(ready, costs=earlier.costs if ready.measured else None)
     again = (
         None if retry is None else to_run_again(earlier.record, retry, Limits(ready, earlier.record, earlier.devices))
     )
@@ -133,7 +134,7 @@ def as_driven(run: RecordedRun, study: Study, options: Mapping[str, Any]) -> tup
     changed = study.with_options(**options)
     resolved = changed.declared_trial.resolved(Path(run.info["working_directory"]))
     trial, warning = resolved.pinned_again(run.info["data_fingerprint"], run.info["weights_fingerprint"])
-    return replace(changed, trial=trial, costs=run.costs if changed.measured else None), warning
+    return replace(changed, trial=trial), warning
 
 
 def tell_of_changes(loop: SearchLoop, text: StudyText) -> None:

@@ -64,7 +64,7 @@ class Judge:
         if price is not None:
             self._proposals.price(record.configuration, price)
             self._stopping.price(record.trial, price)
-        if not record.has_value(epoch, self._study.metric):  # a trial that diverged here before has none yet
+        if not record.has_values(epoch, self._study.reported):  # a trial that diverged here before has none yet
             self._proposals.observe(record.configuration, epoch, value)
             decision = self._stopping.report(record.trial, epoch, value)
         if epoch >= full_length(record.config, self._study.budget.max_epochs):

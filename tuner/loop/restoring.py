@@ -4,7 +4,7 @@ state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tuner.history.event_lines import Event, finite
@@ -12,15 +12,14 @@ from tuner.history.records import RunRecord, TrialRecord
 from tuner.loop.queue import Queue
 from tuner.loop.stopping import Stopping
 from tuner.search import Proposals
-
-Price = Callable[[Mapping[str, Any], Mapping[str, Any]], float | None]  # see `Study.price`
+from tuner.study.declaration import Study
 
 
 class Replay:
     """Gives each event to search algorithm, early stopper and queue, before the record takes it."""
 
-    def __init__(self, record: RunRecord, proposals: Proposals, stopping: Stopping, queue: Queue, price: Price) -> None:
-        self._price = price
+    def __init__(self, record: RunRecord, proposals: Proposals, stopping: Stopping, queue: Queue, study: Study) -> None:
+        self._study = study
         self._record, self._proposals, self._stopping, self._queue = record, proposals, stopping, queue
 
     def tell(self, event: Event) -> None:
@@ -49,12 +48,15 @@ class Replay:
         if kind == "trial_resumed" or (kind == "trial_started" and record.paused):
             self._stopping.replay_resumption(record.trial)
         elif kind == "epoch_reported":
-            value = event["metrics"].get(self._record.metric)
-            price = self._price(record.config, event["metrics"])
+            metrics, told = event["metrics"], self._study.reported
+            if not all(finite(metrics.get(name)) for name in told):
+                return  # the trial failed by it
+            price = self._study.price(record.config, metrics)
             if price is not None:
                 self._proposals.price(record.configuration, price)
                 self._stopping.price(record.trial, price)
-            if finite(value) and not record.has_value(event["epoch"], self._record.metric):
+            if not record.has_values(event["epoch"], told):
+                value = metrics[self._study.metric]
                 self._proposals.observe(record.configuration, event["epoch"], value)
                 self._stopping.report(record.trial, event["epoch"], value)
         elif kind == "trial_retried" and not event.get("used"):

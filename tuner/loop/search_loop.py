@@ -88,7 +88,7 @@ class SearchLoop:
             study.failures, self.record, self._queue, self._running, admission, share_devices, self._emit, self._end
         )
         self._idle, self._times = False, EpochTimes()
-        replay = Replay(self.record, self._proposals, self._stopping, self._queue, study.price)
+        replay = Replay(self.record, self._proposals, self._stopping, self._queue, study)
         for event in history:
             replay.tell(event)
             self._take_in(event)

@@ -37,8 +37,8 @@ def check_ships(run: RecordedRun, ships: Ships, study: Study | None = None) -> N
             check_combine(ships, study.declared_trial)
         if run.costs is not None:
             raise RunFolderError(
-                f"combine averages several networks, and got a run with limits of one network's cost in {run.path!r}; "
-                "start a search without limits"
+                f"combine averages several networks, which cost more than one, got a run that measures "
+                f"{' and '.join(run.costs.asked)} in {run.path!r}; combine in a search without that"
             )
         _check_combinable(run)
 

@@ -70,7 +70,12 @@ def _container_cpus() -> int | None:
 
 
 def _gpus() -> int:
-    return len(_gpu_names(_visible("CUDA_VISIBLE_DEVICES"), _visible("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")))
+    return len(gpu_names())
+
+
+def gpu_names() -> tuple[str, ...]:
+    """The GPUs that this process may use: of NVIDIA's each one's own number."""
+    return _gpu_names(_visible("CUDA_VISIBLE_DEVICES"), _visible("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"))
 
 
 def gpu_source() -> str:

@@ -11,7 +11,7 @@ from tuner.history.event_lines import finite
 from tuner.history.records import TrialRecord
 from tuner.results.run import RecordedRun
 from tuner.space.mode import Objective
-from tuner.space.pareto import fronts
+from tuner.space.pareto import fronts, order
 from tuner.trial.inference_cost import COSTS
 
 
@@ -53,6 +53,13 @@ def all_points(run: RecordedRun) -> list[Point]:
     """The run's points; none if it has one objective."""
     second = second_of(run)
     return [] if second is None else points(run, second)
+
+
+def in_order(run: RecordedRun) -> list[Point]:
+    """The points of a run with two metrics, by `pareto.order`: the front first, spread over it."""
+    found = all_points(run) if run.second else []
+    oriented = [(run.objective.oriented(p.value), run.second.oriented(p.cost)) for p in found if run.second]
+    return [found[place] for place in order(np.array(oriented).reshape(-1, 2))]
 
 
 def front_of(run: RecordedRun) -> list[Point]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from tuner.errors import RunFolderError, StudyError
 from tuner.history.run_info import STUDY_JSON
 from tuner.results.declaring import declared_study
+from tuner.results.front import in_order
 from tuner.results.importance import FEWEST_TRIALS, importance
 from tuner.results.run import RecordedRun
 from tuner.results.study_text import study_text
@@ -39,7 +40,10 @@ class Refinement:
         """Where the region comes from, in sentences."""
         region, upwards = self.region, self.study.mode == "max"
         bound = f"{'at least' if upwards else 'at most'} {region.threshold if upwards else -region.threshold:.4g}"
-        text = f"The region of the best {region.good} of {self.trials} trials, whose {self.study.metric} is {bound}."
+        second = self.study.second
+        by = f"whose {self.study.metric} is {bound}"
+        by = f"by the front of {self.study.metric} and {second.metric}" if second else by
+        text = f"The region of the best {region.good} of {self.trials} trials, {by}."
         if region.widened:
             text += f" Goes beyond what was searched, as the best lay at its border: {', '.join(region.widened)}."
         return text
@@ -86,14 +90,18 @@ def refine(
         )
     study = _declared(run, trust=trust)
     space, sign = study.search_space, 1 if study.mode == "max" else -1
-    told = [(space.project(config), sign * value) for config, value in zip(*run.outcomes(), strict=True)]
-    configs, values = [config for config, _ in told], [value for _, value in told]
+    configs = [space.project(config) for config in run.outcomes()[0]]
+    values = [sign * float(value) for value in run.outcomes()[1]]
+    if run.second is not None:  # the best are those of the front, spread over it
+        found = in_order(run)
+        configs = [space.project(point.trial.config) for point in found]
+        values = [-float(place) for place in range(len(found))]
     region = good_region(space, configs, values, quantile=quantile, limits=study.value_limits, kept=run.dead)
     if kind == "grid":
         shares = {one.name: one.share for one in importance(space, configs, values, without=run.dead)}
         region = grid_of(region, space, shares, configurations=configurations)
-        return Refinement(_as_grid(study, region), study, space, region, len(told), run.info["options"])
-    return Refinement(_as_narrowed(study, region), study, space, region, len(told), run.info["options"])
+        return Refinement(_as_grid(study, region), study, space, region, len(configs), run.info["options"])
+    return Refinement(_as_narrowed(study, region), study, space, region, len(configs), run.info["options"])
 
 
 def _declared(run: RecordedRun, *, trust: bool) -> Study:

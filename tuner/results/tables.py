@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from tuner.history.event_lines import finite
 from tuner.history.records import CAUSES, STATUSES, RunRecord, TrialRecord, flat_config
 from tuner.results.findings import Advice
 from tuner.results.front import front_of, second_of
@@ -69,7 +70,8 @@ def trials_table(record: RunRecord, costs: KnownCosts | None = None, second: str
     if second is not None:
         leading.append(METRIC + second)
         for row, trial in zip(rows, record.trials.values(), strict=True):
-            row[METRIC + second] = trial.epochs[row["best_epoch"]].metrics.get(second) if row["best_epoch"] else None
+            told = trial.epochs[row["best_epoch"]].metrics.get(second) if row["best_epoch"] in trial.epochs else None
+            row[METRIC + second] = told if finite(told) else None
     leading[leading.index(metric)] = metric = in_utf8(metric)
     table = _with_settings(rows, leading).astype({**_TRIAL_TYPES, metric: "float64"})
     table["status"] = pd.Categorical(table["status"], categories=list(STATUSES))

@@ -63,6 +63,7 @@ class StoppingASHA(EarlyStopper):
         self._sign = 1.0 if mode == "max" else -1.0
         self._share, self._prices = 1 / reduction_factor, dict[str, float]()
         self._recorded: list[dict[str, float]] = [{} for _ in rungs]
+        self._then: list[dict[str, float]] = [{} for _ in rungs]  # the prices when trials reached the rung
 
     def price(self, trial_id: str, value: float) -> None:
         """The trials that have one are compared by both."""
@@ -74,9 +75,9 @@ class StoppingASHA(EarlyStopper):
         if rung is None or trial_id in self._recorded[rung]:
             return Decision.CONTINUE
         recorded, good = self._recorded[rung], self._sign * value
-        if self._prices:
-            recorded[trial_id] = good
-            place = ranked(recorded, self._prices).index(trial_id)
+        if trial_id in self._prices:
+            recorded[trial_id], self._then[rung][trial_id] = good, self._prices[trial_id]
+            place = ranked(recorded, self._then[rung]).index(trial_id)
             return Decision.CONTINUE if place < max(1, self._share * len(recorded)) else Decision.STOP
         keep = not recorded or good >= np.percentile(list(recorded.values()), self._percentile)
         recorded[trial_id] = good
@@ -84,9 +85,10 @@ class StoppingASHA(EarlyStopper):
 
 
 def ranked(values: Mapping[str, float], prices: Mapping[str, float]) -> list[str]:
-    """The trials in the order of `pareto.order`; of equals the smaller id first."""
-    trials = sorted(values)
-    return [trials[place] for place in order(np.array([(values[trial], prices[trial]) for trial in trials]))]
+    """The trials in the order of `pareto.order`; of equals the smaller id first. One without a price has the worst."""
+    trials, worst = sorted(values), min(prices.values())
+    points = np.array([(values[trial], prices.get(trial, worst)) for trial in trials])
+    return [trials[place] for place in order(points)]
 
 
 class _Rung:
@@ -143,7 +145,8 @@ class _RungOfTwo(_Rung):
         self._then: dict[str, float] = {}  # the prices when trials reached it
 
     def reach(self, trial: str, value: float) -> None:
-        self.values[trial], self._then[trial] = value, self._prices[trial]
+        self.values[trial] = value
+        self._then[trial] = self._prices.get(trial, min(self._prices.values()))
         self._here.add(trial)
         self._places = {each: place for place, each in enumerate(ranked(self.values, self._then))}
 

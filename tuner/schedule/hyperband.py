@@ -38,7 +38,8 @@ class HyperBand(Halving):
 class _Bracket:
     """Trials that compete with each other.
 
-    `open` members are on their way to the current rung, `values` are those of the members that wait there.
+    `open` members are on their way to the current rung, `values` are those of the members that wait there, and `prices`
+    their second objective when they came.
     """
 
     rungs: list[int]
@@ -46,6 +47,7 @@ class _Bracket:
     members: list[str] = field(default_factory=list)
     level: int = 0
     values: dict[str, float] = field(default_factory=dict)
+    prices: dict[str, float] = field(default_factory=dict)
     open: set[str] = field(default_factory=set)
 
     @property
@@ -104,6 +106,8 @@ class HyperBandStopper(EarlyStopper):
         if epoch < bracket.next_rung or trial_id not in bracket.open:
             return Decision.CONTINUE
         bracket.values[trial_id] = self._sign * value
+        if trial_id in self._prices:
+            bracket.prices[trial_id] = self._prices[trial_id]
         bracket.open.discard(trial_id)
         self._close_rung_if_all_there(bracket)
         return Decision.PAUSE
@@ -148,7 +152,7 @@ class HyperBandStopper(EarlyStopper):
         if bracket.open or not complete or not bracket.values or not self._can_pause:
             return
         order = sorted(bracket.values, key=lambda trial: (-bracket.values[trial], trial))
-        order = ranked(bracket.values, self._prices) if self._prices else order
+        order = ranked(bracket.values, bracket.prices) if bracket.prices else order
         winners = order[: max(1, int(len(order) / self._factor))]
         self._resumable += winners
         self._eliminated += order[len(winners) :]

@@ -94,7 +94,8 @@ class BOHBSearcher(CurveSearcher):
         """The trials that reached the epoch, best first, and then those that failed."""
         reached = [trial for trial, curve in self._curves.items() if level in curve]
         if self._prices:
-            ranked = self._by_both({trial: self._curves[trial][level] for trial in sorted(reached)})
+            prices = {trial: told[level] for trial, told in self._prices_at.items() if level in told}
+            ranked = self._by_both({trial: self._curves[trial][level] for trial in sorted(reached)}, prices)
         else:
             ranked = sorted(reached, key=lambda trial: (-self._curves[trial][level], trial))
         return ranked + sorted(self._failed)

@@ -365,9 +365,8 @@ class MultiFidelityGPSearcher(CurveSearcher):
         """The best trials so far: with two objectives those of the front, spread over it."""
         if not self._prices:
             return [trial for _, trial in self._told_of.ranked[:NEIGHBOURS]]
-        return self._by_both({trial: -value for value, trial in self._told_of.ranked if trial in self._prices})[
-            :NEIGHBOURS
-        ]
+        best = {trial: -value for value, trial in self._told_of.ranked}
+        return self._by_both(best, self._prices)[:NEIGHBOURS]
 
     def _rows(self, trials: Any, epochs: Any) -> Rows:
         """Rows of trials, each at its own epoch or all at the same."""

@@ -27,7 +27,8 @@ class CurveSearcher(Searcher):
         self._curves: dict[int, dict[int, float]] = {}
         self._running: set[int] = set()
         self._failed: dict[int, dict[int, float]] = {}  # the curves until the failure
-        self._prices: dict[int, float] = {}  # the second objective, if there is one
+        self._prices: dict[int, float] = {}  # the second objective, if there is one, as it was last told
+        self._prices_at: dict[int, dict[int, float]] = {}  # by trial and epoch
         self._told = 0  # changes with every report
 
     def adopt(self, number: int, config: Config) -> None:
@@ -46,6 +47,8 @@ class CurveSearcher(Searcher):
         """A point of the trial's curve. Raises ValueError for NaN and infinity."""
         require_finite(number, epoch, value)
         self._curves[number][epoch] = self._problem.sign * value
+        if number in self._prices:
+            self._prices_at.setdefault(number, {})[epoch] = self._prices[number]
         self._told += 1
 
     def end(self, number: int, status: EndStatus) -> None:
@@ -61,10 +64,10 @@ class CurveSearcher(Searcher):
         self._running.add(number)
         self._told += 1
 
-    def _by_both(self, values: Mapping[int, float]) -> list[int]:
-        """Trials in the order of both objectives, given their values of the first."""
-        trials = list(values)
-        places = order(np.array([(values[trial], self._prices[trial]) for trial in trials]).reshape(-1, 2))
+    def _by_both(self, values: Mapping[int, float], prices: Mapping[int, float]) -> list[int]:
+        """Trials with a price in the order of both objectives."""
+        trials = [trial for trial in values if trial in prices]
+        places = order(np.array([(values[trial], prices[trial]) for trial in trials]).reshape(-1, 2))
         return [trials[place] for place in places]
 
 

@@ -67,7 +67,9 @@ def study_to_json(study: Study) -> str:
     if study.search_space.constraint is not None:
         raise StudyError("a study in JSON has no functions, got a constraint; leave it out, or use conditions")
     told: dict[str, Any] = {"name": study.name, "trial": study.declared_trial.name, "space": _space(study)}
-    told |= {"metric": study.metric, "mode": study.mode, "seed": study.seed}
+    second = study.second
+    told |= {"metric": [study.metric, second.metric] if second else study.metric}
+    told |= {"mode": [study.mode, second.mode] if second else study.mode, "seed": study.seed}
     told |= {"start_from": recorded(study.starting_points)}
     told |= {name: {"type": type(value).__name__, **_settings(value)} for name, value in _parts(study, NAMED)}
     told |= {name: None if value is None else _settings(value) for name, value in _parts(study, PLAIN)}

@@ -158,7 +158,8 @@ class Study:
     @cached_property
     def search_space(self) -> Space:
         """The parsed space."""
-        constraint = self.constraint if self.costs is None else WithinLimits(self.costs, self.constraint)
+        own = self.space.constraint if self.constraint is None and isinstance(self.space, Space) else self.constraint
+        constraint = own if self.costs is None else WithinLimits(self.costs, own)
         if not isinstance(self.space, Space):
             return declared_space(self.space, constraint)
         return self.space if constraint is None else self.space.constrained(constraint)
@@ -191,6 +192,10 @@ class Study:
     def _take_two_metrics(self) -> None:
         """Keep the first of two metrics as `metric`, the other as `second`."""
         metrics: Any = self.metric
+        if not isinstance(self.second, Objective | None):
+            raise StudyError(
+                f"second is set by tuner, got {shown(self.second)}; write metric=['val_accuracy', 'latency_ms']"
+            )
         if isinstance(metrics, str) or not isinstance(metrics, Sequence):
             return
         modes: Any = self.mode
@@ -239,13 +244,6 @@ class Study:
     def _check_second(self) -> None:
         if self.second is None:
             return
-        name, reports = self.second.metric, self.declared_trial.reports
-        if reports is not None and name not in (*reports, *self.measured):
-            costs = f", or one of {', '.join(inference_cost.COSTS)}" if self.declared_trial.measures_networks else ""
-            raise StudyError(
-                f"a second metric needs to be one that {self.declared_trial.name} reports{costs}, got {name!r}; "
-                f"{self.declared_trial.instead_of(name)}"
-            )
         for what, part in (("search", self.search), ("scheduler", self.scheduler)):
             if not part.takes_two_objectives:
                 raise StudyError(
@@ -256,13 +254,15 @@ class Study:
             raise StudyError(
                 f"Budget.min_improvement is of one metric, got {self.budget.min_improvement:g} with two; leave it out"
             )
-        if self.combine is not None and name in self.measured:
+        if self.combine is not None and self.second.metric in self.measured:
             raise StudyError(
-                f"combine averages several networks, which raises {name}, got combine={self.combine!r}; leave it out"
+                f"combine averages several networks, which raises {self.second.metric}, got combine={self.combine!r}; "
+                "leave it out"
             )
 
     def _check_limits(self) -> None:
         check_limits(self.limits)
+        object.__setattr__(self, "limits", value_of(dict(self.limits)))
         if not self.limits:
             return
         if not self.declared_trial.measures_networks:
@@ -324,7 +324,8 @@ class Study:
             self.check_machine(this_machine())
             self.resources.check_alone()
         self.declared_trial.check_files()
-        self.declared_trial.check_metric(self.metric)
+        for name in self.reported:
+            self.declared_trial.check_metric(name)
 
     def check_machine(self, machine: Machine, where: str = "this machine") -> None:
         """Raise StudyError if one trial asks for more CPUs or GPUs than there are: it would wait for ever."""
@@ -405,22 +406,26 @@ class Study:
     def _check_metric(self) -> None:
         """Refuse metrics that the trial doesn't report or that can't be optimised, and the wrong direction."""
         metrics, directions = self.declared_trial.reports, self.declared_trial.directions
-        if metrics is not None and self.metric not in metrics:
-            raise StudyError(
-                f"metric needs to be one that {self.declared_trial.name} reports, got {self.metric!r}; "
-                f"{self.declared_trial.instead_of(self.metric)}"
-            )
-        if self.metric not in directions:
-            return
-        direction = directions[self.metric]
-        if direction is None:
-            aims = ", ".join(name for name, better in directions.items() if better)
-            raise StudyError(f"metric needs one to maximise or minimise, got {self.metric!r}; use one of {aims}")
-        if self.mode not in (None, direction):
-            raise StudyError(
-                f"{self.metric} is better {'high' if direction == 'max' else 'low'}, got mode={self.mode!r}; "
-                f"use mode={direction!r}, or leave it out"
-            )
+        second = [(self.second.metric, self.second.mode)] if self.second else []
+        costs = dict.fromkeys(inference_cost.COSTS if self.declared_trial.measures_networks else (), "min")
+        for place, (name, mode) in enumerate([(self.metric, self.mode), *second]):
+            if metrics is not None and name not in (*metrics, *(costs if place else ())):
+                fix = self.declared_trial.instead_of(name)
+                if self.declared_trial.measures_networks and second:
+                    fix = f"one of {', '.join(costs)} may be the second; {fix}"
+                raise StudyError(f"metric needs to be one that {self.declared_trial.name} reports, got {name!r}; {fix}")
+            known = {**costs, **directions} if place else directions
+            if name not in known:
+                continue
+            direction = known[name]
+            if direction is None:
+                aims = ", ".join(name for name, better in directions.items() if better)
+                raise StudyError(f"metric needs one to maximise or minimise, got {name!r}; use one of {aims}")
+            if mode not in (None, direction):
+                raise StudyError(
+                    f"{name} is better {'high' if direction == 'max' else 'low'}, got mode={mode!r}; "
+                    f"use mode={direction!r}, or leave it out"
+                )
 
 
 def _check_types(study: Study) -> None:

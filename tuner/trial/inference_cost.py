@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -114,17 +115,26 @@ class KnownCosts:
 
     @classmethod
     def recorded(cls, told: Mapping[str, Any]) -> KnownCosts:
-        """From what `record` gave. Raises KeyError, TypeError or ValueError for anything else."""
+        """From what `record` gave. Raises KeyError, TypeError, ValueError, OverflowError or StudyError for others."""
         names = tuple(map(str, told["names"]))
         networks = {key_of(value_of(dict(each["settings"])), names): cost_of_record(each) for each in told["networks"]}
-        return cls(dict(told["limits"]), Latency(**told["latency"]), networks, names, told.get("objective"))
+        check_limits(told["limits"])
+        found = cls(dict(told["limits"]), Latency(**told["latency"]), networks, names, told.get("objective"))
+        if not found.asked or found.objective not in (None, *COSTS):
+            raise ValueError(f"costs are of {', '.join(COSTS)}")
+        return found
 
 
 def cost_of_record(told: Mapping[str, Any]) -> InferenceCost:
-    """A cost from its fields as plain data; others are ignored. Raises KeyError, TypeError or ValueError."""
+    """A cost from its fields as plain data; others are ignored.
+
+    Raises KeyError, TypeError, ValueError or OverflowError for what isn't one.
+    """
     low, high = map(float, told["quartiles"])
-    latency, size, memory = (float(told[name]) for name in ("latency_ms", "size_mb", "memory_mb"))
-    return InferenceCost(latency, (low, high), size, memory, int(told["flops"]))
+    latency, size, memory, flops = (float(told[name]) for name in COSTS)
+    if not all(map(math.isfinite, (low, high, latency, size, memory, flops))):
+        raise ValueError("costs are finite")
+    return InferenceCost(latency, (low, high), size, memory, int(flops))
 
 
 def cost_in_words(cost: InferenceCost, name: str) -> str:

@@ -8,10 +8,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.errors import StudyError
 from tuner.trial import STRATEGIES, ImageClassifier, MemoryEstimate
 from tuner.trial.inference_cost import OF_FORWARD
 from tuner.trial.same_backbone import batch_key
 from tuner.trial.speed import Speed, kind_of
+from tuner.trial.tasks import NUMBER
 from tuner.worker.implementation import WORKER, DataLook, Implementation
 from tuner.worker.ray_inside.last_trial import LAST
 
@@ -149,13 +151,25 @@ class Classification(Implementation[ImageClassifier]):
         own = trial.of(config)
         chosen = own.hyperparameters(config)
         apart = [own.folds, own.starts_from_weights, chosen["finetune"]] if own.folds else []
-        return repr([own.model_name, *(chosen.get(name) for name in OF_FORWARD), *apart, *_shape_of(own)])
+        shape = self._known_shape(own)
+        return repr([own.model_name, *(chosen.get(name) for name in OF_FORWARD), *apart, *shape])
+
+    def _known_shape(self, trial: ImageClassifier) -> tuple[int, int]:
+        """Channels and outputs. Raises StudyError if they aren't known before the data are read."""
+        source = trial.source
+        outputs = 1 if trial.label_task is NUMBER else source.classes or source.count_classes()
+        if not source.channels or not outputs:
+            raise StudyError(
+                f"costs of networks need data whose channels and classes are known before they are read, got "
+                f"{source.name}; use a folder or a table, or leave limits and the cost out of metric"
+            )
+        return source.channels, outputs
 
     def inference_cost(self, trial: ImageClassifier, config: dict[str, Any], *, latency: Latency) -> InferenceCost:
         """See `Implementation.inference_cost`."""
         from tuner.worker.network_cost import inference_cost
 
-        channels, classes = _shape_of(trial)
+        channels, classes = self._known_shape(trial)
         return inference_cost(trial, config, latency, channels=channels, classes=classes)
 
     def score(

@@ -23,7 +23,7 @@ from queue import SimpleQueue
 from statistics import fmean
 from typing import Any, Self
 
-from tuner.errors import StudyError, TrialError, describe_error
+from tuner.errors import StudyError, TrialError, describe_error, shown
 from tuner.machine.hardware import NO_GPUS, python_environment
 from tuner.trial import Trial
 from tuner.trial.inference_cost import InferenceCost, Latency, cost_of_record
@@ -112,10 +112,14 @@ class Measurers:
         """
         at_once = self._at_once(1, latency.threads, latency.device)
         self._give(at_once, _task(trial, configs, latency.threads, "inference_cost", {"latency": latency}))
-        for _ in configs:
+        for config in configs:
             answer = at_once[0].answer()
             if not answer.get("found"):
-                raise StudyError(answer.get("problem", f"limits needs networks, got {trial.described}; leave it out"))
+                why = answer.get("problem", "nothing is known of it")
+                raise StudyError(
+                    f"each network of the space needs to be measured, got {why} for {shown(config)}; leave it out of "
+                    "the space, or free some memory"
+                )
             yield cost_of_record(answer["found"])
 
     def _give(self, at_once: Sequence[_Process], task: dict[str, Any]) -> None:
