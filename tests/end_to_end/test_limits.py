@@ -26,11 +26,10 @@ def test_only_networks_that_keep_the_limit_are_trained_also_by_a_resumed_search(
     settings = {"WANDB_MODE": "disabled", "TUNER_CACHE": str(tmp_path / "cache")}
     done = tuner("run", file, "--json", "--no-portfolio", folder=tmp_path, **settings)
     assert done.code == 0, done.err
-    assert (
-        "1 of 2 networks keep size_mb 20 (1 image at once, 2 threads of the CPU); not trained: model=resn" in done.err
-    )
+    assert "1 of 2 networks keep size_mb 20; not trained: model=resnet18 (size_mb 44.8)" in done.err
     best = done.json["best"]
     assert 2.8 < best["cost"]["size_mb"] < 3.2
+    assert [one["trial_id"] for one in done.json["front"]] == [best["trial_id"]]
     run = load_run(done.json["run"])
     (run.folder.path / "study.py").write_text(STUDY % (3, 20))
     again = tuner("resume", run.path, "--trials", "3", "--json", folder=tmp_path, **settings)

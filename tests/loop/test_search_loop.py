@@ -187,7 +187,7 @@ def test_a_number_too_large_for_a_float_is_a_diverged_trial_with_a_short_message
     [
         (
             {"accuracy": 1.0},
-            "a trial must report the study's metric 'loss', got accuracy; report it, or change metric=",
+            "a trial must report the study's metric 'loss' after every epoch, got accuracy; report it, or change metric=",
         ),
         ({"loss": "low"}, "the study's metric needs a number, got loss='low'; report a float"),
         ({"loss": None}, "the study's metric needs a number, got loss=None; report a float"),

@@ -87,7 +87,7 @@ def test_a_trial_that_does_not_report_the_second_metric_fails_and_says_so(tmp_pa
     drive(loop, loss)
     (trial,) = loop.record.trials.values()
     assert trial.status == "failed"
-    assert "must report the study's metric 'seconds', got loss" in str(trial.message)
+    assert "must report the study's metric 'seconds' after every epoch, got loss" in str(trial.message)
     loop = build(study(**TWO, budget=Budget(trials=1, max_epochs=9)), tmp_path / "nan")
     drive(loop, loss, more=lambda config: {"seconds": float("nan")})
     assert next(iter(loop.record.trials.values())).cause == "diverged"
@@ -206,11 +206,11 @@ def test_the_second_metric_is_declared_recorded_and_written_again(tmp_path: Path
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"metric": ["loss"]}, "takes one name or two"),
-        ({"metric": ["loss", "loss"]}, "takes one name or two"),
-        ({"metric": ["loss", 3]}, "takes one name or two"),
-        ({"metric": ["a", "b", "c"]}, "takes one name or two"),
-        ({"mode": ["min"]}, "and mode as many"),
+        ({"metric": ["loss"]}, "a list of two different ones"),
+        ({"metric": ["loss", "loss"]}, "a list of two different ones"),
+        ({"metric": ["loss", 3]}, "a list of two different ones"),
+        ({"metric": ["a", "b", "c"]}, "a list of two different ones"),
+        ({"mode": ["min"]}, "two metrics have two modes"),
         ({"mode": None}, r"a second metric needs a direction, got None for 'seconds'; write mode=\['max', 'min'\]"),
         ({"mode": ["min", "low"]}, "a second metric needs a direction"),
         ({"mode": ["low", "min"]}, "mode needs 'min' or 'max'"),

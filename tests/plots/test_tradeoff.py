@@ -40,10 +40,23 @@ def test_the_figure_has_the_front_the_limit_and_what_was_not_trained(run: Run) -
     names = [trace.name for trace in found.figure.data]
     assert names[-2:] == ["front", "above a limit, not trained"]
     assert list(found.figure.data[-1].x) == [128.0]
-    assert found.figure.layout.shapes[0].x0 == 64
+    assert list(found.figure.data[-1].customdata[0]) == ["latency_ms 128"]
+    assert not found.figure.layout.shapes  # the limit is far from all that was trained
     best = found.table.sort_values("value").iloc[0]
     assert best["on the front"]
     assert found.figure.layout.title.text.startswith(f"loss {best['value']:.4g} at {best['latency_ms']:.3g} ms")
+
+
+def test_the_limit_is_drawn_where_trials_come_near_it(run: Run) -> None:
+    told = run.info["costs"]
+    run.__dict__.pop("costs", None)
+    run.info["costs"] = {**told, "limits": {"latency_ms": 40.0}}
+    found = tradeoff(run)
+    run.__dict__.pop("costs", None)
+    run.info["costs"] = told
+    assert found is not None
+    assert found.figure.layout.shapes[0].x0 == 40
+    assert found.figure.layout.annotations[0].text == "limit"
 
 
 def test_the_tables_have_each_cost_and_nothing_for_what_was_not_measured(run: Run) -> None:

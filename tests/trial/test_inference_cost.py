@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tuner
@@ -49,6 +50,23 @@ def test_a_limit_and_the_users_own_constraint_both_hold() -> None:
     assert limited.allows({"model": "resnet18", "image_size": 32, "lr": 0.01})
     assert not limited.allows({"model": "mobilenet_v2", "image_size": 32, "lr": 0.01})
     assert not limited.allows({"model": "resnet18", "image_size": 64, "lr": 0.01})
+
+
+def test_what_is_above_a_limit_is_refused_with_what_its_network_costs() -> None:
+    space = replace(study(), costs=costs(latency_ms=3, size_mb=20)).search_space
+    for config in ({"model": "resnet18"}, {"model": "resnet18", "image_size": 32, "lr": 0.01}):
+        with pytest.raises(
+            SpaceError, match=r"limits need .*size_mb 20, got .*'resnet18'.*, whose network has .*45 MB as a file"
+        ):
+            space.complete(config, np.random.default_rng(0))
+    own = replace(study(constraint=lambda config: config["lr"] < 0.05), costs=costs(latency_ms=9)).search_space
+    with pytest.raises(SpaceError, match="constraint needs to allow the configuration"):
+        own.complete({"model": "resnet18", "image_size": 32, "lr": 0.09}, np.random.default_rng(0))
+
+
+def test_times_that_others_disturbed_are_known_as_such() -> None:
+    assert not COST.disturbed
+    assert replace(COST, quartiles=(1.8, 6.3)).disturbed
 
 
 def test_a_network_that_was_not_measured_does_not_count_as_keeping_a_limit() -> None:

@@ -73,8 +73,11 @@ def said_of(costs: KnownCosts) -> str:
     if not costs.limits:
         return f"{_limits_of(costs)}: {_listed(costs.by_network, costs)}"
     out = {key: cost for key, cost in costs.by_network.items() if cost.broken(costs.limits)}
-    kept = f"{len(costs.by_network) - len(out)} of {len(costs.by_network)} networks keep {_limits_of(costs)}"
-    return kept + (f"; not trained: {_listed(out, costs)}" if out else "")
+    count = len(costs.by_network)
+    kept = f"{count - len(out)} of {plural(count)} keep{'s' * (count == 1)} {_limits_of(costs)}"
+    disturbed = {key: cost for key, cost in costs.by_network.items() if cost.disturbed}
+    busy = f"; other programs disturbed the times of {', '.join(map(_settings, disturbed))}" if disturbed else ""
+    return kept + (f"; not trained: {_listed(out, costs)}" if out else "") + busy
 
 
 def _winners(study: Study) -> Trial:
@@ -108,13 +111,14 @@ def limits_in_words(study: Study) -> str:
     count = len(_networks(study, _names(study)))
     return (
         f"costs: {_limits_of(_costs(study, {}))}; "
-        f"{count} network{'s are' if count > 1 else ' is'} measured when the search starts, about 10 s each"
+        f"{plural(count)} {'are' if count > 1 else 'is'} measured when the search starts, about 10 s each"
     )
 
 
 def _limits_of(costs: KnownCosts) -> str:
-    limits = " and ".join(f"{name} {costs.limits[name]:g}" if name in costs.limits else name for name in costs.asked)
-    return f"{limits} ({costs.latency.words})"
+    names = list(costs.limits) or costs.asked
+    limits = " and ".join(f"{name} {costs.limits[name]:g}" if name in costs.limits else name for name in names)
+    return f"{limits} ({costs.latency.words})" if "latency_ms" in names else limits
 
 
 def _listed(networks: Mapping[str, InferenceCost], costs: KnownCosts) -> str:
@@ -125,6 +129,11 @@ def _listed(networks: Mapping[str, InferenceCost], costs: KnownCosts) -> str:
         f"{_settings(key)} ({', '.join(f'{name} {getattr(networks[key], name):.3g}' for name in costs.asked)})"
         for key in order
     )
+
+
+def plural(count: int) -> str:
+    """Such as "1 network" or "4 networks"."""
+    return f"{count} network{'s' * (count != 1)}"
 
 
 def _settings(key: str) -> str:
@@ -185,6 +194,8 @@ def _measured(
             tell(f"measuring what networks cost: {number} of {len(missing)}, {_settings(key)}")
             found[key] = next(costs)
             with suppress(OSError):
+                if found[key].disturbed:
+                    continue  # the next search measures it again
                 places[key].parent.mkdir(parents=True, exist_ok=True)
                 durable.replace(places[key], json.dumps(asdict(found[key])).encode())
     return found

@@ -107,7 +107,8 @@ class Judge:
                 reported = ", ".join(sorted(metrics)) or "nothing"
                 return (
                     "error",
-                    f"a trial must report the study's metric {name!r}, got {reported}; report it, or change metric=",
+                    f"a trial must report the study's metric {name!r} after every epoch, got {reported}; report it, or "
+                    "change metric=",
                 )
             flaw = flaw_of(name, metrics[name])
             if flaw is not None:

@@ -92,7 +92,10 @@ class Plots:
 
     def tradeoff(self) -> go.Figure:
         """What configurations reach in two metrics, with the front; for studies with two, or with `limits`."""
-        return self._shown(tradeoff.tradeoff(self._run), "The study has one metric, and no limits of costs")
+        two = self._run.second is not None or self._run.costs is not None
+        return self._shown(
+            tradeoff.tradeoff(self._run), self._no_value if two else "The study has one metric, and no limits of costs"
+        )
 
     def savings(self) -> go.Figure:
         """Epochs spent and saved by early stopping, by where trials ended."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tuner.plots.figure import BEST, GREY, Plot, escaped, label, new_figure
 from tuner.plots.marks import HOVER, by_status, in_full
 from tuner.plots.value_axes import draw_values
@@ -37,9 +39,8 @@ def tradeoff(run: RecordedRun) -> Plot | None:
     told = [f"{point.value:.4g} at {point.cost:.3g}{unit_of(name)}" for point in (best[-1], best[0])]
     title = f"{run.metric} {'; '.join(dict.fromkeys(told))}"
     measured = run.costs if run.costs and name in run.costs.asked else None
-    figure = new_figure(
-        escaped(title), x=f"{name} ({measured.latency.words})" if measured else label(name), y=label(run.metric)
-    )
+    title += f" ({measured.latency.words})" if measured and name == "latency_ms" else ""
+    figure = new_figure(escaped(title), x=label(name), y=label(run.metric))
     for group in by_status(table, run.longest_trial):
         figure.add_scatter(
             x=group.rows[name],
@@ -59,15 +60,17 @@ def tradeoff(run: RecordedRun) -> Plot | None:
         hoverinfo="skip",
     )
     out = [one for one in measured.by_network.values() if one.broken(measured.limits)] if measured else []
-    if out:
+    if measured and out:
         figure.add_scatter(
             x=[getattr(one, name) for one in out],
             y=[min(point.value for point in found)] * len(out),
             name="above a limit, not trained",
             mode="markers",
             marker={"symbol": "line-ns-open", "color": GREY, "size": 12},
-            hovertemplate=f"%{{x:.3g}}{unit_of(name)}, not trained<extra></extra>",
+            customdata=[[f"{each} {getattr(one, each):.3g}" for each in one.broken(measured.limits)] for one in out],
+            hovertemplate=f"%{{x:.3g}}{unit_of(name)}, not trained: %{{customdata[0]}}<extra></extra>",
         )
-    if measured and name in measured.limits:
-        figure.add_vline(x=measured.limits[name], line={"color": GREY, "dash": "dash", "width": 1.5})
+    if measured and measured.limits.get(name, math.inf) < 2 * max(one.cost for one in found):
+        line = {"color": GREY, "dash": "dash", "width": 1.5}
+        figure.add_vline(x=measured.limits[name], line=line, annotation_text="limit", annotation_position="top left")
     return Plot("tradeoff", draw_values(figure, table["value"], run.mode), table)

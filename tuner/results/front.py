@@ -25,10 +25,11 @@ class Point:
 
 
 def second_of(run: RecordedRun) -> Objective | None:
-    """The second objective: the study's, else the first cost that it limits; None if it has neither."""
+    """The second objective: the study's, else the limited cost that rules most networks out; None for neither."""
     if run.second is not None or run.costs is None:
         return run.second
-    return Objective(run.costs.asked[0], "min")
+    broken = [name for one in run.costs.by_network.values() for name in one.broken(run.costs.limits)]
+    return Objective(max(run.costs.asked, key=broken.count), "min")
 
 
 def points(run: RecordedRun, second: Objective) -> list[Point]:
@@ -36,7 +37,7 @@ def points(run: RecordedRun, second: Objective) -> list[Point]:
 
     Failed trials have none, as they have no rank.
     """
-    ranked = [(one, _cost(run, one.trial, one.worth.epoch, second.metric)) for one in run.record.ranked()]
+    ranked = [(one, second_value(run, one.trial, one.worth.epoch, second.metric)) for one in run.record.ranked()]
     return [Point(one.trial, one.value, cost) for one, cost in ranked if cost is not None]
 
 
@@ -79,8 +80,8 @@ def unit_of(name: str) -> str:
     return f" {COSTS[name]}" if name in COSTS else ""
 
 
-def _cost(run: RecordedRun, trial: TrialRecord, epoch: int, name: str) -> float | None:
-    """As it was measured before the trial, or as the trial reported it after this epoch."""
+def second_value(run: RecordedRun, trial: TrialRecord, epoch: int, name: str) -> float | None:
+    """A trial's second objective: as measured before it, or as it reported after this epoch; None if unknown."""
     if run.costs is not None and name in run.costs.asked:
         known = run.costs.of(trial.config)
         return None if known is None else float(getattr(known, name))

@@ -11,7 +11,7 @@ from tuner.history.records import TrialRecord
 from tuner.history.refits import TRAINED_ON, shipped_refit
 from tuner.history.scored import METRICS
 from tuner.history.similar_failures import failure_groups
-from tuner.results.front import front_of
+from tuner.results.front import front_of, second_of
 from tuner.results.run import RecordedRun
 from tuner.results.seeds import Repeated, repeated, verdict
 from tuner.results.wording import report_of
@@ -52,7 +52,7 @@ def summary_of_run(run: RecordedRun) -> dict[str, Any]:
             **{status: counts[status] for status in ("completed", "stopped", "failed")},
         },
         "failures": {group.name: len(group.trials) for group in failure_groups(run.record)},
-        **({"front": _front(run, run.second)} if run.second else {}),
+        **({"front": _front(run, second)} if (second := second_of(run)) else {}),
         "wall_seconds": round(run.record.wall_seconds, 3),
         "report": report_of(run),
     }

@@ -15,8 +15,10 @@ from typing import Literal
 from tuner.history.event_lines import finite
 from tuner.history.records import RunRecord, TrialRecord, flat_config, full_length
 from tuner.history.worth import Worth
+from tuner.results.front import second_of, second_value
 from tuner.results.run import RecordedRun
 from tuner.results.wording import duration, outcome, settings, short, valued
+from tuner.space.mode import Objective
 from tuner.text import in_utf8
 
 Kind = Literal["trial", "status", "value", "number", "word", "text"]
@@ -159,11 +161,19 @@ def _columns(run: RecordedRun, cells: Cells, metrics: Sequence[str]) -> list[tup
         (Column("status", "status"), cells.status),
         (Column("epochs", "number"), cells.epochs),
         (Column(run.metric, "value"), cells.value),
+        *([(Column(second.metric, "number"), partial(_second, run, second))] if (second := second_of(run)) else []),
         (Column("time", "number"), cells.time),
         *((Column(name, "number"), partial(cells.metric, name)) for name in metrics),
         *((Column(name, kind), partial(cells.setting, name)) for name, kind in _searched(run).items()),
         *noted,
     ]
+
+
+def _second(run: RecordedRun, second: Objective, trial: TrialRecord) -> Cell:
+    """The trial's second metric, or its network's cost."""
+    best = run.record.best_of(trial.trial)
+    value = second_value(run, trial, best[0] if best else trial.epoch, second.metric)
+    return Cell("" if value is None else short(value), value=value)
 
 
 def _searched(run: RecordedRun) -> dict[str, Kind]:

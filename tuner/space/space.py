@@ -137,9 +137,12 @@ class Space:
                 return drawn
             if self.flatten(drawn).keys() <= known:  # nothing is drawn: the next one would be the same
                 raise NothingDrawn(
-                    f"constraint needs to allow the configuration, got {shown(drawn)}; change one of them"
+                    self._why_not(drawn)
+                    or f"constraint needs to allow the configuration, got {shown(drawn)}; change one of them"
                 )
         if (said := self.unrecordable(drawn)) is not None:
+            raise NothingDrawn(said)
+        if config and (said := self._why_not(drawn)) is not None:
             raise NothingDrawn(said)
         given = f" with {shown(config)}" if config else ""
         fix = "or change the configuration" if config else "or narrow the space to where it holds"
@@ -147,6 +150,11 @@ class Space:
             f"constraint needs to leave some configurations, got none{given} in {DRAWS:,} draws, the last one "
             f"{shown(drawn)}; loosen it, {fix}"
         )
+
+    def _why_not(self, config: Config) -> str | None:
+        """What a constraint of tuner's own says of a configuration that it rules out."""
+        why = getattr(self.constraint, "why_not", None)
+        return None if why is None else why(config)
 
     def draws(self, config: Config, generator: np.random.Generator) -> Iterator[Config]:
         """The configuration with missing values sampled, again and again; some may not be what `allows` asks for."""

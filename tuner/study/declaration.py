@@ -201,11 +201,13 @@ class Study:
         modes: Any = self.mode
         modes = list(modes) if isinstance(modes, list | tuple) else [modes, None]
         texts = all(isinstance(one, str) and one.strip() for one in metrics)
-        if len(metrics) != 2 or not texts or len(set(metrics)) != 2 or len(modes) != 2:
+        if len(metrics) != 2 or not texts or len(set(metrics)) != 2:
             raise StudyError(
-                f"metric takes one name or two, and mode as many, got metric={shown(metrics)} and mode={shown(modes)}; "
-                "write metric=['val_accuracy', 'latency_ms']"
+                f"metric takes a name, or a list of two different ones, got {shown(metrics)}; write "
+                "metric='val_accuracy' or metric=['val_accuracy', 'latency_ms']"
             )
+        if len(modes) != 2:
+            raise StudyError(f"two metrics have two modes, got mode={shown(modes)}; write mode=['max', 'min']")
         first, second = metrics
         trial = as_trial(self.trial)
         mode: Any = modes[1] or trial.directions.get(second) or ("min" if second in inference_cost.COSTS else None)

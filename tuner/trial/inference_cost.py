@@ -21,6 +21,7 @@ COSTS: Mapping[str, str] = {
     "flops": "operations",
 }  # each with its unit
 DEVICES = ("cpu", "cuda")
+DISTURBED = 1.5  # the upper quartile by the lower one
 MOST_THREADS, MOST_IMAGES = 1024, 4096
 
 
@@ -72,6 +73,11 @@ class InferenceCost:
     size_mb: float
     memory_mb: float
     flops: int
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether the times differ so much that others probably used the machine."""
+        return self.quartiles[1] > DISTURBED * self.quartiles[0]
 
     def broken(self, limits: Mapping[str, float]) -> tuple[str, ...]:
         """The names of the limits that it is above."""
@@ -148,6 +154,19 @@ class WithinLimits:
 
     costs: KnownCosts
     own: Callable[[dict[str, Any]], bool] | None = None
+
+    def why_not(self, config: Mapping[str, Any]) -> str | None:
+        """Why limits rule a configuration out: what is wanted, and what its network has; None if they don't."""
+        cost = self.costs.of(config)
+        if cost is None:
+            return f"limits need networks that were measured, got {shown(dict(config))}; choose among the space's"
+        if not (broken := cost.broken(self.costs.limits)):
+            return None
+        limits = " and ".join(f"{name} {self.costs.limits[name]:g}" for name in broken)
+        has = " and ".join(cost_in_words(cost, name) for name in broken)
+        return (
+            f"limits need {limits}, got {shown(dict(config))}, whose network has {has}; change it" if broken else None
+        )
 
     def __call__(self, config: dict[str, Any]) -> Any:
         return self.costs.keeps(config) and (self.own is None or self.own(config))
