@@ -26,11 +26,13 @@ from tuner import (
     choice,
     uniform,
 )
+from tuner.console.tables import print_run
 from tuner.history.events import Event
 from tuner.lifecycle.study_changes import comparable
 from tuner.results import refine
 from tuner.results.front import front_of
 from tuner.results.study_text import study_text
+from tuner.results.trial_rows import trial_rows
 from tuner.results.wording import front_in_words
 from tuner.schedule import Decision, HyperBand, NoEarlyStopping, Scheduler
 from tuner.search import SearchAlgorithm
@@ -161,7 +163,7 @@ def test_a_programs_reports_need_both_metrics_and_its_study_is_kept_as_json(tmp_
     assert (next(tmp_path.glob("asked/*")) / "study.json").is_file()
 
 
-def test_the_run_tells_its_front(tmp_path: Path) -> None:
+def test_the_run_tells_its_front(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = simulated(tmp_path, curve=loss, more=seconds, **{**TWO, "search": MultiFidelityGP()})
     assert run.second == Objective("seconds", "min")
     found = front_of(run)
@@ -179,6 +181,12 @@ def test_the_run_tells_its_front(tmp_path: Path) -> None:
         w * (1 + x) for w, x in zip(table["config/width"], table["config/x"], strict=True)
     ]
     assert run.plot.tradeoff().layout.title.text.startswith("loss 0.")
+    rows = trial_rows(run, run.record.rows())
+    place = [column.name for column in rows.columns].index("seconds")
+    assert rows.columns[place - 1].name == "loss"
+    assert {row.trial: row.cells[place].value for row in rows.rows}[found[0].trial.trial] == found[0].cost
+    print_run(run)
+    assert "seconds" in capsys.readouterr().out.splitlines()[1].split()
 
 
 def test_a_run_of_one_metric_has_no_front(tmp_path: Path) -> None:

@@ -20,10 +20,11 @@ from tuner.history.similar_failures import failure_groups
 from tuner.history.trial_record import FILES
 from tuner.results.cleaning import PARTS, Holding, size_of
 from tuner.results.comparison import ComparedRuns
+from tuner.results.front import second_of
 from tuner.results.run import RecordedRun
 from tuner.results.seeds import repeated, verdict
 from tuner.results.time_left import features_told
-from tuner.results.trial_rows import Cells
+from tuner.results.trial_rows import Cells, second_cell
 from tuner.results.trial_texts import ended_how, epochs_told, why_stopped
 from tuner.results.wording import (
     best_so_far,
@@ -130,7 +131,7 @@ def _columns_that_fit(
     """The cells of the columns, settings included, that fit into a row without line breaks; and the columns left out.
     `value` is the metric's column: its name may be broken into lines, its values may not.
     """
-    cells = Cells(run.record, run.longest_trial)
+    cells, second = Cells(run.record, run.longest_trial), second_of(run)
     bests = [cells.worth(trial) for trial in trials]
     several = any(best is not None and best.seeds > 1 for best in bests)
     columns = {
@@ -138,6 +139,7 @@ def _columns_that_fit(
         "status": [cells.status(trial).text for trial in trials],
         "epochs": [cells.epochs(trial).text for trial in trials],
         "value": [cells.value(trial).text for trial in trials],
+        **({second.metric: [second_cell(run, second, trial).text for trial in trials]} if second else {}),
         **({"seeds": [str(best.seeds) if best else "" for best in bests]} if several else {}),
         "at": [str(best.epoch) if best else "" for best in bests],
         "time": [cells.time(trial).text for trial in trials],

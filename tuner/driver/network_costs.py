@@ -70,13 +70,13 @@ def remembered(study: Study) -> Study:
 
 def said_of(costs: KnownCosts) -> str:
     """How many networks keep the limits, and what the others cost, in a sentence; without limits what each costs."""
+    disturbed = [_settings(key) for key, cost in costs.by_network.items() if cost.disturbed]
+    busy = f"; other programs disturbed the times of {', '.join(disturbed)}" if disturbed else ""
     if not costs.limits:
-        return f"{_limits_of(costs)}: {_listed(costs.by_network, costs)}"
+        return f"{_limits_of(costs)}: {_listed(costs.by_network, costs)}{busy}"
     out = {key: cost for key, cost in costs.by_network.items() if cost.broken(costs.limits)}
     count = len(costs.by_network)
     kept = f"{count - len(out)} of {plural(count)} keep{'s' * (count == 1)} {_limits_of(costs)}"
-    disturbed = {key: cost for key, cost in costs.by_network.items() if cost.disturbed}
-    busy = f"; other programs disturbed the times of {', '.join(map(_settings, disturbed))}" if disturbed else ""
     return kept + (f"; not trained: {_listed(out, costs)}" if out else "") + busy
 
 
@@ -97,8 +97,9 @@ def _with(study: Study, found: Mapping[str, InferenceCost]) -> Study:
         _check_start(costs, point, f"start_from[{index}]")
     try:
         return replace(study, costs=costs)
-    except SpaceError as error:
-        raise SpaceError(f"{error} (limits: {_limits_of(costs)})") from error
+    except SpaceError as error:  # the user's constraint allows only what limits rule out
+        told = str(error) if "limits" in str(error) else f"{error} (limits: {_limits_of(costs)})"
+        raise SpaceError(told) from error
 
 
 def _costs(study: Study, found: Mapping[str, InferenceCost]) -> KnownCosts:

@@ -161,7 +161,7 @@ def _columns(run: RecordedRun, cells: Cells, metrics: Sequence[str]) -> list[tup
         (Column("status", "status"), cells.status),
         (Column("epochs", "number"), cells.epochs),
         (Column(run.metric, "value"), cells.value),
-        *([(Column(second.metric, "number"), partial(_second, run, second))] if (second := second_of(run)) else []),
+        *([(Column(second.metric, "number"), partial(second_cell, run, second))] if (second := second_of(run)) else []),
         (Column("time", "number"), cells.time),
         *((Column(name, "number"), partial(cells.metric, name)) for name in metrics),
         *((Column(name, kind), partial(cells.setting, name)) for name, kind in _searched(run).items()),
@@ -169,7 +169,7 @@ def _columns(run: RecordedRun, cells: Cells, metrics: Sequence[str]) -> list[tup
     ]
 
 
-def _second(run: RecordedRun, second: Objective, trial: TrialRecord) -> Cell:
+def second_cell(run: RecordedRun, second: Objective, trial: TrialRecord) -> Cell:
     """The trial's second metric, or its network's cost."""
     best = run.record.best_of(trial.trial)
     value = second_value(run, trial, best[0] if best else trial.epoch, second.metric)
