@@ -30,7 +30,8 @@ from tuner.console.tables import print_run
 from tuner.history.events import Event
 from tuner.lifecycle.study_changes import comparable
 from tuner.results import refine
-from tuner.results.front import front_of
+from tuner.results.comparison import compare
+from tuner.results.front import front_of, shares_of_area
 from tuner.results.study_text import study_text
 from tuner.results.trial_rows import trial_rows
 from tuner.results.wording import front_in_words
@@ -187,6 +188,20 @@ def test_the_run_tells_its_front(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert {row.trial: row.cells[place].value for row in rows.rows}[found[0].trial.trial] == found[0].cost
     print_run(run)
     assert "seconds" in capsys.readouterr().out.splitlines()[1].split()
+
+
+def test_a_comparison_says_what_each_front_dominates(tmp_path: Path) -> None:
+    many, few = (
+        simulated(tmp_path / str(trials), curve=loss, more=seconds, **TWO, budget=Budget(trials=trials, max_epochs=9))
+        for trials in (24, 4)
+    )
+    shares = shares_of_area([many, few])
+    assert shares is not None
+    assert 0 < shares[1] < shares[0] <= 1
+    assert "of the area that all fronts dominate together, in all their epochs: " in compare([many, few]).conclusion
+    alone = simulated(tmp_path / "alone")
+    assert shares_of_area([many, alone]) is None
+    assert "dominate" not in compare([many, alone]).conclusion
 
 
 def test_a_run_of_one_metric_has_no_front(tmp_path: Path) -> None:

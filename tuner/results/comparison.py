@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tuner.errors import RunFolderError
 from tuner.results.courses import SECONDS_PER_MINUTE, Point, course_against, value_at
+from tuner.results.front import shares_of_area
 from tuner.results.groups import Difference, Group, difference, grouped, seeds_told_again, standard_error
 from tuner.results.run import RecordedRun
 from tuner.results.wording import plural, with_error
@@ -145,8 +146,17 @@ class ComparedRuns:
         ranked = self._ranked()
         if not ranked:
             return "no run has reported a value"
-        again = seeds_told_again(self.runs, self.names)
-        return f"after {plural(self.epochs, 'epoch')} {self._compared(ranked)}" + (f"; {again}" if again else "")
+        further = [seeds_told_again(self.runs, self.names), self._areas()]
+        compared = f"after {plural(self.epochs, 'epoch')} {self._compared(ranked)}"
+        return "; ".join([compared, *(one for one in further if one)])
+
+    def _areas(self) -> str | None:
+        """What the runs' fronts dominate, if they have two metrics."""
+        shares = shares_of_area(self.runs)
+        if shares is None:
+            return None
+        told = ", ".join(f"{name} {share:.0%}" for name, share in zip(self.names, shares, strict=True))
+        return f"of the area that all fronts dominate together, in all their epochs: {told}"
 
     @property
     def has_groups(self) -> bool:

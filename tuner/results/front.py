@@ -11,7 +11,7 @@ from tuner.history.event_lines import finite
 from tuner.history.records import TrialRecord
 from tuner.results.run import RecordedRun
 from tuner.space.mode import Objective
-from tuner.space.pareto import fronts, order
+from tuner.space.pareto import fronts, hypervolume, order
 from tuner.trial.inference_cost import COSTS
 
 
@@ -58,15 +58,37 @@ def all_points(run: RecordedRun) -> list[Point]:
 
 def in_order(run: RecordedRun) -> list[Point]:
     """The points of a run with two metrics, by `pareto.order`: the front first, spread over it."""
-    found = all_points(run) if run.second else []
-    oriented = [(run.objective.oriented(p.value), run.second.oriented(p.cost)) for p in found if run.second]
-    return [found[place] for place in order(np.array(oriented).reshape(-1, 2))]
+    found = all_points(run)
+    return [found[place] for place in order(np.array(_oriented(run)).reshape(-1, 2))]
 
 
 def front_of(run: RecordedRun) -> list[Point]:
     """The run's front; nothing if it has one objective."""
     second = second_of(run)
     return [] if second is None else front(points(run, second), run.objective, second)
+
+
+def shares_of_area(runs: Sequence[RecordedRun]) -> list[float] | None:
+    """Of the hypervolume that the fronts of all runs dominate together, the share of each; None without one.
+
+    The reference has the worst of all points in both metrics. None also unless the runs have the same two metrics.
+    """
+    second = runs[0].second
+    if second is None or any((run.second, run.objective) != (second, runs[0].objective) for run in runs):
+        return None
+    each = [np.array(_oriented(run)).reshape(-1, 2) for run in runs]
+    together = np.concatenate(each)
+    if not len(together):
+        return None
+    reference = (float(together[:, 0].min()), float(together[:, 1].min()))
+    whole = hypervolume(together, reference)
+    return [hypervolume(points, reference) / whole for points in each] if whole > 0 else None
+
+
+def _oriented(run: RecordedRun) -> list[tuple[float, float]]:
+    """The points of a run with two metrics, higher better in both."""
+    second = run.second
+    return [(run.objective.oriented(p.value), second.oriented(p.cost)) for p in all_points(run)] if second else []
 
 
 def reported_second(run: RecordedRun) -> str | None:
