@@ -126,9 +126,10 @@ def _checks(loaded: LoadedModel, facts: Mapping[str, Any], shown: Examples) -> I
     what = " and ".join(
         [f"{own} images of the test split"] * bool(own) + [f"{CHECKED - own} random images"] * (own < CHECKED)
     )
+    told = f", by {facts['threads']} threads of a program with torch" if "threads" in facts else ""
     yield (
         f"The answers to {what} were compared with those of the trained network; the times are of one image on the CPU "
-        "of the machine that wrote this."
+        f"of the machine that wrote this{told}."
     )
     apart = f"largest difference {loaded.answers.apart_in}"
     rows = [f"| file | size | {apart} | right answers | one image |", "|---|---|---|---|---|"]

@@ -132,7 +132,7 @@ def _write(run: RecordedRun, loaded: LoadedModel, form: Form, folder: Path, show
     measured = [_loss(loaded, answers[file], original, shown, max_drop), _beside(checks)] if shipped.float32 else []
     if shipped.readers is not None:
         measured = _reading(loaded, shipped.readers(folder, loaded.classes), shown)
-    facts |= {"checks": [asdict(check) for check in checks], "measured": measured}
+    facts |= {"checks": [asdict(check) for check in checks], "threads": torch.get_num_threads(), "measured": measured}
     float32.unlink(missing_ok=True)
     script = predict_script(form, loaded)
     if script is not None:
