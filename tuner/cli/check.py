@@ -45,7 +45,6 @@ def perform(options: argparse.Namespace) -> int:
     """Run the verb; returns its exit code."""
     from tuner.console.first_study import print_cost, print_data
     from tuner.console.studies import print_earlier, print_study
-    from tuner.driver.network_costs import remembered
     from tuner.loop.earlier_runs import learned, lessons, said_of
     from tuner.space.values import recorded
     from tuner.study.file import load_study
@@ -59,7 +58,7 @@ def perform(options: argparse.Namespace) -> int:
             from tuner.driver.pipelines import check_splits
 
             check_splits(study)
-        study = remembered(study)
+        study = _with_known_costs(study)
         starts = learned(study, options.storage)
         first = samples(study, options.samples, starts.starts)
         data = study.declared_trial.look()
@@ -105,12 +104,21 @@ def perform(options: argparse.Namespace) -> int:
     return SUCCESS
 
 
+def _with_known_costs(study: Study) -> Study:
+    """The study with what its networks cost, if it names a cost and all were measured here before."""
+    if not study.measured:
+        return study  # without loading Ray, which belongs to the driver
+    from tuner.driver.network_costs import remembered
+
+    return remembered(study)
+
+
 def _of_costs(study: Study) -> list[str]:
     """A sentence about which networks keep the study's limits, as far as they are measured; none without limits."""
-    from tuner.driver.network_costs import limits_in_words, said_of
-
     if not study.measured:
         return []
+    from tuner.driver.network_costs import limits_in_words, said_of
+
     return [limits_in_words(study) if study.costs is None else said_of(study.costs)]
 
 
