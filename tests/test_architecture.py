@@ -127,7 +127,7 @@ MAY_IMPORT = {
                 "replay",
                 "label_errors",
             ),
-            *("service", "mirrors", "driver", "first_study", "console"),
+            *("service", "mirrors", "worker", "driver", "first_study", "console"),
         },
         set(),
     ),

@@ -48,6 +48,7 @@ def perform(options: argparse.Namespace) -> int:
     from tuner.loop.earlier_runs import learned, lessons, said_of
     from tuner.space.values import recorded
     from tuner.study.file import load_study
+    from tuner.worker.known_costs import remembered
 
     with redirect_stdout(sys.stderr):
         study = load_study(options.space).with_options(**study_options(options))
@@ -58,7 +59,7 @@ def perform(options: argparse.Namespace) -> int:
             from tuner.driver.pipelines import check_splits
 
             check_splits(study)
-        study = _with_known_costs(study)
+        study = remembered(study)
         starts = learned(study, options.storage)
         first = samples(study, options.samples, starts.starts)
         data = study.declared_trial.look()
@@ -104,20 +105,11 @@ def perform(options: argparse.Namespace) -> int:
     return SUCCESS
 
 
-def _with_known_costs(study: Study) -> Study:
-    """The study with what its networks cost, if it names a cost and all were measured here before."""
-    if not study.measured:
-        return study  # without loading Ray, which belongs to the driver
-    from tuner.driver.network_costs import remembered
-
-    return remembered(study)
-
-
 def _of_costs(study: Study) -> list[str]:
     """A sentence about which networks keep the study's limits, as far as they are measured; none without limits."""
     if not study.measured:
         return []
-    from tuner.driver.network_costs import limits_in_words, said_of
+    from tuner.worker.known_costs import limits_in_words, said_of
 
     return [limits_in_words(study) if study.costs is None else said_of(study.costs)]
 

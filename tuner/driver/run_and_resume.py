@@ -13,7 +13,6 @@ from tuner.driver.cluster import Connected, connected, fitting
 from tuner.driver.data_look import look, news_of, write_data
 from tuner.driver.disk_need import largest_checkpoint, measured_checkpoint, room_checked, worth_a_look
 from tuner.driver.gpus import gpus_checked
-from tuner.driver.network_costs import said_of, with_costs
 from tuner.driver.nodes import check_nodes
 from tuner.driver.options import DEFAULT, Driving
 from tuner.driver.pipelines import check_splits
@@ -45,6 +44,7 @@ from tuner.study.budget import check_names
 from tuner.study.declaration import Study
 from tuner.study.file import load_study
 from tuner.worker.implementation import implementation_of
+from tuner.worker.known_costs import said_of, with_costs
 
 
 def run(

@@ -12,6 +12,7 @@ from tuner.results.run import RecordedRun
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
 FULL_SIZE, SMALLEST = 9, 5  # pixels
 CROWDED = 300  # from this number on marks are small
@@ -52,6 +53,20 @@ def by_length(table: pd.DataFrame, longest: int) -> Iterator[Group]:
     for full, rows in table.groupby("in full", sort=True):
         name = _name("completed" if full else "ended", bool(full), rows, longest)
         yield Group(name, rows, _marker("circle" if full else "square", GREY, bool(full), rows, longest))
+
+
+def draw_trials(figure: go.Figure, table: pd.DataFrame, longest: int, x: str, hover: str = "%{y:.5g}") -> None:
+    """Draw a mark for each trial of a table for `by_status`, which also has "value", against its column `x`."""
+    for group in by_status(table, longest):
+        figure.add_scatter(
+            x=group.rows[x],
+            y=group.rows["value"],
+            customdata=group.customdata,
+            name=group.name,
+            mode="markers",
+            marker=group.marker,
+            hovertemplate=f"{HOVER}: {hover}<extra></extra>",
+        )
 
 
 def size_of(rows: pd.DataFrame) -> int:

@@ -10,7 +10,7 @@ from tuner.history.events import finite
 from tuner.history.pace import start_seconds, typical_epoch
 from tuner.history.records import TrialRecord, saved_epochs, saved_share
 from tuner.plots.figure import BEST, COLOURS, GREY, OUTLINE, SYMBOLS, Plot, escaped, ids, label, new_figure
-from tuner.plots.marks import CROWDED, HOVER, by_status, in_full
+from tuner.plots.marks import CROWDED, draw_trials, in_full
 from tuner.plots.value_axes import draw_values
 from tuner.results.courses import Against, Point, course_against, value_at
 from tuner.results.run import RecordedRun
@@ -34,16 +34,7 @@ def optimisation_history(run: RecordedRun, against: Against = "trials") -> Plot 
     won = run.record.winning_value
     reached = f"{run.metric}, but in trials that failed" if won is None else f"{run.metric} {won:.4g}"
     figure = new_figure(f"The winner reached {escaped(reached)}", x=AXES[against], y=label(run.metric))
-    for group in by_status(table, run.longest_trial):
-        figure.add_scatter(
-            x=group.rows[against],
-            y=group.rows["value"],
-            customdata=group.customdata,
-            name=group.name,
-            mode="markers",
-            marker=group.marker,
-            hovertemplate=f"{HOVER}: %{{y:.5g}}<extra></extra>",
-        )
+    draw_trials(figure, table, run.longest_trial, against)
     figure.add_scatter(
         x=[place for place, _ in course],
         y=[value for _, value in course],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tuner.plots.figure import BEST, GREY, Plot, escaped, label, new_figure
-from tuner.plots.marks import HOVER, by_status, in_full
+from tuner.plots.marks import draw_trials, in_full
 from tuner.plots.value_axes import draw_values
 from tuner.results.front import front, points, second_of, unit_of
 from tuner.results.run import RecordedRun
@@ -41,16 +41,7 @@ def tradeoff(run: RecordedRun) -> Plot | None:
     measured = run.costs if run.costs and name in run.costs.asked else None
     title += f" ({measured.latency.words})" if measured and name == "latency_ms" else ""
     figure = new_figure(escaped(title), x=label(name), y=label(run.metric))
-    for group in by_status(table, run.longest_trial):
-        figure.add_scatter(
-            x=group.rows[name],
-            y=group.rows["value"],
-            customdata=group.customdata,
-            name=group.name,
-            mode="markers",
-            marker=group.marker,
-            hovertemplate=f"{HOVER}: %{{y:.5g}} at %{{x:.3g}}{unit_of(name)}<extra></extra>",
-        )
+    draw_trials(figure, table, run.longest_trial, name, f"%{{y:.5g}} at %{{x:.3g}}{unit_of(name)}")
     figure.add_scatter(
         x=[point.cost for point in best],
         y=[point.value for point in best],

@@ -1,5 +1,7 @@
 """What networks cost when they answer, really measured: once on a machine, and as limits need it."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,8 +9,8 @@ from typing import Any
 import pytest
 
 from tuner import Budget, Folds, ImageClassifier, Latency, Study, StudyError, choice, uniform
-from tuner.driver import network_costs
-from tuner.driver.network_costs import limits_in_words, remembered, said_of, with_costs
+from tuner.worker import known_costs
+from tuner.worker.known_costs import limits_in_words, remembered, said_of, with_costs
 from tuner.worker.measuring import Measurers
 from tuner.worker.network_cost import inference_cost
 
@@ -102,6 +104,20 @@ def test_what_no_network_keeps_is_refused_with_what_each_costs(
 
 
 def test_a_missing_library_is_told_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_costs, "EXPORTS", ("onnx", "no_such_library"))
+    monkeypatch.setattr(known_costs, "EXPORTS", ("onnx", "no_such_library"))
     with pytest.raises(StudyError, match=r"without no_such_library; pip install 'image-tuner\[onnx\]'"):
         with_costs(study())
+
+
+def test_what_is_known_is_looked_up_without_ray_and_torch() -> None:
+    program = (
+        "import sys; from tuner import *; from tuner.worker.known_costs import limits_in_words, remembered; "
+        "study = Study('s', trial=ImageClassifier('digits', weights=None), space={'image_size': choice([32, 64])}, "
+        "limits={'size_mb': 20}); print(limits_in_words(remembered(study))); "
+        "print({'ray', 'torch', 'pandas'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "costs: size_mb 20; 2 networks are measured when the search starts, about 10 s each",
+        "set()",
+    ]
