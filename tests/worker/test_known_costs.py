@@ -86,7 +86,7 @@ def test_two_views_and_a_batch_take_more_operations_and_longer() -> None:
     ("changes", "said"),
     [
         ({"limits": {"size_mb": 1}}, r"got none with size_mb 1: model=squeezenet1_1 \(size_mb 3.0"),
-        ({"start_from": [{"model": "resnet18"}]}, r"start_from\[0\] needs to keep limits .*44.8 MB"),
+        ({"start_from": [{"model": "resnet18"}]}, r"start_from\[0\]: limits need size_mb 20, got .*44.8 MB"),
         ({"space": {**SPACE, "image_size": choice(list(range(32, 200)))}}, "has at most 64 of them"),
         ({"latency": Latency(device="cuda")}, "needs a GPU"),
         (

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import SpaceError, StudyError, shown
+from tuner.errors import SpaceError, StudyError
 from tuner.machine.cache_folder import default_folder
 from tuner.machine.hardware import gpu_names, this_machine
 from tuner.machine.installation import version_of
@@ -27,7 +27,7 @@ from tuner.trial import Trial
 from tuner.trial.inference_cost import (
     InferenceCost,
     KnownCosts,
-    cost_in_words,
+    WithinLimits,
     cost_of_record,
     deciding_names,
     key_of,
@@ -94,7 +94,9 @@ def _with(study: Study, found: Mapping[str, InferenceCost]) -> Study:
     costs = _costs(study, found)
     _check_some_keep(costs)
     for index, point in enumerate(study.starting_points):
-        _check_start(costs, point, f"start_from[{index}]")
+        known = costs.of(point) is not None  # else the point leaves something open that decides on the network
+        if known and (why := WithinLimits(costs).why_not(point)) is not None:
+            raise StudyError(f"start_from[{index}]: {why}")
     try:
         return replace(study, costs=costs)
     except SpaceError as error:  # the user's constraint allows only what limits rule out
@@ -146,16 +148,6 @@ def _check_some_keep(costs: KnownCosts) -> None:
         raise StudyError(
             f"limits need a network of the space that keeps them, got none with {_limits_of(costs)}: "
             f"{_listed(costs.by_network, costs)}; raise the limit, or add smaller models or images"
-        )
-
-
-def _check_start(costs: KnownCosts, point: dict[str, Any], where: str) -> None:
-    cost = costs.of(point)  # None if the starting point leaves something open that decides on the network
-    if cost is not None and cost.broken(costs.limits):
-        told = " and ".join(cost_in_words(cost, name) for name in cost.broken(costs.limits))
-        raise StudyError(
-            f"{where} needs to keep limits {_limits_of(costs)}, got {shown(point)}, whose network has {told}; leave it "
-            "out, or raise the limit"
         )
 
 
