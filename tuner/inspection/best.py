@@ -39,10 +39,13 @@ from tuner.train.models import (
     load_state,
     networks_of,
     read_state,
+    single_networks,
 )
+from tuner.train.models.eight_bits import EightBits, answer_in_eight_bits, eight_bits_of
 from tuner.train.tasks import Metrics, targets_of
 from tuner.trial import ImageClassifier
 from tuner.trial.earlier_pixels import scale_note, scale_together
+from tuner.trial.hyperparameters import INT8
 from tuner.trial.models import DEFAULTS, looks_published
 from tuner.trial.pixels import DeepScale
 from tuner.trial.splitting import REFIT, Folds, Joined
@@ -69,6 +72,11 @@ class LoadedModel:
     def answers(self) -> Answers[Any]:
         """What its outputs mean."""
         return answers_of(targets_of(TASKS[self.card.task])(self.card.classes).with_facts(self.facts))
+
+    @property
+    def quantised(self) -> bool:
+        """Whether it answers in 8 bits, by onnxruntime on the CPU."""
+        return any(eight_bits_of(network) for network in single_networks(self.module))
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -156,6 +164,9 @@ def write_best(
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
     write_tensors(beside / MODEL, {name: tensor.cpu() for name, tensor in model.module.state_dict().items()})
+    for number, network in enumerate(single_networks(model.module)):
+        if (quantised := eight_bits_of(network)) is not None:
+            (beside / _eight_bits_file(number)).write_bytes(quantised.content)
     for name, content in _contents(config, score, record).items():
         _write(beside / name, content)
     card = ModelCard(
@@ -170,6 +181,11 @@ def write_best(
     files = {path.name: sha256(path) for path in sorted(beside.iterdir())}
     _write(beside / CARD, asdict(card) | {FILES: files})
     _put_in_place(beside, folder)
+
+
+def _eight_bits_file(number: int) -> str:
+    """The file of a network's layers in 8 bits."""
+    return f"int8_{number}.onnx"
 
 
 def _write(path: Path, content: object) -> None:
@@ -282,17 +298,22 @@ def _module(best: Path, card: ModelCard, trial: ImageClassifier, restore: Restor
         raise ValueError(f"{MODEL} isn't of {card.inputs.channels} channels and {len(card.classes)} classes")
     channels, classes, task = card.inputs.channels, len(card.classes), TASKS[card.task]
     config = _config(trial, plain, restore, card.inputs.image_size)
+    configs = [config] * card.networks
     if card.parts:
         given = card.inputs.image_size, card.inputs.normalisation
-        each = []
+        each, configs = [], []
         for part in card.parts:
             own = trial if part.is_function else declared_trial(part)
             chosen = _config(own, dict(part.config), restore, part.image_size)
+            configs.append(chosen)
             each.append(empty_member(own, part, chosen, channels=channels, classes=classes, given=given))
         module: nn.Module = Ensemble(each, targets_of(task).together)
     else:
         module = empty_model(trial, channels=channels, classes=classes, config=config, task=task)
     load_state(module, state, source=str(best / MODEL), name=card.model)
+    for number, (network, chosen) in enumerate(zip(single_networks(module), configs, strict=True)):
+        if chosen["quantization"] == INT8:
+            answer_in_eight_bits(network, EightBits((best / _eight_bits_file(number)).read_bytes()))
     return module
 
 

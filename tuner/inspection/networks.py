@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,10 @@ from tuner.train.cross_validation import NETWORKS, whole_model
 from tuner.train.data import Normalisation, Split, Splits, load_splits
 from tuner.train.evaluation import Evaluator
 from tuner.train.models import Ensemble, Member, answering_network, empty_network, load_state
+from tuner.train.models.eight_bits import EightBits, answer_in_eight_bits, quantised
 from tuner.train.tasks import Targets
 from tuner.trial import ImageClassifier
+from tuner.trial.hyperparameters import INT8
 from tuner.trial.inference_cost import OF_FORWARD
 
 State = dict[str, Tensor]
@@ -95,6 +97,8 @@ class _Backbone:
         part: says how images are taken; without trials and shares
         state: tensors before the last layer, or all where it isn't known
         heads: each last layer's candidate, part of the cross-validation, and tensors
+        calibration: gives the images by which it is quantised
+        quantised: the layers before the last one in 8 bits, once they were asked for
         member: the network with all heads, on the device, if it is kept there
         tested: its outputs [H, N, L] for the test images, once these were asked for
     """
@@ -104,7 +108,9 @@ class _Backbone:
     part: Part
     state: State
     heads: list[tuple[int, int, State]]
+    calibration: Callable[[], Tensor]
     member: Member | None = None
+    quantised: EightBits | None = None
     tested: Tensor | None = None
 
     def joins(self, config: Mapping[str, Any], part: Part, state: State) -> bool:
@@ -115,6 +121,12 @@ class _Backbone:
             and self.state.keys() == state.keys()
             and all(torch.equal(one, state[name]) for name, one in self.state.items())
         )
+
+    def quantise(self, network: nn.Module) -> None:
+        """Let a network with these layers answer in 8 bits if the trial did."""
+        if self.config["quantization"] == INT8:
+            self.quantised = self.quantised or quantised(network, self.calibration())
+            answer_in_eight_bits(network, self.quantised)
 
     def rows_of(self, shares: Tensor) -> list[int]:
         """The places of the heads whose candidate has a share, of shares [M]."""
@@ -172,6 +184,7 @@ class Pool:
         else:
             module = answering_network(own, channels=self.splits.channels, outputs=self._classes, config=one.config)
             load_state(module, one.state | one.heads[0][2], source=self._source(one), name=own.model_name)
+            one.quantise(module)
         (row,) = one.rows_of(shares)
         validated = None if self.outputs is None else (self.outputs[0], self.labels)
         return Trained(self.splits, module.to(self._device).eval(), validated, self._test_answers(one)[row])
@@ -224,7 +237,7 @@ class Pool:
             before = {name: one for name, one in tensors.items() if name not in last}
             found = next((one for one in self._backbones if last and one.joins(config, part, before)), None)
             if found is None:
-                found = _Backbone(trial, config, part, before, [])
+                found = _Backbone(trial, config, part, before, [], splits.calibration)
                 self._backbones.append(found)
             found.heads.append((number, fold, last))
 
@@ -246,6 +259,7 @@ class Pool:
         member = empty_member(one.trial, part, one.config, channels=channels, classes=self._classes, given=given)
         heads = {name: torch.cat([head[name] for _, _, head in one.heads]) for name in one.heads[0][2]}
         load_state(member.network, one.state | heads, source=self._source(one), name=one.part.model)
+        one.quantise(member.network)
         return member
 
     def _whole(self, one: _Backbone) -> Member:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from tuner.inspection.networks import Trained, trained
 from tuner.inspection.saliency import has_maps, overlay, saliency
 from tuner.inspection.tasks import Answers, answers_of
 from tuner.train.data import Splits
-from tuner.train.models import networks_of
+from tuner.train.models import networks_of, single_networks
+from tuner.train.models.eight_bits import answering_in_float
 from tuner.train.tasks import Metrics
 from tuner.trial import ImageClassifier
 from tuner.trial.framing import Framing
@@ -180,9 +182,16 @@ def _where_it_looked(trial: ImageClassifier, module: nn.Module, splits: Splits, 
     """Grad-CAM for a library's convolutional networks; not for a user's function, whose network is unknown."""
     if not isinstance(trial.model, str) or not has_maps(trial.model_facts):
         return lambda images, answers: None
-    return lambda images, answers: _mean_map(
-        [saliency(network, images, answers, splits.normalisation, device) for network in networks_of(module)]
-    )
+
+    def look(images: Tensor, answers: Tensor) -> Tensor | None:
+        with ExitStack() as stack:
+            for network in single_networks(module):
+                stack.enter_context(answering_in_float(network))
+            return _mean_map(
+                [saliency(network, images, answers, splits.normalisation, device) for network in networks_of(module)]
+            )
+
+    return look
 
 
 def _mean_map(maps: Sequence[Tensor | None]) -> Tensor | None:

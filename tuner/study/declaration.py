@@ -325,6 +325,7 @@ class Study:
         if not cluster:
             self.check_machine(this_machine())
             self.resources.check_alone()
+        self.declared_trial.check_installed(self.search_space)
         self.declared_trial.check_files()
         for name in self.reported:
             self.declared_trial.check_metric(name)

@@ -15,6 +15,7 @@ from tuner.train.capture import RememberedSeconds, remembered_steps
 from tuner.train.data import Splits, load_splits
 from tuner.train.epoch_result import Notes
 from tuner.train.evaluation import Evaluator
+from tuner.train.features import head_is_last
 from tuner.train.feed import Feed, Feeds
 from tuner.train.fine_tuning import LP_FT, FineTuning, probe_epochs
 from tuner.train.memory.errors import SMALLER_MODEL, memory_errors
@@ -33,6 +34,7 @@ from tuner.train.step import TrainingStep
 from tuner.train.stepping import Stepping
 from tuner.train.tasks.objective import Objective
 from tuner.trial import ImageClassifier
+from tuner.trial.hyperparameters import INT8
 from tuner.trial.metrics import check_classes
 from tuner.trial.tasks import ONE_LABEL
 
@@ -112,6 +114,8 @@ def assemble(
     check_images(len(splits.train), strategy.least_batch)
     evaluator = Evaluator(where, precision)
     with memory_errors("the model"):
+        if chosen["quantization"] == INT8:
+            check_quantizable(trial, network, strategy, splits)
         notes += strategy.place(network, where, lambda count: _examples(splits, where, count), precision, chosen)
         feeds = Feeds(
             *(network, splits, evaluator, strategy, where, chosen),
@@ -208,6 +212,18 @@ def check_outputs(module: nn.Module, trial: ImageClassifier, splits: Splits) -> 
             f"a model must return logits [N, {len(splits.classes)}], got {list(logits.shape)} for 2 images "
             f"from {trial.model_name}; give it an output for every class"
         )
+
+
+def check_quantizable(trial: ImageClassifier, network: Network, strategy: Strategy, splits: Splits) -> None:
+    """Raise TrialError for a model without a linear layer at its end, and for several devices."""
+    found = f"{trial.model_name} without one"
+    if type(strategy) is not Strategy or strategy.group.size > 1:
+        found = "a trial on several devices"
+    elif head_is_last(network, splits.normalisation(splits.train.images(torch.arange(min(2, len(splits.train)))))):
+        return
+    raise TrialError(
+        f"quantization='{INT8}' needs a network whose last layer is linear, on one device, got {found}; leave it out"
+    )
 
 
 def check_images(images: int, least: int) -> None:

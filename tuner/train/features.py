@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import count, takewhile
 from typing import Any
 
@@ -18,10 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tuner.machine.installation import version_of
 from tuner.train.data import Splits
 from tuner.train.data.cache import ArrayCache, Builder, CacheUnavailable, cache_key
 from tuner.train.data.splits import HeldSplit, Split
 from tuner.train.evaluation import Evaluator
+from tuner.train.models.eight_bits import quantised
 from tuner.train.models.mirrored import mean_of_views, mirror
 from tuner.train.models.network import Network
 from tuner.train.randomness import VIEWS, derive_seed, seeded
@@ -118,6 +121,7 @@ def extract_features(
     keep: bool,
     mirrored: bool = False,
     views: Views | None = None,
+    eight_bits: bool = False,
 ) -> Features:
     """The head's inputs for training and validation images, from the machine's cache if it has them.
 
@@ -131,20 +135,32 @@ def extract_features(
         mirrored: features for validation are the mean of those of an image and of its mirror image: because the last
             layer is linear, it gives the mean of both outputs
         views: of training images
+        eight_bits: the backbone answers in 8 bits
     """
     before = splits.before
     alike = before is not None and before.normalisation == splits.normalisation
     other = mirrored or views is not None  # than training needs are features of a cut's images for validation
     if before is not None and alike and (before.whole is not None or not other):  # trials have computed them already
-        of_trials = extract_features(network, before, evaluator, model=model, keep=keep, mirrored=mirrored, views=views)
+        of_trials = extract_features(
+            *(network, before, evaluator),
+            model=model,
+            keep=keep,
+            mirrored=mirrored,
+            views=views,
+            eight_bits=eight_bits,
+        )
         return _joined(of_trials, splits)
-    builder = _Extraction(network, splits, evaluator, model=model, mirrored=mirrored, views=views)
+    builder = _Extraction(
+        network, splits, evaluator, model=model, mirrored=mirrored, views=views, eight_bits=eight_bits
+    )
     images_key = splits.key if splits.whole is None else splits.whole.key
     notes: tuple[str, ...] = ()
     if keep and images_key is not None:
         settings = network.head, images_key, repr(splits.normalisation), evaluator.precision.name, evaluator.device.type
         pooling = [] if network.pooling is None else [repr(network.pooling)]
-        kind = [*["mirrored"] * mirrored, *([] if views is None else [f"{views.count} views", views.name])]
+        quantiser = [f"int8 by {version_of('onnxruntime')}"] if eight_bits else []
+        views_kept = [] if views is None else [f"{views.count} views", views.name]
+        kind = [*["mirrored"] * mirrored, *quantiser, *views_kept]
         key = cache_key("features", model, network.backbone_key, *settings, *pooling, *kind)
         try:
             entry = ArrayCache().get(key, builder.build)
@@ -166,9 +182,10 @@ class _Extraction:
         model: str,
         mirrored: bool,
         views: Views | None,
+        eight_bits: bool,
     ) -> None:
         self._network, self._splits, self._evaluator, self._mirrored = network, splits, evaluator, mirrored
-        self._changed = views
+        self._changed, self._in_8_bits = views, eight_bits
         self._progress = _Counted(
             model,
             images=sum(map(len, self._unchanged.values())),
@@ -200,7 +217,10 @@ class _Extraction:
     def array(self, part: str) -> np.ndarray:
         """The head's input for each image of a part: [N, features] float32."""
         split, normalise = self.parts[part], self._splits.normalisation
-        with _headless(self._network) as backbone:
+        with ExitStack() as stack:
+            backbone = self._quantised
+            if backbone is None:
+                backbone = stack.enter_context(_headless(self._network))
             if VIEW in part and self._changed is not None:
                 change, number = self._progress.counting(self._changed.change), int(part.partition(VIEW)[2])
                 with seeded(derive_seed(number, VIEWS), self._evaluator.device):
@@ -209,6 +229,12 @@ class _Extraction:
             outputs = [self._evaluator.logits(backbone, split, view) for view in views]
             features = outputs[0] if len(outputs) == 1 else mean_of_views(*outputs)
         return features.cpu().numpy()
+
+    @cached_property
+    def _quantised(self) -> nn.Module | None:
+        if not self._in_8_bits:
+            return None
+        return quantised(self._network.module, self._splits.calibration())
 
     def _views(self, part: str) -> int:
         return 2 if self._mirrored and part in MIRRORED else 1

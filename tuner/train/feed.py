@@ -20,6 +20,7 @@ from tuner.train.models.network import Network
 from tuner.train.optimisation import Mixing
 from tuner.train.optimisation.mixing import Numbers
 from tuner.train.parallel.strategy import Strategy
+from tuner.trial.hyperparameters import INT8
 
 Examples = tuple[Tensor, Tensor]
 
@@ -96,6 +97,7 @@ class Feeds:
         frozen = {"head": epochs, LP_FT: probe_epochs(dict(chosen), epochs)}
         self._frozen_epochs = frozen.get(chosen["finetune"], chosen["unfreeze_every"])
         self._mirrored = bool(chosen["test_time_flip"])
+        self._eight_bits = chosen["quantization"] == INT8
         self._view_count, self._augmentation = chosen.get("views", 0), _augmentation(chosen)
         self.images = _image_feed(splits, device, chosen, drawn=strategy.draws)
         self._unaugmented = _unchanged(self.images, splits, device, drawn=strategy.draws)
@@ -136,6 +138,7 @@ class Feeds:
             keep=shared,
             mirrored=self._mirrored,
             views=self._views(images),
+            eight_bits=self._eight_bits,
         )
         for note in features.notes:
             self._note(note)

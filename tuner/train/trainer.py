@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tuner.train.data.device_images import forget_images
 from tuner.train.epoch_result import EpochResult
 from tuner.train.memory.errors import SMALLER_MODEL, memory_errors
 from tuner.train.memory.watch import explained
+from tuner.train.models.eight_bits import answering_in_eight_bits
 from tuner.train.models.mirrored import mean_of_views, mirror
 from tuner.train.optimisation import set_learning_rate
 from tuner.train.parallel.group import Group
@@ -30,6 +32,7 @@ from tuner.train.state import put_back, taken
 from tuner.train.step import in_batches
 from tuner.train.tasks import Metrics
 from tuner.trial import ImageClassifier
+from tuner.trial.hyperparameters import INT8
 from tuner.trial.only_the_head import needing
 
 Views = list[Callable[[Tensor], Tensor]]
@@ -233,10 +236,14 @@ class Trainer:
         """The model's metrics on any split of images; takes no more memory than a training step."""
         self.parts.optimizer.zero_grad(set_to_none=True)
         steps = STEPS_AT_ONCE if self.parts.fine_tuning.everything_learns else 1
-        with self.parts.evaluator.at_most(steps * self.parts.training_step.micro_batch_size):
+        with ExitStack() as stack:
+            module = self.parts.best_module
+            if self.parts.chosen["quantization"] == INT8:
+                stack.enter_context(answering_in_eight_bits(module, self.splits.calibration()))
+            stack.enter_context(self.parts.evaluator.at_most(steps * self.parts.training_step.micro_batch_size))
             normalise = self.splits.normalisation
             views: Views = [normalise, mirror(normalise)] if self.parts.chosen["test_time_flip"] else [normalise]
-            return self._metrics(self.parts.best_module, split, views)
+            return self._metrics(module, split, views)
 
     def _metrics(self, module: nn.Module, split: Split, views: Views) -> Metrics:
         with self.parts.precision.kernels():

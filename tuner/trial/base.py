@@ -150,6 +150,10 @@ class Trial(ABC):
         """Sentences about settings that are allowed but probably unintended, for `check` and a search's start."""
         return []
 
+    def check_installed(self, space: Space) -> None:
+        """Raise StudyError if a library that only some spaces need isn't installed."""
+        return
+
     def check_files(self) -> None:
         """Raise DataError or WeightsError for files that are damaged, or missing and not downloadable."""
         return

@@ -12,10 +12,13 @@ from typing import Any
 import numpy as np
 
 from tuner.errors import SpaceError, StudyError, shown
+from tuner.machine.installation import is_installed
 from tuner.space import Choice, Domain, Float, GridSearch, Integer, Normal, Space
 from tuner.space.values import is_number
 from tuner.trial.hyperparameter import Hyperparameter
+from tuner.trial.hyperparameters import INT8
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES
+from tuner.trial.inference_cost import OF_ONNX
 from tuner.trial.model_and_data import DEFAULT_MODEL, ModelAndData
 from tuner.trial.models import families_with_stochastic_depth
 from tuner.trial.only_the_head import IGNORED, LBFGS, hindrance, needing, unusable
@@ -36,6 +39,11 @@ def check_space(trial: ModelAndData, space: Space) -> None:
     """Raise StudyError for models that no library has, unknown hyperparameters, and values that they don't take."""
     _check_models(trial, space)
     known = trial.within(space)
+    if INT8 in _values(space, "quantization") and not isinstance(trial.model, str):
+        raise StudyError(
+            f"quantization='{INT8}' needs a model by name, got {trial.model_name}; leave it out, or use "
+            "export --to int8"
+        )
     _check_used(trial.label_task, space)
     for name, value in space.constants.items():
         if row := trial.row(name):
@@ -64,6 +72,15 @@ def check_needs(trial: ModelAndData, space: Space, chosen_of: Callable[[dict[str
             reasons[needs.partition("=")[0], found.partition("=")[0]] = unusable(needs, found)
     if len(reasons) == 1:
         raise next(iter(reasons.values()))
+
+
+def check_installed(space: Space) -> None:
+    """Raise StudyError if networks are quantised, and what does that isn't installed."""
+    if INT8 in _values(space, "quantization") and (missing := [name for name in OF_ONNX if not is_installed(name)]):
+        raise StudyError(
+            f"quantization='{INT8}' needs {', '.join(OF_ONNX)}, got an installation without {', '.join(missing)}; "
+            "pip install 'image-tuner[onnx]'"
+        )
 
 
 def check_task(name: object) -> None:

@@ -14,7 +14,15 @@ from tuner.space.mode import Mode
 from tuner.trial import splitting
 from tuner.trial.base import Trial
 from tuner.trial.bringing import ReadsFiles
-from tuner.trial.checking import check_functions, check_needs, check_settings, check_space, check_task, notices
+from tuner.trial.checking import (
+    check_functions,
+    check_installed,
+    check_needs,
+    check_settings,
+    check_space,
+    check_task,
+    notices,
+)
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.hyperparameters import HYPERPARAMETERS, OF_A_LIBRARYS_MODEL
 from tuner.trial.metrics import EVERY_EPOCH, REPRODUCED, ChosenMetric, check_classes
@@ -244,6 +252,10 @@ class ImageClassifier(ReadsFiles, Trial):
     def notices(self, space: Space, max_epochs: int) -> list[str]:
         """See `Trial.notices`."""
         return notices(self.within(space), space, max_epochs)
+
+    def check_installed(self, space: Space) -> None:
+        """See `Trial.check_installed`."""
+        check_installed(space)
 
     def check_files(self) -> None:
         """Raise DataError or WeightsError for files that are damaged, or missing and not downloadable.

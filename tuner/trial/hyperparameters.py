@@ -12,6 +12,8 @@ from tuner.trial.pooling import BLOCKS, POOLINGS
 from tuner.trial.strategies import STRATEGIES
 from tuner.trial.tasks import TASKS
 
+INT8 = "int8"  # the quantization that there is
+
 TABLE: tuple[Hyperparameter, ...] = (
     Hyperparameter(
         "epochs",
@@ -254,6 +256,16 @@ TABLE: tuple[Hyperparameter, ...] = (
         "of mantissa (`tf32`) or not (`fp32`: slower there, elsewhere the same); `bf16`; `fp16`, its gradients scaled.",
         choices=("tf32", "fp32", "bf16", "fp16"),
         aliases=("amp", "dtype", "mixed_precision"),
+    ),
+    Hyperparameter(
+        "quantization",
+        "categorical",
+        "none",
+        "`int8`: answers are those of a network whose layers before the last one are quantised to 8 bits (static "
+        "quantisation by onnxruntime, ranges by 64 training images): in validation, in the test, in `predict` and in "
+        "exports. Training stays in floating point. Needs the extra `onnx`.",
+        choices=("none", INT8),
+        aliases=("quantisation", "quantize", "quantise", "int8", "bits"),
     ),
     # The loss
     Hyperparameter(

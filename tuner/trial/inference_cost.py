@@ -13,13 +13,14 @@ from tuner.space import Space
 from tuner.space.values import is_number, recorded, value_of
 
 # Hyperparameters that change what is computed.
-OF_FORWARD = ("stem", "image_size", "pooling", "blocks", "test_time_flip")
+OF_FORWARD = ("stem", "image_size", "pooling", "blocks", "test_time_flip", "quantization")
 COSTS: Mapping[str, str] = {
     "latency_ms": "ms",
     "size_mb": "MB as a file",
     "memory_mb": "MB of memory",
     "flops": "operations",
 }  # each with its unit
+OF_ONNX = ("onnx", "onnxscript", "onnxruntime")  # libraries that write, quantise and run ONNX files
 DEVICES = ("cpu", "cuda")
 DISTURBED = 1.5  # the upper quartile by the lower one
 MOST_THREADS, MOST_IMAGES = 1024, 4096

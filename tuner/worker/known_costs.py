@@ -25,6 +25,7 @@ from tuner.storage import durable
 from tuner.study.declaration import Study
 from tuner.trial import Trial
 from tuner.trial.inference_cost import (
+    OF_ONNX,
     InferenceCost,
     KnownCosts,
     WithinLimits,
@@ -37,7 +38,6 @@ from tuner.worker.measuring import Measurers
 
 DRAWS = 3000  # configurations among which the networks are found
 MOST_NETWORKS = 64  # each takes about 10 s once
-EXPORTS = ("onnx", "onnxscript", "onnxruntime")
 MEASURED_BY = ("tuner", "torch", "torchvision", "timm", "transformers", "onnx", "onnxscript", "onnxruntime")
 
 
@@ -173,7 +173,7 @@ def _measured(
     missing = [key for key in configs if key not in found]
     if not missing:
         return found
-    if study.latency.device == "cpu" and (lacking := [name for name in EXPORTS if find_spec(name) is None]):
+    if study.latency.device == "cpu" and (lacking := [name for name in OF_ONNX if find_spec(name) is None]):
         raise StudyError(
             f"{' and '.join(study.measured)} are measured of ONNX files, got an installation without "
             f"{', '.join(lacking)}; "

@@ -16,16 +16,19 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from tuner.errors import TrialError, describe_error
-from tuner.inspection.shipping.forms import TRACED_IMAGES, WholeModel, save_onnx
+from tuner.inspection.shipping.forms import TRACED_IMAGES, WholeModel
 from tuner.machine.child_process import ending, last_line
 from tuner.machine.hardware import NO_GPUS, python_environment
 from tuner.machine.repeated_runs import repeated
 from tuner.train.data import Normalisation
-from tuner.train.models import answering_network, empty_model
+from tuner.train.models import answering_network, empty_model, single_networks
+from tuner.train.models.eight_bits import answer_in_eight_bits, quantised, save_as_it_answers
 from tuner.trial import ImageClassifier
+from tuner.trial.hyperparameters import INT8
 from tuner.trial.inference_cost import InferenceCost, Latency
 
 MB = 1e6
+EXAMPLES = 8  # random images by which a network is quantised
 SECONDS = 600.0  # after which a network that is timed has hung
 PROGRAM = "tuner.machine.repeated_runs"
 
@@ -52,11 +55,14 @@ def inference_cost(
     chosen = own.hyperparameters(config)
     size = chosen["image_size"]
     network = _network(own, chosen, channels=channels, classes=classes).eval()
+    _make_distinct(network)
     whole = WholeModel(network, Normalisation((0.5,) * channels, (0.25,) * channels), _softmax, half=False).eval()
     images = torch.zeros(TRACED_IMAGES, channels, size, size, dtype=torch.uint8)
     try:
         with FlopCounterMode(display=False) as counter, torch.inference_mode():
             network(torch.zeros(1, channels, size, size))
+        if chosen["quantization"] == INT8:
+            _quantise(network, torch.randn(EXAMPLES, channels, size, size), latency)
         measured = _on_a_gpu(whole, images, latency) if latency.device == "cuda" else _exported(whole, images, latency)
     except Exception as error:  # any operator without a counterpart in ONNX, or too little memory
         raise TrialError(describe_error(error)) from error
@@ -70,6 +76,24 @@ def _network(trial: ImageClassifier, chosen: dict[str, Any], *, channels: int, c
     return empty_model(trial, channels=channels, classes=classes, config=chosen, task=trial.label_task)
 
 
+@torch.no_grad()
+def _make_distinct(network: nn.Module) -> None:
+    """Change tensors of one value, as fresh networks have them: equal ones would be written once into a file."""
+    for tensor in network.state_dict().values():
+        if tensor.is_floating_point() and tensor.numel() and bool((tensor == tensor.flatten()[0]).all()):
+            tensor.add_(0.01 * torch.rand_like(tensor))
+
+
+def _quantise(network: nn.Module, images: Tensor, latency: Latency) -> None:
+    """Let all networks answer in 8 bits, quantised by some images: what they show doesn't matter for the cost."""
+    if latency.device != "cpu":
+        raise TrialError(
+            f"quantization='{INT8}' computes on the CPU, got Latency(device='{latency.device}'); leave out either"
+        )
+    for one in single_networks(network):
+        answer_in_eight_bits(one, quantised(one, images))
+
+
 def _softmax(logits: Tensor) -> Tensor:
     return logits.softmax(1)
 
@@ -77,7 +101,7 @@ def _softmax(logits: Tensor) -> Tensor:
 def _exported(whole: WholeModel, images: Tensor, latency: Latency) -> InferenceCost:
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as said:
         file = Path(folder, "model.onnx")
-        save_onnx(whole, images, file, output="answers", facts={})
+        save_as_it_answers(whole, images, file, output="answers", facts={})
         asked = json.dumps({"file": str(file), "threads": latency.threads, "shape": [latency.batch, *images.shape[1:]]})
         environment = {**python_environment(), **NO_GPUS}
         done = subprocess.run(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stderr, redirect_stdout
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,19 +19,19 @@ from tuner.errors import RunFolderError, describe_error
 from tuner.inspection.best import LoadedModel, declared_trial
 from tuner.inspection.shipping.examples import Examples
 from tuner.inspection.shipping.hub_layout import Reader, hub_network, readers, write_hub
-from tuner.inspection.shipping.on_devices import openvino_answers, write_int8, write_openvino
+from tuner.inspection.shipping.on_devices import openvino_answers, write_openvino
 from tuner.train.data.normalisation import LEVELS, Normalisation
 from tuner.train.models import builder
+from tuner.train.models.eight_bits import save_as_it_answers
+from tuner.train.models.onnx_files import BATCH, IMAGES, LARGEST_BATCH, METADATA, onnx_session, write_int8
+from tuner.trial.inference_cost import OF_ONNX
 from tuner.trial.pixels import NO_DEEP
 
 Form = Literal["onnx", "int8", "openvino", "torch-export", "safetensors", "hub"]
 FORMS: tuple[str, ...] = get_args(Form)
 HALF, INT8 = "model_fp16.onnx", "model_int8.onnx"
 FLOAT32 = "float32.onnx"  # beside a form that is made of it, until both are measured
-BATCH = "batch"
 TRACED_IMAGES = 2  # a batch of one would become a fixed size
-LARGEST_BATCH = 4096
-METADATA = "tuner"  # key of tuner's facts in a file's own metadata
 
 # How `predict.py` begins: `LIBRARY`, `MODEL`, which may be several lines, and `ANSWER` are those of a form.
 SCRIPT = '''\
@@ -103,50 +101,17 @@ Answers = Callable[[np.ndarray], np.ndarray]  # images [N, C, H, W] uint8 to pro
 def write_onnx(loaded: LoadedModel, file: Path, *, half: bool = False) -> int:
     """Write an ONNX file; returns its opset. Raises RunFolderError if ONNX can't express the network."""
     try:
-        return save_onnx(
+        return save_as_it_answers(
             whole(loaded, half=half), _example(loaded), file, output=loaded.answers.output, facts=facts_of(loaded)
         )
     except Exception as error:  # any operator without a counterpart
         raise _cant_express("ONNX", loaded, error) from error
 
 
-def save_onnx(module: WholeModel, example: Tensor, file: Path, *, output: str, facts: Mapping[str, Any]) -> int:
-    """Write a model as an ONNX file; returns its opset. Raises any exception for what ONNX can't express.
-
-    Args:
-        module: the model, in evaluation mode
-        example: images [N, C, H, W] uint8, of which N may be another later, but must not be 1
-        file: the new one
-        output: its name in the file
-        facts: JSON in the file's metadata
-    """
-    shapes = {"images": {0: torch.export.Dim(BATCH, min=1, max=LARGEST_BATCH)}}
-    with warnings.catch_warnings(action="ignore"), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        program = torch.onnx.export(
-            module,
-            (example,),
-            dynamo=True,
-            verbose=False,
-            input_names=["images"],
-            output_names=[output],
-            dynamic_shapes=shapes,
-        )
-        if program is None:
-            raise RuntimeError("torch wrote no program")
-        program.model.metadata_props[METADATA] = json.dumps(facts)
-        program.save(file)
-    return int(program.model.opset_imports[""])
-
-
 def onnx_answers(file: Path) -> Answers:
     """The probabilities of an ONNX file, by onnxruntime on the CPU."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # only errors
-    options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-    return lambda images: np.asarray(session.run(None, {"images": images})[0])
+    session = onnx_session(file)
+    return lambda images: np.asarray(session.run(None, {IMAGES: images})[0])
 
 
 def write_torch_export(loaded: LoadedModel, file: Path) -> None:
@@ -233,7 +198,8 @@ def _cant_express(form: str, loaded: LoadedModel, error: Exception) -> RunFolder
 
 
 def _write_onnx_and_its_half(loaded: LoadedModel, file: Path, shown: Examples) -> Mapping[str, Any]:
-    write_onnx(loaded, file.with_name(HALF), half=True)
+    if not loaded.quantised:
+        write_onnx(loaded, file.with_name(HALF), half=True)
     return {"opset": write_onnx(loaded, file)}
 
 
@@ -291,7 +257,6 @@ class Shipped:
     readers: Callable[[Path, tuple[str, ...]], Mapping[str, Reader]] | None = None
 
 
-OF_ONNX = ("onnx", "onnxscript", "onnxruntime")
 IN_AND_OUT = (
     "takes `images`, uint8 [batch, {channels}, {image_size}, {image_size}], and gives `{output}`, float32 [batch, "
     "{classes}], in the order of the labels. Normalisation and {answering} are inside; the batch may have any size."

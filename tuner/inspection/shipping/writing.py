@@ -89,6 +89,10 @@ def ship(
         )
     _check_installed(form)
     loaded = load_winner(run, trust=trust)
+    if loaded.quantised and form != "onnx":
+        raise RunFolderError(
+            f"a winner that answers in 8 bits (quantization='int8') is exported as ONNX, got --to {form}; use --to onnx"
+        )
     part = target.with_name(f".{target.name}.part")
     try:
         shutil.rmtree(part, ignore_errors=True)
@@ -120,7 +124,9 @@ def _write(run: RecordedRun, loaded: LoadedModel, form: Form, folder: Path, show
     file, float32 = folder / shipped.file, folder / forms.FLOAT32
     original = forms.original_answers(loaded)
     facts: dict[str, Any] = facts_of(loaded) | {"file": shipped.file} | dict(shipped.write(loaded, file, shown) or {})
-    answers = {one: shipped.answers(one, loaded) for one in (file, *map(folder.joinpath, shipped.others))}
+    answers = {
+        one: shipped.answers(one, loaded) for one in (file, *filter(Path.exists, map(folder.joinpath, shipped.others)))
+    }
     if shipped.float32:
         answers[float32] = forms.onnx_answers(float32)
     checks = _checked(loaded, answers, original, shown)

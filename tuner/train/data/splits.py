@@ -25,6 +25,7 @@ from tuner.trial.tasks import ONE_LABEL, Task
 
 LOADER_WORKERS = {"cpu": 4, "cuda": 16}  # the most; on the CPU they take time from the training
 GATHERED_BYTES = 2**22  # of images that are gathered at once
+CALIBRATED = 64  # images by which a network is quantised
 SAMPLE = 2048  # images whose statistics stand for all if the others would have to be decoded
 
 Batch = tuple[Tensor, Tensor]
@@ -349,6 +350,15 @@ class Splits:
     @property
     def _learnt_from(self) -> Split:
         return self.train if self.whole is None else self.whole.split
+
+    def calibration(self) -> Tensor:
+        """Normalised training images [N, C, H, W], at most 64, by whose activations a network is quantised.
+
+        They are the same for all trials with these images, and for those that also train on validation images.
+        """
+        split = (self.before or self)._learnt_from
+        drawn = torch.randperm(len(split), generator=torch.Generator().manual_seed(0))[:CALIBRATED]
+        return self.normalisation(split.images(drawn))
 
     @cached_property
     def _example(self) -> Tensor:

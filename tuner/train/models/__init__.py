@@ -1,7 +1,7 @@
 """Classification models by name, fitted to a data set."""
 
 from tuner.train.models.by_name import builder
-from tuner.train.models.ensemble import Ensemble, Member, answering_network, empty_model, networks_of
+from tuner.train.models.ensemble import Ensemble, Member, answering_network, empty_model, networks_of, single_networks
 from tuner.train.models.network import (
     Network,
     build_network,
@@ -32,4 +32,5 @@ __all__ = [
     "pretrained_network",
     "random_network",
     "read_state",
+    "single_networks",
 ]

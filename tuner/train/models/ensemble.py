@@ -98,6 +98,13 @@ class MeanOfHeads(nn.Module):
         return (self.member.apart(outputs) * (shares / shares.sum())[:, None, None]).sum(0)
 
 
+def single_networks(module: nn.Module) -> list[nn.Module]:
+    """The networks of an ensemble, each with all its last layers; or the one network."""
+    if not isinstance(module, Ensemble):
+        return [module]
+    return [one.network if isinstance(one, Member) else one for one in module.networks]
+
+
 def networks_of(module: nn.Module) -> list[nn.Module]:
     """The networks of an ensemble, each with outputs [N, L] of the ensemble's images; or the one network."""
     if not isinstance(module, Ensemble):

@@ -253,7 +253,7 @@ def given_network(
         )
     if path is not None:
         load_state(module, read_state(path), source=str(path), name=f"{function_name(function)}()")
-    return Network(module, stem="", head=_find_head(module), new=(), pretrained=path is not None)
+    return Network(module, stem="", head=find_head(module), new=(), pretrained=path is not None)
 
 
 def empty_network(trial: ImageClassifier, *, channels: int, classes: int, config: dict[str, Any]) -> Network:
@@ -352,7 +352,7 @@ def _named_network(facts: ModelFacts) -> Network:
     how = builder(facts)
     module = how.build(facts)
     layers = () if how.layers is None else tuple(map(tuple, how.layers(module)))
-    head = _find_head(module)
+    head = find_head(module)
     if facts.pooling is not None:
         fit_head(module, head, how.tokens, facts.pooling)
     return Network(module, _find_stem(module), head, new=(), layers=layers, pooling=facts.pooling)
@@ -369,11 +369,11 @@ def _takes_rgb(layer: nn.Module) -> bool:
 
 def head_of(module: nn.Module) -> nn.Module:
     """The last layer of any network."""
-    return module.get_submodule(_find_head(module))
+    return module.get_submodule(find_head(module))
 
 
-def _find_head(module: nn.Module) -> str:
-    """The last layer with weights: linear, or a convolution as in SqueezeNet."""
+def find_head(module: nn.Module) -> str:
+    """The name of the last layer with weights: linear, or a convolution as in SqueezeNet."""
     return _weighted_layers(module)[-1][0]
 
 
