@@ -390,7 +390,7 @@ def test_best_has_the_refit_and_the_configurations_metrics(fast: Path) -> None:
     assert due is not None
     assert due[1]["metrics"]["val_loss"] == best.epochs[5].metrics["val_loss"]
     assert due[1]["refit"] == {"trial": again.trial, "epoch": 5, "trained_on": "train+validation"}
-    write_as_saved(loop.folder, record)
+    write_as_saved(loop.folder, record, loop.study)
     assert is_written(loop.folder, record)
     store = CheckpointStore(loop.folder)
     store.delete(again.trial, 5)
@@ -444,7 +444,7 @@ def test_the_winners_own_network_is_told_beside_it(fast: Path, own: dict[str, An
     loop = build(study(), fast)
     record = end(loop)
     write_info(loop.folder, {**describe_run(study(), {}, Resources(), None), "status": "finished"})
-    write_as_saved(loop.folder, record)
+    write_as_saved(loop.folder, record, loop.study)
     metrics = json.loads((fast / "best" / "metrics.json").read_text())
     metrics["refit"]["own"] = own and {"test_accuracy": 0.80447, **own}
     (fast / "best" / "metrics.json").write_text(json.dumps(metrics))

@@ -19,19 +19,23 @@ from tuner import (
     MedianStopping,
     MultiFidelityGP,
     Optuna,
+    Random,
     ReportError,
     Search,
     Study,
     StudyError,
     choice,
+    load_run,
     uniform,
 )
 from tuner.console.tables import print_run
+from tuner.errors import RunFolderError
 from tuner.history.events import Event
 from tuner.lifecycle.study_changes import comparable
+from tuner.lifecycle.writing_best import write_as_saved
 from tuner.results import refine
 from tuner.results.comparison import compare
-from tuner.results.front import front_of, shares_of_area
+from tuner.results.front import at_point, front_of, shares_of_area
 from tuner.results.study_text import study_text
 from tuner.results.trial_rows import trial_rows
 from tuner.results.wording import front_in_words
@@ -188,6 +192,49 @@ def test_the_run_tells_its_front(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert {row.trial: row.cells[place].value for row in rows.rows}[found[0].trial.trial] == found[0].cost
     print_run(run)
     assert "seconds" in capsys.readouterr().out.splitlines()[1].split()
+
+
+@pytest.mark.parametrize("search", [Random(), MultiFidelityGP()])
+def test_each_configuration_on_the_front_keeps_its_network(tmp_path: Path, search: SearchAlgorithm) -> None:
+    run = simulated(tmp_path, curve=loss, more=seconds, **{**TWO, "search": search})
+    found = {one.trial.trial for one in front_of(run)}
+    networks = {one.trial for one in run.record.trials.values() if one.checkpoints}
+    assert len(networks & found) >= min(9, len(found))  # ten, of which one may have left the front since
+    assert len(networks - found) <= 1  # the best of those that were trained to their end
+
+
+def test_the_other_networks_of_the_front_lie_beside_the_winners(tmp_path: Path) -> None:
+    run = simulated(tmp_path, curve=loss, more=seconds, **TWO)
+    declared = study(**TWO, budget=Budget(trials=24, max_epochs=9))
+    write_as_saved(run.folder, run.record, declared)
+    run = load_run(tmp_path)
+    found = front_of(run)
+    others = [one.trial.trial for one in found[:-1]]
+    assert sorted(run.folder.child("front").folders()) == sorted(others)
+    assert json.loads((tmp_path / "front" / others[0] / "metrics.json").read_text())["trial"] == others[0]
+
+    for named in ("cheapest", others[0], others[0].lstrip("0")):
+        assert at_point(run, named).best.trial == others[0]
+    assert at_point(run, found[-1].trial.trial) is run  # the winner
+    limit = found[1].cost
+    assert at_point(run, f"seconds <= {limit!r}").best_folder == f"front/{found[1].trial.trial}"
+    assert at_point(run, "knee").best_metrics["seconds"] in {one.cost for one in found}
+    for wrong in ("fastest", "seconds<=0.01", "seconds>=3", "seconds<=x", "loss<=1", "99999"):
+        with pytest.raises(RunFolderError, match=r"point is knee, cheapest, seconds<=NUMBER, or a trial"):
+            at_point(run, wrong)
+
+    again = tmp_path / "front" / others[0] / "metrics.json"
+    before = again.stat().st_mtime_ns
+    (tmp_path / "front" / "00099").mkdir()
+    write_as_saved(run.folder, run.record, declared)
+    assert again.stat().st_mtime_ns == before
+    assert not (tmp_path / "front" / "00099").exists()
+
+
+def test_a_run_of_one_metric_has_no_points(tmp_path: Path) -> None:
+    run = simulated(tmp_path)
+    with pytest.raises(RunFolderError, match="a run without one"):
+        at_point(run, "knee")
 
 
 def test_a_comparison_says_what_each_front_dominates(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.space.pareto import Floats, fronts, hypervolume, order
+from tuner.space.pareto import Floats, fronts, hypervolume, knee, order
 
 POINTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=25)
 
@@ -53,3 +53,10 @@ def test_the_first_few_of_a_front_are_spread_over_it() -> None:
 def test_the_area_is_that_of_the_cells_below_any_point(drawn: list[tuple[int, int]]) -> None:
     cells = sum(any(x > a and y > b for x, y in drawn) for a in range(1, 7) for b in range(1, 7))
     assert hypervolume(np.array(drawn, dtype=float), (1, 1)) == pytest.approx(cells)
+
+
+def test_the_knee_is_farthest_above_the_line_between_the_ends() -> None:
+    assert knee(np.array([[0.0, 10.0], [0.8, 9.0], [1.0, 0.0]])) == 1
+    assert knee(np.array([[0.0, 10.0], [1.0, 0.0]])) == 1  # the best in the first objective
+    assert knee(np.array([[0.0, 10.0], [0.3, 2.0], [1.0, 0.0]])) == 2  # below the line
+    assert knee(np.array([[3.0, 3.0]])) == 0

@@ -280,20 +280,29 @@ def start(
     )
 
 
-def load_model(run: Run | str | Path, device: str = "cpu", *, trust: bool = False) -> LoadedModel:
+def load_model(
+    run: Run | str | Path, device: str = "cpu", *, trust: bool = False, point: str | None = None
+) -> LoadedModel:
     """The winner of a run, in evaluation mode: `.module`, `.classes`, `.predict(paths)`, `.evaluate(split)`.
 
     If a function of the study file makes the model, that file is needed; it is only run if it belongs to the user, or
-    with `trust`. Raises RunFolderError if the run has no winner that can be loaded.
+    with `trust`. `point` names another network on the front of two metrics: "knee", "cheapest", the best within a limit
+    as "latency_ms<=5", or a trial. Raises RunFolderError if the run has no such network that can be loaded.
     """
     check_trains("a winner's model", libraries=("torch", "torchvision"))
     from tuner import inspection
 
-    return inspection.load_winner(run, device, trust=trust)
+    return inspection.load_winner(run, device, trust=trust, point=point)
 
 
 def export_model(
-    run: Run | str | Path, form: Form, path: str | Path, *, trust: bool = False, max_drop: float = 0.01
+    run: Run | str | Path,
+    form: Form,
+    path: str | Path,
+    *,
+    trust: bool = False,
+    max_drop: float = 0.01,
+    point: str | None = None,
 ) -> list[Path]:
     """Write the winner of a run into a new folder for other programs; returns the files, the model card first.
 
@@ -301,7 +310,7 @@ def export_model(
     (`openvino`), "torch-export", "safetensors" or "hub" (a folder for timm and transformers; `hf` and `timm`). The file
     is checked: its probabilities for 64 test images are the winner's, within 1e-4. For "int8" and "openvino" the
     accuracy that it loses on validation images is measured, at most `max_drop`. The run's study file says where the
-    data is; `trust` runs it even if it belongs to another user.
+    data is; `trust` runs it even if it belongs to another user. `point` is that of `load_model`.
 
     Raises RunFolderError if the run has no winner that can be loaded, the folder exists, the form can't express the
     network, or loses more.
@@ -309,7 +318,7 @@ def export_model(
     check_trains("a winner's model", libraries=("torch", "torchvision"))
     from tuner.inspection.shipping import ship
 
-    return ship(run if isinstance(run, Run) else load_run(run), form, path, trust=trust, max_drop=max_drop)
+    return ship(run if isinstance(run, Run) else load_run(run), form, path, trust=trust, max_drop=max_drop, point=point)
 
 
 def _succeeded(found: Run) -> Run:

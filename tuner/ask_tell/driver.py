@@ -209,7 +209,7 @@ class AskDriver:
         return self.loop.record.counts()
 
     def _write_winner(self, leave: object) -> None:
-        write_as_saved(self.folder, self.loop.record)
+        write_as_saved(self.folder, self.loop.record, self.loop.study)
 
     def _is_done(self) -> bool:
         """Whether nothing runs and nothing will; the loop only knows this after it was asked for the next trial."""

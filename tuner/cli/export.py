@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tuner.cli.at_service import located
 from tuner.cli.outcome import SUCCESS, tell_damages
-from tuner.cli.parsing import RUN_OR_STUDY, add_trust, amount
+from tuner.cli.parsing import RUN_OR_STUDY, add_point, add_trust, amount
 from tuner.machine.installation import check_trains
 from tuner.text import printable
 
@@ -40,6 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="accuracy on validation images that int8 and openvino may lose (default: 0.01)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_point(parser)
     add_trust(parser)
 
 
@@ -52,7 +53,8 @@ def perform(options: argparse.Namespace) -> int:
         check_trains("an export of a model", libraries=("torch", "torchvision"))
         from tuner.inspection.shipping import ship
 
-        files = ship(run, options.kind, options.path, trust=options.trust, max_drop=options.max_drop)
+        how = {"trust": options.trust, "max_drop": options.max_drop, "point": options.point}
+        files = ship(run, options.kind, options.path, **how)
         measured = json.loads((Path(options.path) / "model.json").read_text(encoding="utf-8"))["measured"]
     else:
         files = export(run, options.kind, options.path)

@@ -23,6 +23,16 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trust", action="store_true", help="run the study.py of another user's run if it is needed")
 
 
+def add_point(parser: argparse.ArgumentParser) -> None:
+    """Add `--point`."""
+    parser.add_argument(
+        "--point",
+        metavar="POINT",
+        help="another network than the winner's, on the front of two metrics: knee, cheapest, a trial, or the best "
+        "within a limit, as 'latency_ms<=5'",
+    )
+
+
 def add_study_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that change the study; `Study.with_options` takes the same."""
     group = parser.add_argument_group("study")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.cli.outcome import SUCCESS
-from tuner.cli.parsing import RUN, add_trust, check_new
+from tuner.cli.parsing import RUN, add_point, add_trust, check_new
 from tuner.errors import DataError, StudyError
 from tuner.machine.installation import check_trains
 from tuner.text import printable, spreadsheet_cell
@@ -40,6 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="write the inputs of the model's last layer into a new NumPy file with images and embeddings",
     )
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
+    add_point(parser)
     add_trust(parser)
 
 
@@ -55,7 +56,8 @@ def perform(options: argparse.Namespace) -> int:
         check_new(Path(options.csv), "--csv", force=False)
     if options.embeddings is not None:
         check_new(Path(options.embeddings), "--embeddings", force=False)
-    model, files = load_winner(options.run, trust=options.trust), image_files(options.images)
+    model = load_winner(options.run, trust=options.trust, point=options.point)
+    files = image_files(options.images)
     if model.card.trained_on != TRAIN:
         print(f"the model is the winner trained again on {model.card.trained_on}", file=sys.stderr)
     told = answers(model, files, embed=options.embeddings is not None, tell=_tell)

@@ -119,7 +119,7 @@ class DiskNeed:
 
 def disk_need(study: Study, workers: int, largest: Largest) -> DiskNeed:
     """What the study's checkpoints take, given the result of `largest_checkpoint`."""
-    return DiskNeed(*largest, workers, most_waiting(study, workers), POOL if study.combine else 0)
+    return DiskNeed(*largest, workers, most_waiting(study, workers), POOL if study.combine or study.second else 0)
 
 
 def most_waiting(study: Study, workers: int) -> int | None:

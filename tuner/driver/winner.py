@@ -18,11 +18,12 @@ from tuner.errors import TrialError, last_line
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.combination import Candidate, pool
 from tuner.history.records import RunRecord, TrialRecord
-from tuner.history.scored import BEST
+from tuner.history.scored import BEST, FRONT
 from tuner.lifecycle.writing_best import (
     NEW,
     ScoringInterrupted,
     copy_as_saved,
+    front_due,
     has_network,
     network_of,
     replace_best,
@@ -48,64 +49,84 @@ RETRIES = 2  # if the worker dies
 def write_winner(
     study: Study, folder: Folder, record: RunRecord, resources: Resources, workers: int, leave: Callable[[], bool]
 ) -> None:
-    """Write `best/`: the winner as its implementation scores it, or only its checkpoint.
+    """Write `best/`: the winner as its implementation scores it, or only its checkpoint; then others in `front/`.
 
     It is scored with the resources of a trial, but by as many threads as `workers` trials at once had, which have
     ended. Raises ScoringInterrupted as soon as `leave` says so, TimeoutError if scoring takes far longer than it
     should, and any exception of the scoring itself.
     """
-    due = winner_due(folder, record)
-    if due is None:
-        return
-    best, details = due
-    folder.delete(NEW)
-    trial = study.declared_trial
-    if implementation_of(trial).scores and has_network(record, details):
-        others = [one for one in pool(record) if one[0] is not best] if "combined" in details else None
-        try:
-            _score(study, trial, folder, best, others, details, resources, workers, leave)
-        except ScoringInterrupted:
-            raise
-        except Exception as error:  # many networks need more memory and time than one
-            if "combined" not in details:
+    trial, due = study.declared_trial, winner_due(folder, record)
+    scores = implementation_of(trial).scores
+    scoring = _Scoring(study, trial, folder, resources, workers, leave)
+    if due is not None:
+        best, details = due
+        folder.delete(NEW)
+        if scores and has_network(record, details):
+            others = [one for one in pool(record) if one[0] is not best] if "combined" in details else None
+            try:
+                scoring.score(best, others, details)
+            except ScoringInterrupted:
                 raise
-            alone = details | {"combined": details["combined"] | {"failed": last_line(error)}}
-            _score(study, trial, folder, best, None, alone, resources, workers, leave)
-        replace_best(folder)
-    else:
-        copy_as_saved(folder, record, best, details)
+            except Exception as error:  # many networks need more memory and time than one
+                if "combined" not in details:
+                    raise
+                alone = details | {"combined": details["combined"] | {"failed": last_line(error)}}
+                scoring.score(best, None, alone)
+            replace_best(folder)
+        else:
+            copy_as_saved(folder, record, best, details)
+    for one, details in front_due(folder, record, study):
+        folder.delete(NEW)
+        target = f"{FRONT}/{one.trial}"
+        if not scores:
+            copy_as_saved(folder, record, one, details, target)
+            continue
+        try:
+            scoring.score(one, None, details)
+            replace_best(folder, target)
+        except (ScoringInterrupted, TimeoutError):
+            raise
+        except Exception as error:
+            folder.delete(NEW)
+            copy_as_saved(folder, record, one, details | {"unscored": last_line(error)}, target)
 
 
-def _score(
-    study: Study,
-    trial: Trial,
-    folder: Folder,
-    best: TrialRecord,
-    others: Sequence[tuple[TrialRecord, int]] | None,
-    details: dict[str, Any],
-    resources: Resources,
-    workers: int,
-    leave: Callable[[], bool],
-) -> None:
-    """Score on a worker, with a trial's resources: the driver needs neither torch nor a GPU.
+class _Scoring:
+    """Scores networks on a worker, with a trial's resources: the driver needs neither torch nor a GPU."""
 
-    `others` are those whose answers may be averaged with the winner's; None if they aren't.
-    """
-    needs = {"num_cpus": resources.cpus or 1, "num_gpus": resources.gpus or 0}
-    threads = max(1, workers * int(resources.cpu_count))
-    scorer = ray.remote(_Scorer).options(**needs, max_restarts=RETRIES, max_task_retries=RETRIES).remote()
-    device = "cuda" if resources.gpus else "cpu"
-    restored = study.search_space.restored
-    members = None if others is None else [(one.trial, epoch, sendable(restored(one.config))) for one, epoch in others]
-    config = sendable(restored(best.config))
-    given = (pickle_trial(trial), list(sys.path), config, members, folder.uri, study.seed, device, threads, details)
-    limit = max(SHORTEST_LIMIT, EPOCHS_ALLOWED * best.running_seconds / max(1, len(best.epochs)))
-    limit *= 1 + len(others or ())
-    try:
-        _await(scorer.score.remote(*given), limit, leave)
-    except (ScoringInterrupted, TimeoutError):
-        meanwhile(lambda: ray.kill(scorer))  # may wait for a Ray that is gone
-        raise
+    def __init__(
+        self,
+        study: Study,
+        trial: Trial,
+        folder: Folder,
+        resources: Resources,
+        workers: int,
+        leave: Callable[[], bool],
+    ) -> None:
+        self._study, self._trial, self._folder, self._resources = study, trial, folder, resources
+        self._threads, self._leave = max(1, workers * int(resources.cpu_count)), leave
+        self._worker: Any = None
+
+    def score(
+        self, best: TrialRecord, others: Sequence[tuple[TrialRecord, int]] | None, details: dict[str, Any]
+    ) -> None:
+        """Score one network, alone or with `others` whose answers may be averaged with its own; None if they aren't."""
+        if self._worker is None:
+            needs = {"num_cpus": self._resources.cpus or 1, "num_gpus": self._resources.gpus or 0}
+            self._worker = ray.remote(_Scorer).options(**needs, max_restarts=RETRIES, max_task_retries=RETRIES).remote()
+        device, restored = "cuda" if self._resources.gpus else "cpu", self._study.search_space.restored
+        members = None
+        if others is not None:
+            members = [(one.trial, epoch, sendable(restored(one.config))) for one, epoch in others]
+        given = pickle_trial(self._trial), list(sys.path), sendable(restored(best.config)), members
+        where = self._folder.uri, self._study.seed, device, self._threads, details
+        limit = max(SHORTEST_LIMIT, EPOCHS_ALLOWED * best.running_seconds / max(1, len(best.epochs)))
+        limit *= 1 + len(others or ())
+        try:
+            _await(self._worker.score.remote(*given, *where), limit, self._leave)
+        except (ScoringInterrupted, TimeoutError):
+            meanwhile(lambda: ray.kill(self._worker))  # may wait for a Ray that is gone
+            raise
 
 
 def _await(task: Any, seconds: float, leave: Callable[[], bool]) -> None:

@@ -12,6 +12,7 @@ from tuner.storage.folder import Folder
 from tuner.text import in_utf8
 
 BEST = "best"
+FRONT = "front"  # folder of the networks on the front of two metrics, each in a folder like `best`
 METRICS, CONFUSION, MISTAKES = "metrics.json", "confusion_matrix.json", "mistakes.json"
 LEAST_SURE, CALIBRATION = "least_sure.json", "calibration.json"  # runs of older versions don't have them
 LABELS, NUMBERS = (
@@ -25,18 +26,18 @@ MISTAKE = ("index", "label", "predicted", "image")  # and for classes the confid
 _BASE64 = re.compile(r"[A-Za-z0-9+/=]*")
 
 
-def read_scored(folder: Folder, name: str) -> tuple[Any, str | None]:
+def read_scored(folder: Folder, name: str, best: str = BEST) -> tuple[Any, str | None]:
     """The content of a file of `best/`, None if the run doesn't have it; and a sentence if it can't be used."""
     try:
-        content = json.loads(folder.read(f"{BEST}/{name}").decode(), parse_constant=lambda _: None)
+        content = json.loads(folder.read(f"{best}/{name}").decode(), parse_constant=lambda _: None)
     except (FileNotFoundError, NotADirectoryError):
         return None, None
     except OSError as error:
-        return None, f"{BEST}/{name} can't be read ({error.strerror or error}); it is left out"
+        return None, f"{best}/{name} can't be read ({error.strerror or error}); it is left out"
     except (ValueError, RecursionError):
-        return None, f"{BEST}/{name} isn't JSON; it is left out"
+        return None, f"{best}/{name} isn't JSON; it is left out"
     if nested_deeper(content, DEEPEST) or not _CHECKS[name](content):
-        return None, f"{BEST}/{name} does not describe a winner; it is left out"
+        return None, f"{best}/{name} does not describe a winner; it is left out"
     return in_utf8(content), None
 
 

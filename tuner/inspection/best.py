@@ -22,6 +22,7 @@ from tuner.inspection.networks import empty_member
 from tuner.inspection.scoring import Mistake, Score
 from tuner.inspection.tasks import Answers, Prediction, answers_of
 from tuner.results.declaring import declared_study
+from tuner.results.front import at_point
 from tuner.results.run import RecordedRun
 from tuner.results.run_folders import load_run
 from tuner.space.values import recorded, value_of
@@ -203,9 +204,11 @@ def _put_in_place(new: Path, folder: Path) -> None:
 
 
 def load_winner(
-    run: RecordedRun | str | Path, device: torch.device | str = "cpu", *, trust: bool = False
+    run: RecordedRun | str | Path, device: torch.device | str = "cpu", *, trust: bool = False, point: str | None = None
 ) -> LoadedModel:
     """The model of a run's winner, in evaluation mode; the newest run's if `run` is a storage folder.
+
+    `point` names another one on the front of two metrics, see `tuner.results.front.at_point`.
 
     If the model is a user's function, it comes from the run's copy of the study file, which is only run if it belongs
     to the user, or with `trust`.
@@ -216,8 +219,9 @@ def load_winner(
         StudyError: the study file, which is needed for a user's model, fails to run.
     """
     found = run if isinstance(run, RecordedRun) else load_run(run)
+    found = found if point is None else at_point(found, point)
     with tempfile.TemporaryDirectory() as temporary:
-        best = found.folder.fetch(BEST, Path(temporary) / BEST)
+        best = found.folder.fetch(found.best_folder, Path(temporary) / BEST)
         _check_kind(found, best)
         card = read_card(best)
         if not card.is_function:

@@ -15,9 +15,11 @@ from tuner.history.checkpoints import CheckpointStore
 from tuner.history.combination import wanted
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.refits import TRAINED_ON, shipped_refit
-from tuner.history.scored import BEST
+from tuner.history.scored import BEST, FRONT
 from tuner.machine.temporary import OwnedFolder
+from tuner.results.front import on_front
 from tuner.storage.folder import Folder
+from tuner.study.declaration import Study
 
 NEW = "best.new"
 
@@ -30,12 +32,15 @@ class ScoringInterrupted(TunerError):  # noqa: N818 -- what happened, not what i
     """The winner's scoring was interrupted by the user; the run can be concluded later."""
 
 
-def write_as_saved(folder: Folder, record: RunRecord) -> None:
-    """Write `best/`: the winner's configuration, its metrics, and its unchanged checkpoint, if there is one."""
+def write_as_saved(folder: Folder, record: RunRecord, study: Study) -> None:
+    """Write `best/` and `front/`: a configuration, its metrics, and its unchanged checkpoint, if there is one."""
     due = winner_due(folder, record)
     if due is not None:
         folder.delete(NEW)
         copy_as_saved(folder, record, *due)
+    for trial, details in front_due(folder, record, study):
+        folder.delete(NEW)
+        copy_as_saved(folder, record, trial, details, f"{FRONT}/{trial.trial}")
 
 
 def winner_due(folder: Folder, record: RunRecord) -> tuple[TrialRecord, dict[str, Any]] | None:
@@ -68,6 +73,33 @@ def winner_due(folder: Folder, record: RunRecord) -> tuple[TrialRecord, dict[str
     return best, details
 
 
+def front_due(folder: Folder, record: RunRecord, study: Study) -> list[tuple[TrialRecord, dict[str, Any]]]:
+    """The trials on the front of two metrics, with what is known of each, whose network `front/` doesn't have yet.
+
+    The winner isn't among them. Networks in `front/` that are no longer on it are deleted.
+    """
+    trials = on_front(study, record) if study.second is not None else []
+    winner, due, wanted = record.best_trial(), [], set[str]()
+    for trial in (one for one in trials if one is not winner):
+        epoch, _ = record.best_of(trial.trial) or (trial.epoch, None)
+        details = {"trial": trial.trial, "epoch": epoch, "metrics": dict(trial.epochs[epoch].metrics)}
+        wanted.add(trial.trial)
+        if _epoch_in(folder, f"{FRONT}/{trial.trial}") != epoch and has_network(record, details):
+            due.append((trial, details))
+    for name in set(folder.child(FRONT).folders()) - wanted:
+        folder.delete(f"{FRONT}/{name}")
+    return due
+
+
+def _epoch_in(folder: Folder, best: str) -> int | None:
+    """The epoch of the network in a folder like `best/`; None if there is none."""
+    try:
+        written = json.loads(folder.read(f"{best}/metrics.json"))
+    except (OSError, ValueError):
+        return None
+    return written.get("epoch") if isinstance(written, dict) else None
+
+
 def network_of(details: Mapping[str, Any]) -> tuple[str, int]:
     """Trial and epoch of the network for `best/`: the winner's, or that of its refit."""
     shipped = details.get("refit", details)
@@ -80,13 +112,15 @@ def has_network(record: RunRecord, details: Mapping[str, Any]) -> bool:
     return epoch in record.trials[trial].checkpoints
 
 
-def copy_as_saved(folder: Folder, record: RunRecord, best: TrialRecord, details: dict[str, Any]) -> None:
-    """Write `best/` without scoring anything."""
+def copy_as_saved(
+    folder: Folder, record: RunRecord, best: TrialRecord, details: dict[str, Any], target: str = BEST
+) -> None:
+    """Write `best/`, or a folder of `front/`, without scoring anything."""
     if has_network(record, details):
         _copy(folder, *network_of(details))
     folder.write(f"{NEW}/config.json", _json(best.config_in_json))
     folder.write(f"{NEW}/metrics.json", _json(details))
-    replace_best(folder)
+    replace_best(folder, target)
 
 
 def holds_network(folder: Folder) -> bool:
@@ -113,10 +147,10 @@ def is_written(folder: Folder, record: RunRecord) -> bool:
     return (written.get("trial"), written.get("epoch")) == (best.trial, epoch)
 
 
-def replace_best(folder: Folder) -> None:
-    """Replace `best/` by `best.new`."""
-    folder.delete(BEST)
-    folder.rename(NEW, BEST)
+def replace_best(folder: Folder, target: str = BEST) -> None:
+    """Replace `best/`, or a folder of `front/`, by `best.new`."""
+    folder.delete(target)
+    folder.rename(NEW, target)
 
 
 def _copy(folder: Folder, trial: str, epoch: int) -> None:

@@ -6,8 +6,9 @@ running trial that may become the best (its last epoch follows when it ends). Of
 best seed's is kept, because one more seed may make it the winner, and so are those of refits; if a study races
 configurations (`Study.repeats`), also those of the best three full-length ones, and of the best ten if they may be
 averaged (`Study.combine`), or where only heads learn, which are small, of the best ten on each kind of features (also
-for `tuner combine`). (30 trials of 9 epochs of ResNet18 with Adam would be 36 GB.) Only this module decides it; if a
-disk limit needs more deleted, `tuner.loop.room` chooses.
+for `tuner combine`); of a search for the front of two metrics those of the configurations on the front. (30 trials of 9
+epochs of ResNet18 with Adam would be 36 GB.) Only this module decides it; if a disk limit needs more deleted,
+`tuner.loop.room` chooses.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from tuner.history.checkpoints import CheckpointStore, Reports
 from tuner.history.combination import POOL, kind_of, wanted
 from tuner.history.records import RunRecord, TrialRecord
+from tuner.results.front import on_front
 from tuner.study.declaration import Study
 
 RACED = 3  # configurations whose network is kept if a study races them
@@ -33,18 +36,34 @@ class Leading:
     Attributes:
         count: that many
         of_each: of each `kind_of`, and not of all
+        front: gives others that keep theirs, those on the front of two metrics; None if there is one metric
+        beaten: the value that a trial of a configuration must pass to come among these; None if any may
     """
 
     count: int = 1
     of_each: bool = False
+    front: Callable[[], list[TrialRecord]] | None = None
+    beaten: Callable[[Mapping[str, Any]], float | None] = lambda config: None
 
     @classmethod
     def of(cls, study: Study, record: RunRecord) -> Leading:
         """That of a search."""
+        of_two: dict[str, Any] = {}
+        if study.second is not None:
+            of_two = {"front": partial(on_front, study, record), "beaten": partial(_to_be_on_front, study, record)}
         if study.search_space.constants.get("finetune") == "head":
-            return cls(POOL, of_each=True)
+            return cls(POOL, of_each=True, **of_two)
         averaged = wanted(record) is not None or study.combine is not None
-        return cls(max(POOL if averaged else 1, RACED if study.repeats > 1 else 1))
+        return cls(max(POOL if averaged else 1, RACED if study.repeats > 1 else 1), **of_two)
+
+
+def _to_be_on_front(study: Study, record: RunRecord, config: Mapping[str, Any]) -> float | None:
+    """The value that a trial of this configuration must pass to be on the front, as far as it is known before it."""
+    price = study.price(config, {})
+    if price is None:
+        return None
+    prices = ((one.value, study.price(one.trial.config, {})) for one in record.ranked())
+    return next((value for value, other in prices if other is not None and other >= price), None)
 
 
 class Keeper:
@@ -65,6 +84,8 @@ class Keeper:
         ahead = _ahead(self._record, self._leading.count)
         if self._leading.of_each:
             ahead += [trial for trial in self._best_of_each() if not any(trial is one for one in ahead)]
+        if self._leading.front is not None:
+            ahead += [trial for trial in self._leading.front() if not any(trial is one for one in ahead)]
         among = None if changed is None or ahead != self._ahead else [self._record.trials[changed]]
         self._ahead = ahead
         for trial, epoch in not_needed(self._record, among, ahead, self._leading):
@@ -72,6 +93,8 @@ class Keeper:
 
     def to_beat(self, config: Mapping[str, Any]) -> float | None:
         """The value that a trial must reach for its network to be kept at the end; None if any is."""
+        if self._leading.front is not None:
+            return self._leading.beaten(config)
         if not self._leading.of_each:
             return self._record.to_beat(self._leading.count)
         kind = kind_of(config)
@@ -160,7 +183,7 @@ def _needed(record: RunRecord, trial: TrialRecord, ahead: Sequence[TrialRecord],
     needed = {trial.last_checkpoint} if trial.live or _may_run_again(trial) else set()
     if any(trial is one for one in ahead):
         needed.add(_kept(trial, record.best_of(trial.trial)))
-    elif trial.live and (leading.of_each or record.may_be_kept(trial, leading.count)):
+    elif trial.live and (leading.of_each or leading.front is not None or record.may_be_kept(trial, leading.count)):
         needed.add(_kept(trial, record.best_report_of(trial.trial)))
     return needed
 

@@ -177,9 +177,9 @@ class Room:
         return min((t for t in paused if t is not leader), key=self._record.rank, default=None)
 
     def _of_one_behind(self) -> tuple[str, int] | None:
-        """A checkpoint of the least promising completed trial, without the best ended one and refits."""
-        completed = (t for t in self._record.trials.values() if t.status == "completed" and t.refits is None)
-        behind = (t for t in completed if t.checkpoints and t is not self._record.best_ended_trial)
+        """A checkpoint of the least promising ended trial, without the best one and refits."""
+        ended = (t for t in self._record.trials.values() if t.status in ("completed", "stopped") and t.refits is None)
+        behind = (t for t in ended if t.checkpoints and t is not self._record.best_ended_trial)
         trial = min(behind, key=self._record.rank, default=None)
         return None if trial is None else (trial.trial, min(trial.checkpoints))
 

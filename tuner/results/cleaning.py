@@ -21,7 +21,7 @@ from tuner.errors import RunFolderError
 from tuner.history.checkpoints import CHECKPOINTS, CheckpointStore
 from tuner.history.events import EventLog
 from tuner.history.run_info import RUN_FILE
-from tuner.history.scored import BEST
+from tuner.history.scored import BEST, FRONT
 from tuner.history.trial_record import FILES
 from tuner.machine.cache_folder import default_folder
 from tuner.machine.temporary import abandoned
@@ -32,9 +32,10 @@ from tuner.storage.lease import LEASE, held
 from tuner.storage.locations import no_space, open_folder
 from tuner.storage.sizes import path_bytes
 
-Part = Literal["best", "checkpoints", "files", "logs", "wandb", "ray", "other"]
+Part = Literal["best", "front", "checkpoints", "files", "logs", "wandb", "ray", "other"]
 PARTS: dict[Part, str] = {
     "best": BEST,
+    "front": FRONT,
     "checkpoints": CHECKPOINTS,
     "files": FILES,
     "logs": "logs",

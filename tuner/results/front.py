@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from tuner.errors import RunFolderError
 from tuner.history.event_lines import finite
-from tuner.history.records import TrialRecord
+from tuner.history.records import RunRecord, TrialRecord
+from tuner.history.scored import FRONT
 from tuner.results.run import RecordedRun
 from tuner.space.mode import Objective
-from tuner.space.pareto import fronts, hypervolume, order
+from tuner.space.pareto import fronts, hypervolume, knee, order
+from tuner.study.declaration import Study
 from tuner.trial.inference_cost import COSTS
+
+MOST = 10  # networks of a front that are kept
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,86 @@ def front_of(run: RecordedRun) -> list[Point]:
     """The run's front; nothing if it has one objective."""
     second = second_of(run)
     return [] if second is None else front(points(run, second), run.objective, second)
+
+
+def on_front(study: Study, record: RunRecord) -> list[TrialRecord]:
+    """The trials on the front of a study's two metrics whose networks are kept: all, or the `MOST` most apart."""
+    priced = [(one, study.price(one.trial.config, _metrics(one.trial, one.worth.epoch))) for one in record.ranked()]
+    known, first = [(one, price) for one, price in priced if price is not None], Objective(study.metric, study.mode)
+    values = np.array([(first.oriented(one.value), price) for one, price in known]).reshape(-1, 2)
+    of, places = fronts(values), order(values)
+    return [known[place][0].trial for place in places if of[place] == 0][:MOST]
+
+
+def _metrics(trial: TrialRecord, epoch: int) -> Mapping[str, Any]:
+    return trial.epochs[epoch].metrics if epoch in trial.epochs else {}
+
+
+class RunAtPoint(RecordedRun):
+    """A run with a configuration of its front in the place of its winner: that one's network is loaded and exported."""
+
+    def __init__(self, run: RecordedRun, trial: str) -> None:
+        super().__init__(run.folder)
+        self._trial = trial
+        self.best_folder = f"{FRONT}/{trial}"
+
+    @property
+    def best(self) -> TrialRecord:
+        """The configuration's trial."""
+        return self.record.trials[self._trial]
+
+    @property
+    def refit(self) -> None:
+        """None: only the winner is trained again."""
+        return
+
+
+def at_point(run: RecordedRun, point: str) -> RecordedRun:
+    """The run with a configuration of its front in the place of its winner.
+
+    Args:
+        run: with two metrics
+        point: "knee", see `pareto.knee`; "cheapest", the best in the second metric; a trial's id; or the best within a
+            limit of the second metric, as "latency_ms<=5" (">=" if more is better)
+
+    Raises:
+        RunFolderError: there is no such point, or its network wasn't kept.
+    """
+    found, second = front_of(run) if run.second else [], run.second
+    if not found or second is None:
+        raise RunFolderError(
+            f"point names a configuration on the front of two metrics, got a run without one in {run.path}"
+        )
+    chosen = _named(found, run.objective, second, point)
+    if chosen is None:
+        listed = ", ".join(f"{one.trial.trial} ({second.metric} {one.cost:.4g})" for one in found)
+        sign = "<=" if second.mode == "min" else ">="
+        raise RunFolderError(
+            f"point is knee, cheapest, {second.metric}{sign}NUMBER, or a trial on the front, got {point!r}; choose "
+            f"among {listed}"
+        )
+    if run.best is not None and chosen.trial.trial == run.best.trial:
+        return run
+    if not run.folder.files(f"{FRONT}/{chosen.trial.trial}"):
+        raise RunFolderError(
+            f"the network of trial {chosen.trial.trial} wasn't kept in {run.path}; `refine`, or start_from in a new "
+            "study, trains it again"
+        )
+    return RunAtPoint(run, chosen.trial.trial)
+
+
+def _named(found: Sequence[Point], first: Objective, second: Objective, point: str) -> Point | None:
+    """The point of a front, the best in the second metric first, that a text names; None if there is none."""
+    if point == "knee":
+        return found[knee(np.array([(first.oriented(one.value), second.oriented(one.cost)) for one in found]))]
+    if point == "cheapest":
+        return found[0]
+    name, sign, limit = point.replace(" ", "").partition("<=" if second.mode == "min" else ">=")
+    if sign and name == second.metric:
+        with suppress(ValueError):
+            within = [one for one in found if second.oriented(one.cost) >= second.oriented(float(limit))]
+            return within[-1] if within else None
+    return next((one for one in found if one.trial.trial == point.zfill(len(one.trial.trial))), None)
 
 
 def shares_of_area(runs: Sequence[RecordedRun]) -> list[float] | None:

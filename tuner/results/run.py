@@ -13,7 +13,7 @@ from tuner.history.logs import log_text
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.refits import shipped_refit
 from tuner.history.run_info import RUN_FILE, read_info
-from tuner.history.scored import METRICS, read_scored
+from tuner.history.scored import BEST, METRICS, read_scored
 from tuner.results.courses import Lead, leads
 from tuner.results.dead import dead
 from tuner.results.full_length import Outcomes, outcomes_at_full_length
@@ -37,6 +37,13 @@ class RecordedRun:
         self.folder = folder
         self.info, self._odd_fields = read_info(folder)
         self._scored: dict[str, tuple[Any, str | None]] = {}  # content of best/
+
+    best_folder = BEST  # in the run folder, where the winner's network is
+
+    @property
+    def refit(self) -> TrialRecord | None:
+        """The trial whose network is in `best/` in place of the winner's; None if that is the winner's own."""
+        return shipped_refit(self.record)
 
     @property
     def path(self) -> str:
@@ -178,7 +185,7 @@ class RecordedRun:
     def average(self) -> Mapping[str, Any] | None:
         """What `best/` says of an average of several trials, in it or found not to pay; None if none is to ship."""
         found: Mapping[str, Any] | None = (self.scored(METRICS) or {}).get("combined")
-        return None if wanted(self.record) is None or shipped_refit(self.record) is not None else found
+        return None if wanted(self.record) is None or self.refit is not None else found
 
     @property
     def devices(self) -> float:
@@ -260,5 +267,5 @@ class RecordedRun:
     def scored(self, name: str) -> Any:
         """The content of a file of `best/`; None if the run has no scored winner, or the file can't be used."""
         if name not in self._scored:
-            self._scored[name] = read_scored(self.folder, name)
+            self._scored[name] = read_scored(self.folder, name, self.best_folder)
         return self._scored[name][0]

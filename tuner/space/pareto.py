@@ -51,6 +51,18 @@ def _net(members: npt.NDArray[np.int64], points: Floats) -> list[int]:
     return [int(member) for member in members[chosen]]
 
 
+def knee(points: Floats) -> int:
+    """The place of the point of a front [n, 2] that is farthest above the line between its ends; higher is better.
+
+    Both objectives count as shares of their ranges (Das 1999, "On characterizing the knee of the Pareto curve"). Of a
+    front without such a point it is the best in the first objective.
+    """
+    spread = points.max(0) - points.min(0)
+    above = ((points - points.min(0)) / np.where(spread > 0, spread, 1.0)).sum(1)
+    best = int(points[:, 0].argmax())
+    return int(above.argmax()) if above.max() > above[best] + 1e-9 else best
+
+
 def hypervolume(points: Floats, reference: tuple[float, float]) -> float:
     """The area between points [n, 2], of which higher values are better, and a reference that is worse (Zitzler 1999).
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from tuner.history.scored import BEST
 from tuner.inspection.best import LoadedModel, declared_trial
 from tuner.inspection.shipping.examples import CHECKED, Examples
 from tuner.inspection.shipping.forms import SHIPPED
 from tuner.results.run import RecordedRun
-from tuner.results.wording import settings, shipped, trained_again, trials_and_repeats
+from tuner.results.wording import settings, shipped, trials_and_repeats
 from tuner.train.models.hubs import HubNetwork
 from tuner.trial.models import TORCHVISION
 from tuner.trial.splitting import REFIT
@@ -152,7 +153,7 @@ def _metrics(run: RecordedRun, loaded: LoadedModel) -> Iterator[str]:
     refitted = loaded.card.trained_on == REFIT
     if refitted:
         yield "No image was left to validate it."
-    if refitted == (trained_again(run.record) is not None):  # not so if `best/` is still to be written
+    if refitted == (run.refit is not None) and run.best_folder == BEST:  # not so if `best/` is still to be written
         for sentence in shipped(run):
             yield f"{sentence[0].upper()}{sentence[1:]}."
 
@@ -192,11 +193,11 @@ def _search(run: RecordedRun, loaded: LoadedModel) -> Iterator[str]:
     folds = 0 if loaded.card.is_function else declared_trial(loaded.card).folds
     where = f"over {folds} folds" if folds else "on the validation split"
     best, info = run.best, run.info
-    trials = trials_and_repeats(run.record)
-    yield (
-        f"{trials} of the study `{run.name}`, {info['search']} with {info['scheduler']}, seed {info['seed']}; the best "
-        f"{run.metric} {where} chose it."
-    )
+    trials, chosen = trials_and_repeats(run.record), f"the best {run.metric} {where} chose it"
+    if run.best_folder != BEST and run.second is not None:
+        chosen = f"it is on the front of {run.metric} and {run.second.metric}"
+    how = f"{info['search']} with {info['scheduler']}, seed {info['seed']}"
+    yield f"{trials} of the study `{run.name}`, {how}; {chosen}."
     if best is not None:
         yield f"Trial {best.trial}, epoch {run.best_epoch}: {settings(best.config)}"
 

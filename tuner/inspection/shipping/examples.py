@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from tuner.errors import StudyError
-from tuner.history.refits import shipped_refit
 from tuner.inspection.best import LoadedModel
 from tuner.inspection.card import TRAIN
 from tuner.inspection.networks import trial_splits
@@ -106,7 +105,7 @@ def _splits(run: RecordedRun, *, trust: bool) -> tuple[Splits, tuple[Path, ...]]
         raise StudyError(f"an export needs an ImageClassifier, got {trial.described}")
     if missing := trial.source.missing(trial.data_folder):
         raise StudyError(f"the data isn't here: {missing[0]}")
-    trial = trial.refitted() if shipped_refit(run.record) else replace(trial)
+    trial = trial.refitted() if run.refit else replace(trial)
     splits, source = trial_splits(trial, best.config, split_seed=study.seed), trial.image_files
     files = [] if source is None else [source.path / name for name in splits.files("test")]
     return splits, tuple(file for file in files if file.is_file())

@@ -25,6 +25,7 @@ from tuner.inspection.shipping.card import model_card
 from tuner.inspection.shipping.examples import Examples, examples
 from tuner.inspection.shipping.forms import SHIPPED, Form, facts_of
 from tuner.inspection.shipping.hub_layout import Reader
+from tuner.results.front import at_point
 from tuner.results.run import RecordedRun
 from tuner.trial import pixels
 
@@ -65,7 +66,13 @@ class Checked:
 
 
 def ship(
-    run: RecordedRun, form: Form, path: str | Path, *, trust: bool = False, max_drop: float = MAX_DROP
+    run: RecordedRun,
+    form: Form,
+    path: str | Path,
+    *,
+    trust: bool = False,
+    max_drop: float = MAX_DROP,
+    point: str | None = None,
 ) -> list[Path]:
     """Write a run's winner into the new folder `path`; returns the files, the card first.
 
@@ -74,6 +81,7 @@ def ship(
         form: one of `FORMS`
         path: a folder that doesn't exist yet; nothing is left of it if the export fails
         trust: run the run's study file even if it is another user's
+        point: which network on the front of two metrics, see `at_point`; None for the winner's
         max_drop: the largest loss of accuracy, as a share of the validation images; see `Answers.measure`
 
     Raises:
@@ -88,6 +96,7 @@ def ship(
             f"export writes a new folder, got {str(path)!r}, which exists; remove it or choose another"
         )
     _check_installed(form)
+    run = run if point is None else at_point(run, point)
     loaded = load_winner(run, trust=trust)
     if loaded.quantised and form != "onnx":
         raise RunFolderError(
