@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.results.simulated import simulated
-from tuner import Latency, Run
-from tuner.plots.tradeoff import tradeoff
+from tuner import Latency, Run, choice, uniform
+from tuner.plots.tradeoff import front_growth, tradeoff
 from tuner.results.front import Point, front, points
+from tuner.results.run import RecordedRun
 from tuner.space.mode import Objective
 from tuner.trial.inference_cost import InferenceCost, KnownCosts, key_of
 
@@ -67,3 +68,40 @@ def test_the_tables_have_each_cost_and_nothing_for_what_was_not_measured(run: Ru
 
 def test_a_run_without_limits_has_no_such_figure(tmp_path: Path) -> None:
     assert tradeoff(simulated(tmp_path)) is None
+
+
+def test_the_area_of_the_front_grows_to_all_of_it(tmp_path: Path) -> None:
+    space = {"x": uniform(0, 1), "width": choice([1, 2, 4, 8])}
+    found = simulated(
+        tmp_path,
+        curve=lambda config, epoch: (config["x"] - 0.3) ** 2 + 1 / config["width"],
+        more=lambda config: {"seconds": config["width"] * (1 + config["x"])},
+        **{"space": space, "metric": ["loss", "seconds"], "mode": ["min", "min"]},
+    )
+    grown = front_growth(found)
+    assert grown is not None
+    shares = grown.table["share of the area"].tolist()
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    first = next(row.trials for row in grown.table.itertuples() if row[2] >= 0.95)
+    assert grown.figure.layout.title.text == f"The first {first} trials found 95% of the area that the front dominates"
+    assert found.plot.front_growth().data[0].x[0] == 1
+
+
+def test_a_run_of_one_metric_has_no_area(run: Run) -> None:
+    assert front_growth(run) is None
+    assert str(run.plot.front_growth().layout.title.text).startswith("The study has one metric")
+
+
+def test_the_front_of_a_share_has_its_intervals(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = tradeoff(run)
+    assert plain is not None
+    assert plain.figure.data[-2].error_y.array is None  # a loss is no share
+    shares = [Point(point.trial, 0.8, point.cost) for point in points(run, Objective("latency_ms", "min"))[:1]]
+    monkeypatch.setattr("tuner.plots.tradeoff.points", lambda *_: shares)
+    monkeypatch.setitem(run.info, "metric", "val_accuracy")
+    monkeypatch.setattr(RecordedRun, "validation_images", 100)
+    found = tradeoff(run)
+    assert found is not None
+    bars = found.figure.data[-2].error_y
+    assert (bars.arrayminus[0], bars.array[0]) == pytest.approx((0.0888, 0.0667), abs=5e-4)

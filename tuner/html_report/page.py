@@ -18,7 +18,7 @@ from tuner.html_report.trial_data import trial_data
 from tuner.plots import Plot, curves, mistakes, of_tasks, progress, space
 from tuner.plots.configurations import tried
 from tuner.plots.groups import comparison_against
-from tuner.plots.tradeoff import tradeoff
+from tuner.plots.tradeoff import front_growth, tradeoff
 from tuner.results.comparison import ComparedRuns
 from tuner.results.courses import Against
 from tuner.results.findings import findings_of
@@ -47,7 +47,10 @@ SHOWN_DAMAGES = 3
 MOST_TRIALS = 1000  # in the table of trials
 LATER_AXES: tuple[Against, ...] = ("epochs", "time")
 SPENT = (progress.timeline, progress.savings, progress.costs)
-GOING = (progress.optimisation_history, tradeoff, curves.learning_curves, progress.distribution, curves.winner_curves)
+GOING = (
+    *(progress.optimisation_history, tradeoff, front_growth, curves.learning_curves, progress.distribution),
+    curves.winner_curves,
+)
 LEARNED = (space.parallel_coordinates, space.slices, space.contour, space.ranks)
 COSTS: tuple[Against, ...] = ("epochs", "time", "trials")
 

@@ -97,6 +97,11 @@ class Plots:
             tradeoff.tradeoff(self._run), self._no_value if two else "The study has one metric, and no limits of costs"
         )
 
+    def front_growth(self) -> go.Figure:
+        """How much of the area that the front of two metrics dominates the first trials did."""
+        two = self._run.second is not None
+        return self._shown(tradeoff.front_growth(self._run), self._no_value if two else "The study has one metric")
+
     def savings(self) -> go.Figure:
         """Epochs spent and saved by early stopping, by where trials ended."""
         return self._shown(progress.savings(self._run), "No trial has finished an epoch")

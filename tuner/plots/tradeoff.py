@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
 
 from tuner.plots.figure import BEST, GREY, Plot, escaped, label, new_figure
 from tuner.plots.marks import draw_trials, in_full
 from tuner.plots.value_axes import draw_values
-from tuner.results.front import front, points, second_of, unit_of
+from tuner.results.front import Point, front, points, second_of, unit_of
 from tuner.results.run import RecordedRun
+from tuner.results.wording import wilson
+from tuner.space.pareto import hypervolume
+from tuner.trial.tasks import SHARES
+
+NEARLY = 0.95  # of the final area
 
 
 def tradeoff(run: RecordedRun) -> Plot | None:
@@ -48,6 +56,7 @@ def tradeoff(run: RecordedRun) -> Plot | None:
         name="front",
         mode="lines",
         line={"color": BEST, "shape": "hv", "width": 2.5},
+        error_y=_intervals(run, best),
         hoverinfo="skip",
     )
     out = [one for one in measured.by_network.values() if one.broken(measured.limits)] if measured else []
@@ -65,3 +74,44 @@ def tradeoff(run: RecordedRun) -> Plot | None:
         line = {"color": GREY, "dash": "dash", "width": 1.5}
         figure.add_vline(x=measured.limits[name], line=line, annotation_text="limit", annotation_position="top left")
     return Plot("tradeoff", draw_values(figure, table["value"], run.mode), table)
+
+
+def _intervals(run: RecordedRun, best: list[Point]) -> dict[str, Any] | None:
+    """Error bars of the 95 % intervals of a front whose values are shares of the validation images; else None."""
+    images = run.validation_images
+    if run.metric not in SHARES or not images:
+        return None
+    ends = [wilson(point.value * images, images) for point in best]
+    above, below = (
+        [high - p.value for p, (_, high) in zip(best, ends, strict=True)],
+        [p.value - low for p, (low, _) in zip(best, ends, strict=True)],
+    )
+    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1, "color": BEST}
+
+
+def front_growth(run: RecordedRun) -> Plot | None:
+    """How much of the area that the front dominates the first trials did, by trials started: its hypervolume.
+
+    The area lies between the front and the worst values of all trials. None for runs with one metric, and while the
+    front has no area.
+    """
+    import pandas as pd
+
+    second = run.second
+    found = sorted(points(run, second), key=lambda point: point.trial.number) if second else []
+    if second is None or not found:
+        return None
+    values = np.array([(run.objective.oriented(one.value), second.oriented(one.cost)) for one in found])
+    worst = float(values[:, 0].min()), float(values[:, 1].min())
+    areas = [hypervolume(values[: count + 1], worst) for count in range(len(found))]
+    if not areas[-1]:
+        return None
+    shares, started = [area / areas[-1] for area in areas], [one.trial.number + 1 for one in found]
+    within = next(count for count, share in zip(started, shares, strict=True) if share >= NEARLY)
+    title = f"The first {within} trials found {NEARLY:.0%} of the area that the front dominates"
+    figure = new_figure(title, x="trials started", y="share of the final area")
+    line = {"color": BEST, "shape": "hv", "width": 2.5}
+    hover = "%{y:.1%} after %{x} trials<extra></extra>"
+    figure.add_scatter(x=started, y=shares, name="area", mode="lines", line=line, hovertemplate=hover)
+    figure.update_yaxes(tickformat=".0%", range=[0, 1.02])
+    return Plot("front growth", figure, pd.DataFrame({"trials": started, "share of the area": shares}))

@@ -154,7 +154,9 @@ class ComparedRuns:
         """What the runs' fronts dominate, if they have two metrics."""
         shares = shares_of_area(self.runs)
         if shares is None:
-            return None
+            aims = {(run.metric, run.second) for run in self.runs}
+            fronts = any(run.second for run in self.runs) and len(aims) > 1
+            return "their fronts aren't compared, as the runs don't have the same two metrics" if fronts else None
         told = ", ".join(f"{name} {share:.0%}" for name, share in zip(self.names, shares, strict=True))
         return f"of the area that all fronts dominate together, in all their epochs: {told}"
 

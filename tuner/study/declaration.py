@@ -138,6 +138,8 @@ class Study:
         found = self.declared_trial.notices(self.search_space, self.budget.max_epochs)
         if self.mode == "max" and SOUNDS_LOW.search(self.metric):
             found = [f"{self.metric} is maximised; if it is better low, set mode='min'", *found]
+        if self.latency != Latency() and not self.measured:
+            found.append("latency changes nothing, as no cost is measured; name one in limits, or as the second metric")
         return found
 
     @property
@@ -325,6 +327,10 @@ class Study:
         if not cluster:
             self.check_machine(this_machine())
             self.resources.check_alone()
+        if self.measured and self.latency.threads > (cpus := this_machine().cpus):
+            raise StudyError(
+                f"Latency can use the CPUs that this machine has ({cpus}), got threads={self.latency.threads}; lower it"
+            )
         self.declared_trial.check_installed(self.search_space)
         self.declared_trial.check_files()
         for name in self.reported:
