@@ -50,3 +50,38 @@ def test_only_networks_that_keep_the_limit_are_trained_also_by_a_resumed_search(
     other = tuner("resume", run.path, "--trials", "4", folder=tmp_path, **settings)
     assert other.code != 0
     assert "a run keeps the limits that it began with" in other.err
+
+
+FRONT = """
+from tuner import Budget, ImageClassifier, Random, Study, choice
+
+study = Study(
+    "front", trial=ImageClassifier("digits", weights=None), budget=Budget(trials=4, max_epochs=1),
+    space={"model": "resnet18", "quantization": choice(["none", "int8"]), "lr": 1e-3, "image_size": choice([16, 17])},
+    metric=["val_accuracy", "size_mb"], search=Random(),
+)
+"""
+
+
+def test_the_smallest_network_of_the_front_is_exported_as_it_was_measured(tmp_path: Path) -> None:
+    file = tmp_path / "space.py"
+    file.write_text(FRONT)
+    settings = {"WANDB_MODE": "disabled", "TUNER_CACHE": str(tmp_path / "cache")}
+    done = tuner("run", file, "--json", "--no-portfolio", folder=tmp_path, **settings)
+    assert done.code == 0, done.err
+    run = load_run(done.json["run"])
+    cheapest = run.trial(done.json["front"][0]["trial_id"])
+    assert cheapest.config["quantization"] == "int8"
+    exported = tuner("export", run.path, "--to", "onnx", "model", "--point", "cheapest", "--json", folder=tmp_path)
+    assert exported.code == 0, exported.err
+    cost = run.costs.of(cheapest.config) if run.costs else None
+    assert cost is not None
+    assert (tmp_path / "model" / "model.onnx").stat().st_size / 1e6 == pytest.approx(cost.size_mb, rel=0.02)
+    facts = json.loads((tmp_path / "model" / "model.json").read_text())
+    best = run.folder.path / ("best" if run.best is cheapest else f"front/{cheapest.trial}")
+    scored = json.loads((best / "metrics.json").read_text())
+    assert scored["trial"] == cheapest.trial
+    assert facts["checks"][0]["accuracy"] == pytest.approx(scored["metrics"]["test_accuracy"], abs=0.01)
+    refused = tuner("export", run.path, "--to", "onnx", "other", "--point", "size_mb<=1", folder=tmp_path)
+    assert refused.code != 0
+    assert "point is knee, cheapest, size_mb<=NUMBER, or a trial on the front" in refused.err

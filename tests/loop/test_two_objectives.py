@@ -203,6 +203,25 @@ def test_each_configuration_on_the_front_keeps_its_network(tmp_path: Path, searc
     assert len(networks - found) <= 1  # the best of those that were trained to their end
 
 
+def test_a_trial_that_runs_and_was_lucky_once_takes_no_network_from_another(tmp_path: Path) -> None:
+    """The last has one very good epoch before it falls back; it costs as much as the second, the first costs more."""
+    curves = {0: [0.4, 0.2, 0.2, 0.2], 1: [0.6, 0.5, 0.5, 0.5], 2: [0.6, 0.3, 0.6, 0.6]}
+    points = [{"x": float(place) / 4, "width": width} for place, width in enumerate((8, 1, 1))]
+    declared = study(
+        **{**TWO, "scheduler": NoEarlyStopping(), "start_from": points},
+        search=Random(),
+        budget=Budget(trials=3, max_epochs=4),
+    )
+    loop = build(declared, tmp_path)
+    drive(
+        loop,
+        lambda config, epoch: curves[round(config["x"] * 4)][epoch - 1],
+        more=lambda config: {"seconds": float(config["width"])},
+        saves=True,
+    )
+    assert {trial.trial for trial in loop.record.trials.values() if trial.checkpoints} == {"00000", "00001"}
+
+
 def test_the_other_networks_of_the_front_lie_beside_the_winners(tmp_path: Path) -> None:
     run = simulated(tmp_path, curve=loss, more=seconds, **TWO)
     declared = study(**TWO, budget=Budget(trials=24, max_epochs=9))

@@ -104,7 +104,7 @@ def test_what_no_network_keeps_is_refused_with_what_each_costs(
 
 
 def test_a_missing_library_is_told_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_costs, "EXPORTS", ("onnx", "no_such_library"))
+    monkeypatch.setattr(known_costs, "OF_ONNX", ("onnx", "no_such_library"))
     with pytest.raises(StudyError, match=r"without no_such_library; pip install 'image-tuner\[onnx\]'"):
         with_costs(study())
 

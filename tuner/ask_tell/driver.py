@@ -208,8 +208,9 @@ class AskDriver:
     def _counts(self) -> dict[Status, int]:
         return self.loop.record.counts()
 
-    def _write_winner(self, leave: object) -> None:
+    def _write_winner(self, leave: object) -> list[str]:
         write_as_saved(self.folder, self.loop.record, self.loop.study)
+        return []
 
     def _is_done(self) -> bool:
         """Whether nothing runs and nothing will; the loop only knows this after it was asked for the next trial."""

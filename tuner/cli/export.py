@@ -10,6 +10,7 @@ from pathlib import Path
 from tuner.cli.at_service import located
 from tuner.cli.outcome import SUCCESS, tell_damages
 from tuner.cli.parsing import RUN_OR_STUDY, add_point, add_trust, amount
+from tuner.errors import StudyError
 from tuner.machine.installation import check_trains
 from tuner.text import printable
 
@@ -57,6 +58,10 @@ def perform(options: argparse.Namespace) -> int:
         files = ship(run, options.kind, options.path, **how)
         measured = json.loads((Path(options.path) / "model.json").read_text(encoding="utf-8"))["measured"]
     else:
+        if options.point is not None:
+            raise StudyError(
+                f"--point names a network, got --to {options.kind}, which has all trials; use --to {MODELS[0]}"
+            )
         files = export(run, options.kind, options.path)
     if options.json:
         print(json.dumps({"run": run.path, "files": [str(file) for file in files], "measured": measured}))

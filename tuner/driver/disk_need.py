@@ -18,6 +18,7 @@ from tuner.history.combination import POOL
 from tuner.history.records import RunRecord
 from tuner.loop.room import disk_too_full, least_bytes, needed_free, round_above
 from tuner.machine.hardware import this_machine
+from tuner.results.front import MOST
 from tuner.storage.folder import Folder
 from tuner.storage.sizes import Disk
 from tuner.study.budget import GB
@@ -44,6 +45,7 @@ class DiskNeed:
         workers: trials at once
         waiting: about how many trials are paused at once; None if nothing limits the number
         kept: how many of the best networks are kept to be averaged
+        copied: how many networks on the front of two metrics are kept and copied, beside the winner's
     """
 
     checkpoint_bytes: int | None
@@ -51,6 +53,7 @@ class DiskNeed:
     workers: int
     waiting: int | None
     kept: int = 0
+    copied: int = 0
 
     @property
     def least_bytes(self) -> int | None:
@@ -62,7 +65,7 @@ class DiskNeed:
         """About the most bytes that are kept at the same time without a limit."""
         if self.least_bytes is None or self.checkpoint_bytes is None or self.waiting is None:
             return None
-        return self.least_bytes + (self.waiting + self.kept) * self.checkpoint_bytes
+        return self.least_bytes + (self.waiting + self.kept + 2 * self.copied) * self.checkpoint_bytes
 
     def sentence(self) -> str:
         """The need in words."""
@@ -75,6 +78,7 @@ class DiskNeed:
             return f"{each}; the search needs {least}, and more for each trial that waits, of which there is no limit"
         waiting = f", and {self.waiting} that wait" if self.waiting else ""
         waiting += f", and the best {self.kept} to be averaged" if self.kept else ""
+        waiting += f", and {self.copied} on the front of both metrics, twice," if self.copied else ""
         return (
             f"{each}; for {self.workers} trial{'s' * (self.workers > 1)} at once{waiting} the search keeps up to "
             f"{_told(self.most_bytes)}, and needs {least}"
@@ -119,7 +123,9 @@ class DiskNeed:
 
 def disk_need(study: Study, workers: int, largest: Largest) -> DiskNeed:
     """What the study's checkpoints take, given the result of `largest_checkpoint`."""
-    return DiskNeed(*largest, workers, most_waiting(study, workers), POOL if study.combine or study.second else 0)
+    return DiskNeed(
+        *largest, workers, most_waiting(study, workers), POOL if study.combine else 0, MOST - 1 if study.second else 0
+    )
 
 
 def most_waiting(study: Study, workers: int) -> int | None:

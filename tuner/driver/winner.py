@@ -18,7 +18,7 @@ from tuner.errors import TrialError, last_line
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.combination import Candidate, pool
 from tuner.history.records import RunRecord, TrialRecord
-from tuner.history.scored import BEST, FRONT
+from tuner.history.scored import BEST, FRONT, UNSCORED
 from tuner.lifecycle.writing_best import (
     NEW,
     ScoringInterrupted,
@@ -32,7 +32,7 @@ from tuner.lifecycle.writing_best import (
 from tuner.machine.hardware import NO_GPUS, this_machine
 from tuner.machine.temporary import OwnedFolder
 from tuner.storage.folder import Folder
-from tuner.storage.locations import open_folder
+from tuner.storage.locations import no_space, open_folder
 from tuner.study.declaration import Study
 from tuner.study.resources import Resources
 from tuner.trial import Trial
@@ -48,12 +48,12 @@ RETRIES = 2  # if the worker dies
 
 def write_winner(
     study: Study, folder: Folder, record: RunRecord, resources: Resources, workers: int, leave: Callable[[], bool]
-) -> None:
+) -> list[str]:
     """Write `best/`: the winner as its implementation scores it, or only its checkpoint; then others in `front/`.
 
     It is scored with the resources of a trial, but by as many threads as `workers` trials at once had, which have
-    ended. Raises ScoringInterrupted as soon as `leave` says so, TimeoutError if scoring takes far longer than it
-    should, and any exception of the scoring itself.
+    ended. Returns sentences about networks in `front/` that couldn't be scored. Raises ScoringInterrupted as soon as
+    `leave` says so, TimeoutError if scoring takes far longer than it should, and any exception of the scoring itself.
     """
     trial, due = study.declared_trial, winner_due(folder, record)
     scores = implementation_of(trial).scores
@@ -75,20 +75,30 @@ def write_winner(
             replace_best(folder)
         else:
             copy_as_saved(folder, record, best, details)
+    return _write_front(scoring, folder, record, study) if study.second is not None else []
+
+
+def _write_front(scoring: _Scoring, folder: Folder, record: RunRecord, study: Study) -> list[str]:
+    """Write the other networks of the front of two metrics; a sentence for each that couldn't be scored."""
+    scores, told = implementation_of(study.declared_trial).scores, list[str]()
     for one, details in front_due(folder, record, study):
-        folder.delete(NEW)
         target = f"{FRONT}/{one.trial}"
-        if not scores:
-            copy_as_saved(folder, record, one, details, target)
-            continue
+        folder.delete(NEW)
         try:
-            scoring.score(one, None, details)
-            replace_best(folder, target)
-        except (ScoringInterrupted, TimeoutError):
+            if scores:
+                scoring.score(one, None, details)
+                replace_best(folder, target)
+            else:
+                copy_as_saved(folder, record, one, details, target)
+        except ScoringInterrupted:
             raise
         except Exception as error:
+            if no_space(error):
+                raise
             folder.delete(NEW)
-            copy_as_saved(folder, record, one, details | {"unscored": last_line(error)}, target)
+            copy_as_saved(folder, record, one, details | {UNSCORED: last_line(error)}, target)
+            told.append(f"the network of trial {one.trial}, which is on the front, wasn't scored: {last_line(error)}")
+    return told
 
 
 class _Scoring:
@@ -124,8 +134,9 @@ class _Scoring:
         limit *= 1 + len(others or ())
         try:
             _await(self._worker.score.remote(*given, *where), limit, self._leave)
-        except (ScoringInterrupted, TimeoutError):
-            meanwhile(lambda: ray.kill(self._worker))  # may wait for a Ray that is gone
+        except Exception:
+            worker, self._worker = self._worker, None  # the next one gets another
+            meanwhile(lambda: ray.kill(worker))  # may wait for a Ray that is gone
             raise
 
 

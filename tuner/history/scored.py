@@ -12,6 +12,7 @@ from tuner.storage.folder import Folder
 from tuner.text import in_utf8
 
 BEST = "best"
+UNSCORED = "unscored"  # in metrics.json: why a network of the front wasn't scored
 FRONT = "front"  # folder of the networks on the front of two metrics, each in a folder like `best`
 METRICS, CONFUSION, MISTAKES = "metrics.json", "confusion_matrix.json", "mistakes.json"
 LEAST_SURE, CALIBRATION = "least_sure.json", "calibration.json"  # runs of older versions don't have them

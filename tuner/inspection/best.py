@@ -235,7 +235,8 @@ def _check_kind(run: RecordedRun, best: Path) -> None:
     if (best / CARD).is_file() or str(run.info.get("trial", "ImageClassifier(")).startswith("ImageClassifier("):
         return
     saved = (best / "checkpoint").is_dir()
-    fix = f"load its checkpoint, in {run.path}/{BEST}/checkpoint" if saved else "its winner saved no checkpoint"
+    where = f"{run.path}/{run.best_folder}/checkpoint"
+    fix = f"load its checkpoint, in {where}" if saved else "its winner saved no checkpoint"
     raise RunFolderError(
         f"a model that tuner loads is one of an ImageClassifier, got {run.path}, which trained by a function or "
         f"outside of tuner; {fix}"

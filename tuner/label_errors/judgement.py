@@ -158,7 +158,8 @@ def judge(
 def _candidates(run: RecordedRun, study: Study, temporary: Path) -> list[Candidate]:
     """The good trials whose networks are still there, the best first."""
     store, found = CheckpointStore(run.folder), []
-    for trial, epoch in pool(run.record):
+    known = pool(run.record)
+    for trial, epoch in known if study.second is None else known[:1]:  # a front also has the worst ones
         with suppress(TrialError):
             folder = store.fetch(trial.trial, epoch, temporary / trial.trial)
             found.append(Candidate(trial.trial, epoch, study.search_space.restored(trial.config), folder))

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)  # for problems after the last event; goes to
 SECONDS_FOR_REPORT = 5.0  # of the grace period that must be left for the report
 CONCLUDED = ("finished", "failed")
 
-WriteWinner = Callable[[Callable[[], bool]], None]
+WriteWinner = Callable[[Callable[[], bool]], list[str]]
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,9 @@ def is_concluded(run: RecordedRun) -> bool:
 class Conclusion:
     """Concludes one driver's search; after a request to end, within the grace period.
 
-    `write_winner` writes `best/`, and raises ScoringInterrupted as soon as the function it gets returns that it has to
-    end; `winner_step` describes it to the user. `tell` is called with each step, for the user who waits.
+    `write_winner` writes `best/`, returns what the user should know, and raises ScoringInterrupted as soon as the
+    function it gets returns that it has to end; `winner_step` describes it to the user. `tell` is called with each
+    step, for the user who waits.
     """
 
     loop: SearchLoop
@@ -109,7 +110,8 @@ class Conclusion:
             begin_loading()
             self.tell(self.winner_step)
         try:
-            self.write_winner(self._must_leave)
+            for sentence in self.write_winner(self._must_leave):
+                self._notice(sentence)
         except ScoringInterrupted:
             return Outcome(interrupted_by=self.interrupted.reason or "the run was taken over")
         except Exception as error:

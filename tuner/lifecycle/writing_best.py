@@ -15,7 +15,7 @@ from tuner.history.checkpoints import CheckpointStore
 from tuner.history.combination import wanted
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.refits import TRAINED_ON, shipped_refit
-from tuner.history.scored import BEST, FRONT
+from tuner.history.scored import BEST, FRONT, UNSCORED
 from tuner.machine.temporary import OwnedFolder
 from tuner.results.front import on_front
 from tuner.storage.folder import Folder
@@ -92,12 +92,12 @@ def front_due(folder: Folder, record: RunRecord, study: Study) -> list[tuple[Tri
 
 
 def _epoch_in(folder: Folder, best: str) -> int | None:
-    """The epoch of the network in a folder like `best/`; None if there is none."""
+    """The epoch of the network in a folder like `best/`; None if there is none, or it wasn't scored."""
     try:
         written = json.loads(folder.read(f"{best}/metrics.json"))
     except (OSError, ValueError):
         return None
-    return written.get("epoch") if isinstance(written, dict) else None
+    return written.get("epoch") if isinstance(written, dict) and UNSCORED not in written else None
 
 
 def network_of(details: Mapping[str, Any]) -> tuple[str, int]:

@@ -62,8 +62,10 @@ def _to_be_on_front(study: Study, record: RunRecord, config: Mapping[str, Any]) 
     price = study.price(config, {})
     if price is None:
         return None
-    prices = ((one.value, study.price(one.trial.config, {})) for one in record.ranked())
-    return next((value for value, other in prices if other is not None and other >= price), None)
+    prices = ((trial, study.price(trial.config, {})) for trial in record.by_worth())
+    first = next((trial for trial, other in prices if other is not None and other >= price), None)
+    worth = first and record.worth_of(first.trial)
+    return worth.value if worth else None
 
 
 class Keeper:
@@ -78,6 +80,12 @@ class Keeper:
         self._record, self._store, self._emit, self._leading = record, store, emit, leading
         self._ahead: list[TrialRecord] = []  # when checkpoints were last looked at
         self._kinds: dict[str, str] = {}  # by trial
+        self._front: list[TrialRecord] = []  # of two metrics, when a trial last ended
+
+    @property
+    def copies(self) -> int:
+        """How many networks beside the winner's are copied once the search has ended."""
+        return max(0, len(self._front) - 1)
 
     def prune(self, changed: str | None = None) -> None:
         """Delete checkpoints that are no longer needed after a change of this trial; None: check all trials."""
@@ -85,7 +93,9 @@ class Keeper:
         if self._leading.of_each:
             ahead += [trial for trial in self._best_of_each() if not any(trial is one for one in ahead)]
         if self._leading.front is not None:
-            ahead += [trial for trial in self._leading.front() if not any(trial is one for one in ahead)]
+            if changed is None or not self._record.trials[changed].live:  # as long as it is, it has no place there
+                self._front = self._leading.front()
+            ahead += [trial for trial in self._front if not any(trial is one for one in ahead)]
         among = None if changed is None or ahead != self._ahead else [self._record.trials[changed]]
         self._ahead = ahead
         for trial, epoch in not_needed(self._record, among, ahead, self._leading):

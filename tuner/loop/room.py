@@ -7,7 +7,7 @@ the leader goes on from. The others are deleted in this order:
 
 1. the checkpoints of failed trials, which `tuner retry` would then run from their beginning;
 2. those of paused trials, the least promising trial first, which ends as by early stopping;
-3. those of completed trials that are not ahead but may come to be so, as in a race: the least promising one first;
+3. those of ended trials that are not ahead but may come to be so, as in a race: the least promising one first;
 4. the best epochs of trials that may still win, again the least promising trial first, and the leader last.
 
 If that isn't enough, the search pauses before it writes more. The folder's other files (logs, Ray's files, W&B's files)
@@ -142,7 +142,8 @@ class Room:
         """By how many bytes the run folder could pass its limit."""
         kept = [(trial.trial, epoch) for trial in self._record.trials.values() for epoch in trial.checkpoints]
         self._sizes = {place: self._size(*place) for place in kept}
-        return sum(self._sizes.values()) + self._others + self._largest * (self._coming() + 1) - limit
+        coming = self._coming() + 1 + self._keeper.copies
+        return sum(self._sizes.values()) + self._others + self._largest * coming - limit
 
     def _droppable(self, waiting: Set[str]) -> Iterator[Callable[[], None]]:
         """Checkpoints that can be deleted, the least useful first; found again each time, because the end of a trial

@@ -103,7 +103,14 @@ def front_growth(run: RecordedRun) -> Plot | None:
         return None
     values = np.array([(run.objective.oriented(one.value), second.oriented(one.cost)) for one in found])
     worst = float(values[:, 0].min()), float(values[:, 1].min())
-    areas = [hypervolume(values[: count + 1], worst) for count in range(len(found))]
+    areas, best = [0.0], values[:0]
+    for place in range(len(found)):
+        if ((best >= values[place]).all(1)).any():  # it adds nothing
+            areas.append(areas[-1])
+            continue
+        best = np.concatenate([best[~(best <= values[place]).all(1)], values[place : place + 1]])
+        areas.append(hypervolume(best, worst))
+    del areas[0]
     if not areas[-1]:
         return None
     shares, started = [area / areas[-1] for area in areas], [one.trial.number + 1 for one in found]

@@ -12,10 +12,10 @@ import numpy as np
 from tuner.errors import RunFolderError
 from tuner.history.event_lines import finite
 from tuner.history.records import RunRecord, TrialRecord
-from tuner.history.scored import FRONT
+from tuner.history.scored import FRONT, METRICS, UNSCORED
 from tuner.results.run import RecordedRun
 from tuner.space.mode import Objective
-from tuner.space.pareto import fronts, hypervolume, knee, order
+from tuner.space.pareto import fronts, hypervolume, knee, order, spread_out
 from tuner.study.declaration import Study
 from tuner.trial.inference_cost import COSTS
 
@@ -76,12 +76,16 @@ def front_of(run: RecordedRun) -> list[Point]:
 
 
 def on_front(study: Study, record: RunRecord) -> list[TrialRecord]:
-    """The trials on the front of a study's two metrics whose networks are kept: all, or the `MOST` most apart."""
-    priced = [(one, study.price(one.trial.config, _metrics(one.trial, one.worth.epoch))) for one in record.ranked()]
+    """The ended trials on the front of a study's two metrics whose networks are kept: all, or the `MOST` most apart.
+
+    Those that still have a network come first.
+    """
+    ended = [one for one in record.ranked() if not one.trial.live]
+    priced = [(one, study.price(one.trial.config, _metrics(one.trial, one.worth.epoch))) for one in ended]
     known, first = [(one, price) for one, price in priced if price is not None], Objective(study.metric, study.mode)
     values = np.array([(first.oriented(one.value), price) for one, price in known]).reshape(-1, 2)
-    of, places = fronts(values), order(values)
-    return [known[place][0].trial for place in places if of[place] == 0][:MOST]
+    trials = [known[place][0].trial for place in spread_out(values, fronts(values) == 0)] if known else []
+    return sorted(trials, key=lambda trial: not trial.checkpoints)[:MOST]
 
 
 def _metrics(trial: TrialRecord, epoch: int) -> Mapping[str, Any]:
@@ -133,12 +137,14 @@ def at_point(run: RecordedRun, point: str) -> RecordedRun:
         )
     if run.best is not None and chosen.trial.trial == run.best.trial:
         return run
-    if not run.folder.files(f"{FRONT}/{chosen.trial.trial}"):
+    found_at = RunAtPoint(run, chosen.trial.trial)
+    scored = found_at.scored(METRICS) or {}
+    if not scored or UNSCORED in scored:
+        why = f"couldn't be scored ({scored[UNSCORED]})" if scored else "wasn't kept"
         raise RunFolderError(
-            f"the network of trial {chosen.trial.trial} wasn't kept in {run.path}; `refine`, or start_from in a new "
-            "study, trains it again"
+            f"the network of trial {chosen.trial.trial} {why} in {run.path}; start_from in a new study trains it again"
         )
-    return RunAtPoint(run, chosen.trial.trial)
+    return found_at
 
 
 def _named(found: Sequence[Point], first: Objective, second: Objective, point: str) -> Point | None:
@@ -147,8 +153,8 @@ def _named(found: Sequence[Point], first: Objective, second: Objective, point: s
         return found[knee(np.array([(first.oriented(one.value), second.oriented(one.cost)) for one in found]))]
     if point == "cheapest":
         return found[0]
-    name, sign, limit = point.replace(" ", "").partition("<=" if second.mode == "min" else ">=")
-    if sign and name == second.metric:
+    name, sign, limit = point.partition("<=" if second.mode == "min" else ">=")
+    if sign and name.strip() == second.metric:
         with suppress(ValueError):
             within = [one for one in found if second.oriented(one.cost) >= second.oriented(float(limit))]
             return within[-1] if within else None

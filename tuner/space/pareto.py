@@ -31,12 +31,14 @@ def order(points: Floats) -> list[int]:
     both objectives as shares of their ranges: so the first few are spread over the whole front (Schmucker et al. 2021,
     Multi-objective Asynchronous Successive Halving, arXiv 2106.12639).
     """
-    if not len(points):
-        return []
-    spread = points.max(0) - points.min(0)
-    scaled = points / np.where(spread > 0, spread, 1.0)
     of = fronts(points)
-    return [int(place) for front in range(int(of.max()) + 1) for place in _net(np.flatnonzero(of == front), scaled)]
+    return [place for front in range(int(of.max(initial=-1)) + 1) for place in spread_out(points, of == front)]
+
+
+def spread_out(points: Floats, chosen: npt.NDArray[np.bool_]) -> list[int]:
+    """The places of some of points [n, 2], which one front has, in the order of an ε-net; see `order`."""
+    spread = points.max(0) - points.min(0)
+    return _net(np.flatnonzero(chosen), points / np.where(spread > 0, spread, 1.0))
 
 
 def _net(members: npt.NDArray[np.int64], points: Floats) -> list[int]:

@@ -327,10 +327,6 @@ class Study:
         if not cluster:
             self.check_machine(this_machine())
             self.resources.check_alone()
-        if self.measured and self.latency.threads > (cpus := this_machine().cpus):
-            raise StudyError(
-                f"Latency can use the CPUs that this machine has ({cpus}), got threads={self.latency.threads}; lower it"
-            )
         self.declared_trial.check_installed(self.search_space)
         self.declared_trial.check_files()
         for name in self.reported:

@@ -24,12 +24,13 @@ from tuner.train.data.loading import memory_for_images
 from tuner.train.data.pool import PARTS
 from tuner.train.memory.estimate import Images, estimate_memory
 from tuner.train.models import random_network
+from tuner.train.models.eight_bits import answering_in_eight_bits, quantised
 from tuner.train.trainer import Trainer
 from tuner.trial import ImageClassifier
 from tuner.trial.data_source import Found, ImageFiles
 from tuner.trial.earlier_pixels import scale_together
 from tuner.trial.framing import Framing
-from tuner.trial.hyperparameters import HYPERPARAMETERS
+from tuner.trial.hyperparameters import HYPERPARAMETERS, INT8
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES
 from tuner.trial.only_the_head import LBFGS
 from tuner.trial.speed import Speed
@@ -78,8 +79,8 @@ def measure_trial(
     batch = trial.hyperparameters(config)["batch_size"]
     with _with_weights(trial, sample) as ready:
         trainer, starting = _trainer(ready, config, sample, epochs, device)
-        per_image = _answering(trainer, sample, seconds / 4)
-        once, lengths = _training(trainer, sample, per_image, batch, seconds)
+        per_image, quantising = _answering(trainer, seconds / 4)
+        once, lengths = _training(trainer, sample, per_image, batch, seconds, quantising)
         if _solved(trial, config):
             lengths = [PASSES * lengths[0], lengths[0]]
         once *= 1 + _views_kept(trial, config)
@@ -95,7 +96,7 @@ def measure_trial(
     return Speed(
         start_seconds=networks * starting,
         once_seconds=once,
-        once_for=f"{trial.model_name} {sample.images.shape[-1]}",
+        once_for=f"{trial.model_name} {sample.images.shape[-1]}" + " int8" * (quantising > 0),
         epoch_seconds=tuple(lengths),
         score_seconds=_answered(trial, config, sample.sizes) * per_image * _views(trainer),
         look_seconds=sum(sample.sizes) * sample.read_seconds,
@@ -228,20 +229,26 @@ def _between_trials(trainer: Trainer, *, features: bool) -> float:
     return time.perf_counter() - start
 
 
-def _answering(trainer: Trainer, sample: _Sample, seconds: float) -> float:
-    """Seconds per image through the network as in validation."""
-    split = trainer.splits.train
+def _answering(trainer: Trainer, seconds: float) -> tuple[float, float]:
+    """Seconds per image through the network as in validation, and those before, in which it is quantised."""
+    split, parts = trainer.splits.train, trainer.parts
     few = torch.arange(min(len(split), max(2, STANDING // 2)))
 
     def answer() -> None:
-        parts = trainer.parts
         parts.evaluator.logits(parts.best_module, split, trainer.splits.normalisation, few)
 
-    return _repeated(answer, seconds, trainer) / len(few)
+    if parts.chosen["quantization"] != INT8:
+        return _repeated(answer, seconds, trainer) / len(few), 0.0
+    images = trainer.splits.calibration()
+    quantised(parts.best_module, images)  # the first time takes longer
+    start = time.perf_counter()
+    with answering_in_eight_bits(parts.best_module, images):
+        took = time.perf_counter() - start
+        return _repeated(answer, seconds, trainer) / len(few), took
 
 
 def _training(
-    trainer: Trainer, sample: _Sample, per_image: float, batch: int, seconds: float
+    trainer: Trainer, sample: _Sample, per_image: float, batch: int, seconds: float, quantising: float
 ) -> tuple[float, list[float]]:
     """Seconds of work done once for all trials, and of each epoch until they stay the same.
 
@@ -251,6 +258,7 @@ def _training(
         per_image: seconds in validation
         batch: images of a step in the configuration
         seconds: about how long to measure
+        quantising: seconds before validation
     """
     train, validation = sample.sizes[0], sample.sizes[1] * _views(trainer)
     once, lengths = 0.0, []
@@ -262,9 +270,9 @@ def _training(
         step = _repeated(lambda: _step(trainer), seconds / len(probes), trainer)
         size = min(len(trainer.splits.train), trainer.parts.chosen["batch_size"])
         if feed.whole:
-            lengths.append(train * step / size + validation * per_image)
+            lengths.append(train * step / size + validation * per_image + quantising)
         else:
-            once = (train + validation) * per_image
+            once = (train + validation) * per_image + quantising
             lengths.append(max(1.0, train / batch) * step)
     return once, _between(trainer, probes, lengths)
 

@@ -11,7 +11,7 @@ from tuner.trial.only_the_head import LBFGS
 
 FURTHER = 0.1  # of the time of a trial alone: that of a further one, by benchmarks/heads.py
 MATTERS = ("model", "finetune", "image_size", "precision")  # for the time per image
-SWITCHES = (*CHANGES_IMAGES, "freeze_batch_norm", "test_time_flip", "ema_decay", "clip_norm")
+SWITCHES = (*CHANGES_IMAGES, "freeze_batch_norm", "test_time_flip", "ema_decay", "clip_norm", "quantization")
 
 
 @dataclass(frozen=True)

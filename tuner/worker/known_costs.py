@@ -110,12 +110,19 @@ def _costs(study: Study, found: Mapping[str, InferenceCost]) -> KnownCosts:
 
 
 def limits_in_words(study: Study) -> str:
-    """The limits of a study whose networks weren't all measured here yet."""
+    """The limits of a study whose networks weren't all measured here yet. Raises StudyError for too many threads."""
+    _check_threads(study)
     count = len(_networks(study, _names(study)))
     return (
         f"costs: {_limits_of(_costs(study, {}))}; "
         f"{plural(count)} {'are' if count > 1 else 'is'} measured when the search starts, about 10 s each"
     )
+
+
+def _check_threads(study: Study) -> None:
+    cpus, threads = this_machine().cpus, study.latency.threads
+    if study.latency.device == "cpu" and threads > cpus:
+        raise StudyError(f"Latency takes at most the CPUs of this machine ({cpus}), got threads={threads}; lower it")
 
 
 def _limits_of(costs: KnownCosts) -> str:
@@ -179,6 +186,7 @@ def _measured(
             f"{', '.join(lacking)}; "
             "pip install 'image-tuner[onnx]'"
         )
+    _check_threads(study)
     if study.latency.device == "cuda" and not this_machine().gpus:
         raise StudyError("Latency(device='cuda') needs a GPU, got a machine without; leave device out for the CPU")
     with Measurers() as measurers:

@@ -24,6 +24,7 @@ from tuner.train.models.network import find_head, head_of
 from tuner.train.models.onnx_files import IMAGES, onnx_session, save_onnx, write_int8
 
 MOST_PROGRAMS = 4
+PIXELS_AT_ONCE = 2**20  # more would take much memory of the host, beside a GPU
 SAME = 1e-3  # largest difference between a network and its ONNX file, as a share of the largest feature
 DOMAIN, NODE = "tuner", "EightBits"  # of the nodes that stand for layers in 8 bits while a file is written
 FEATURES = "features"
@@ -52,8 +53,10 @@ class EightBits(nn.Module):
             return torch.onnx.ops.symbolic(
                 kind, (images,), {"number": self.number}, dtype=torch.float32, shape=shape, version=1
             )
-        found = self._session.run(None, {IMAGES: images.detach().float().cpu().numpy()})[0]
-        return torch.from_numpy(found).to(images.device)
+        at_once = max(1, PIXELS_AT_ONCE // images[0, 0].numel())
+        parts = [part.detach().float().cpu().numpy() for part in torch.split(images, at_once)]
+        found = [torch.from_numpy(self._session.run(None, {IMAGES: part})[0]) for part in parts]
+        return torch.cat(found).to(images.device)
 
 
 _numbers = count()
@@ -93,6 +96,8 @@ def quantised(module: nn.Module, images: Tensor) -> EightBits:
             _write_float32(backbone, two, features, float32)
             write_int8(float32, file, images.numpy(), {})
             return EightBits(file.read_bytes())
+        except MemoryError:
+            raise
         except Exception as error:  # any operator without a counterpart
             raise TrialError(
                 f"quantization='int8' needs a network that can be written as ONNX, got {type(module).__name__} with "
@@ -173,27 +178,26 @@ def save_as_it_answers(module: nn.Module, example: Tensor, file: Path, *, output
         import onnx
 
         model = onnx.load(file)
-        _fill_in(model.graph)
-        kept = [each for each in model.opset_import if each.domain != DOMAIN]
-        del model.opset_import[:]
-        model.opset_import.extend(kept)
+        _fill_in(model)
         onnx.checker.check_model(model, full_check=True)
         onnx.save(model, file)
     return opset
 
 
-def _fill_in(graph: Any) -> None:
+def _fill_in(model: Any) -> None:
     """Put the layers in 8 bits in the place of the nodes that stand for them."""
     import onnx
 
-    nodes, present = list(graph.node), set[str]()
+    graph, nodes, present = model.graph, list(model.graph.node), set[str]()
+    domains = {each.domain: each for each in model.opset_import if each.domain != DOMAIN}
     del graph.node[:]
     for place, node in enumerate(nodes):
         if node.domain != DOMAIN:
             graph.node.append(node)
             continue
         number = node.attribute[0].i
-        inner = onnx.load_from_string(_loaded[number].content).graph
+        whole = onnx.load_from_string(_loaded[number].content)
+        domains, inner = {each.domain: each for each in whole.opset_import} | domains, whole.graph
         shared = {tensor.name for tensor in inner.initializer}
         ends = {inner.input[0].name: node.input[0], inner.output[0].name: node.output[0]}
         own = {name: f"eight_bits_{number}/{name}" for name in shared}
@@ -207,6 +211,9 @@ def _fill_in(graph: Any) -> None:
             if tensor.name not in present:
                 graph.initializer.append(tensor)
                 present.add(tensor.name)
+    kept = list(domains.values())
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
 
 
 def _renamed(name: str, ends: dict[str, str], own: dict[str, str], prefix: str) -> str:
