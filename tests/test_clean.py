@@ -30,7 +30,7 @@ def test_it_shows_and_deletes_nothing_by_default(storage: Path, capsys: pytest.C
     assert code == 0
     lines = out.splitlines()
     assert lines[0].split() == [
-        *("run", "(sizes", "in", "MB)", "status", "best/", "checkpoints", "files", "logs", "W&B", "Ray", "other", "total")
+        *("run", "(sizes", "in", "MB)", "status", "best/", "front", "checkpoints", "files", "logs", "W&B", "Ray", "other", "total")
     ]  # fmt: skip
     assert len([line for line in lines if "interrupted" in line]) == 2
     assert lines[-2].endswith("left by searches that are dead (--ray)")

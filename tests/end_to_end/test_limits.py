@@ -53,12 +53,12 @@ def test_only_networks_that_keep_the_limit_are_trained_also_by_a_resumed_search(
 
 
 FRONT = """
-from tuner import Budget, ImageClassifier, Random, Study, choice
+from tuner import Budget, Grid, ImageClassifier, Study, grid_search
 
 study = Study(
-    "front", trial=ImageClassifier("digits", weights=None), budget=Budget(trials=4, max_epochs=1),
-    space={"model": "resnet18", "quantization": choice(["none", "int8"]), "lr": 1e-3, "image_size": choice([16, 17])},
-    metric=["val_accuracy", "size_mb"], search=Random(),
+    "front", trial=ImageClassifier("digits", weights=None), budget=Budget(max_epochs=1),
+    space={"model": "resnet18", "quantization": grid_search(["none", "int8"]), "lr": 1e-3, "image_size": 16},
+    metric=["val_accuracy", "size_mb"], search=Grid(),
 )
 """
 
