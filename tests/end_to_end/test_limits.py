@@ -67,7 +67,7 @@ def test_the_smallest_network_of_the_front_is_exported_as_it_was_measured(tmp_pa
     file = tmp_path / "space.py"
     file.write_text(FRONT)
     settings = {"WANDB_MODE": "disabled", "TUNER_CACHE": str(tmp_path / "cache")}
-    done = tuner("run", file, "--json", "--no-portfolio", folder=tmp_path, **settings)
+    done = tuner("run", file, "--json", "--no-portfolio", folder=tmp_path, timeout=500, **settings)
     assert done.code == 0, done.err
     run = load_run(done.json["run"])
     cheapest = run.trial(done.json["front"][0]["trial_id"])
