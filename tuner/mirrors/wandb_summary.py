@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import wandb
 
 SECTIONS = {  # W&B groups panels by the text before the slash
-    "search": ("history", "tradeoff", "curves", "distribution"),
+    "search": ("history", "tradeoff", "front_growth", "curves", "distribution"),
     "hyperparameters": ("importance", "parallel", "slice", "contour", "rank"),
     "cost": ("timeline", "savings", "costs"),
     "winner": (*of_tasks(), "mistakes", "least_sure", "winner_curves"),
