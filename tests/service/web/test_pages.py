@@ -465,7 +465,7 @@ def test_in_a_browser_a_study_is_noted_down_and_submitted_again_with_changes(
     page.click("summary:has-text('Study file')")
     wait_for(lambda: page.input_value("#study-file") == STUDY)
     assert page.locator("text=Submit it as a new study").is_hidden()
-    assert page.get_attribute("#study-file", "readonly") is not None
+    wait_for(lambda: page.get_attribute("#study-file", "readonly") is not None)
     page.context.close()
 
 
