@@ -84,4 +84,4 @@ def test_the_smallest_network_of_the_front_is_exported_as_it_was_measured(tmp_pa
     assert facts["checks"][0]["accuracy"] == pytest.approx(scored["metrics"]["test_accuracy"], abs=0.01)
     refused = tuner("export", run.path, "--to", "onnx", "other", "--point", "size_mb<=1", folder=tmp_path)
     assert refused.code != 0
-    assert "point is knee, cheapest, size_mb<=NUMBER, or a trial on the front" in refused.err
+    assert "point is knee, cheapest, 'size_mb<=NUMBER', or a trial on the front" in refused.err

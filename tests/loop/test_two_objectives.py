@@ -239,7 +239,7 @@ def test_the_other_networks_of_the_front_lie_beside_the_winners(tmp_path: Path) 
     assert at_point(run, f"seconds <= {limit!r}").best_folder == f"front/{found[1].trial.trial}"
     assert at_point(run, "knee").best_metrics["seconds"] in {one.cost for one in found}
     for wrong in ("fastest", "seconds<=0.01", "seconds>=3", "seconds<=x", "loss<=1", "99999"):
-        with pytest.raises(RunFolderError, match=r"point is knee, cheapest, seconds<=NUMBER, or a trial"):
+        with pytest.raises(RunFolderError, match=r"point is knee, cheapest, 'seconds<=NUMBER', or a trial"):
             at_point(run, wrong)
 
     again = tmp_path / "front" / others[0] / "metrics.json"

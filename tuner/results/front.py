@@ -132,7 +132,7 @@ def at_point(run: RecordedRun, point: str) -> RecordedRun:
         listed = ", ".join(f"{one.trial.trial} ({second.metric} {one.cost:.4g})" for one in found)
         sign = "<=" if second.mode == "min" else ">="
         raise RunFolderError(
-            f"point is knee, cheapest, {second.metric}{sign}NUMBER, or a trial on the front, got {point!r}; choose "
+            f"point is knee, cheapest, '{second.metric}{sign}NUMBER', or a trial on the front, got {point!r}; choose "
             f"among {listed}"
         )
     if run.best is not None and chosen.trial.trial == run.best.trial:
