@@ -20,7 +20,7 @@ demo: $(STAMP)  ## a real search on embedded data, one to five minutes on two co
 	$(BIN)/python -m tuner run search_spaces/digits.py
 
 test: $(STAMP) check  ## every check, and the tests that answer in minutes
-	$(TESTS) --timeout 400 -m "not slow and not image"
+	$(TESTS) --timeout 900 -m "not slow and not image"
 
 test-all: $(CLUSTER) check  ## every check and every test but docker-test
 	$(TESTS) -m "not image"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import tuner
+from tests.train.conftest import write_colours
 from tuner import load_run
 
 pytestmark = pytest.mark.ray
@@ -13,14 +14,15 @@ STUDY = """
 from tuner import Budget, ImageClassifier, Latency, Study, choice, loguniform
 
 study = Study(
-    "limited", trial=ImageClassifier("digits", weights=None), budget=Budget(trials=%d, max_epochs=2),
-    space={"model": choice(["squeezenet1_1", "resnet18"]), "lr": loguniform(1e-4, 1e-2), "image_size": 17},
+    "limited", trial=ImageClassifier("folder:photos", weights=None), budget=Budget(trials=%d, max_epochs=2),
+    space={"model": choice(["squeezenet1_1", "resnet18"]), "lr": loguniform(1e-4, 1e-2), "image_size": 17, "batch_size": 8},
     limits={"size_mb": %d}, latency=Latency(threads=2),
 )
 """
 
 
 def test_only_networks_that_keep_the_limit_are_trained_also_by_a_resumed_search(tmp_path: Path) -> None:
+    write_colours(tmp_path / "photos")
     file = tmp_path / "space.py"
     file.write_text(STUDY % (2, 20))
     settings = {"WANDB_MODE": "disabled", "TUNER_CACHE": str(tmp_path / "cache")}
@@ -56,14 +58,16 @@ FRONT = """
 from tuner import Budget, Grid, ImageClassifier, Study, grid_search
 
 study = Study(
-    "front", trial=ImageClassifier("digits", weights=None), budget=Budget(max_epochs=1),
-    space={"model": "resnet18", "quantization": grid_search(["none", "int8"]), "lr": 1e-3, "image_size": 16},
+    "front", trial=ImageClassifier("folder:photos", weights=None), budget=Budget(max_epochs=1),
+    space={"model": "resnet18", "quantization": grid_search(["none", "int8"]), "lr": 1e-3, "image_size": 16,
+        "batch_size": 8},
     metric=["val_accuracy", "size_mb"], search=Grid(),
 )
 """
 
 
 def test_the_smallest_network_of_the_front_is_exported_as_it_was_measured(tmp_path: Path) -> None:
+    write_colours(tmp_path / "photos")
     file = tmp_path / "space.py"
     file.write_text(FRONT)
     settings = {"WANDB_MODE": "disabled", "TUNER_CACHE": str(tmp_path / "cache")}

@@ -1,5 +1,6 @@
 """What networks cost when they answer, really measured: once on a machine, and as limits need it."""
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -24,12 +25,15 @@ def study(**changes: Any) -> Study:
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Shared by the tests of this file, so that each network is measured once."""
+    folder = tmp_path_factory.getbasetemp() / "costs"
+    monkeypatch.setenv("TUNER_CACHE", str(folder))
+    return folder
 
 
-def test_each_network_is_measured_once_on_a_machine(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+def test_each_network_is_measured_once_on_a_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path))
     assert remembered(study()).costs is None
     assert "2 networks are measured when the search starts" in limits_in_words(study())
     told: list[str] = []
@@ -56,9 +60,14 @@ def test_each_network_is_measured_once_on_a_machine(monkeypatch: pytest.MonkeyPa
     other = study(limits={"size_mb": 10}, trial=ImageClassifier("digits", weights=None, validation=0.2))
     assert with_costs(other).costs == replace(found, limits={"size_mb": 10})  # other limits, data split otherwise
     assert remembered(other).costs == with_costs(other).costs
+    within = study(limits={"latency_ms": 1e4})
+    for file in (tmp_path / "network_costs").iterdir():
+        file.write_text(json.dumps({**json.loads(file.read_text()), "quartiles": [1.0, 2.0]}))
+    assert remembered(within).costs is None  # others disturbed its times
+    assert remembered(other).costs is not None
     with pytest.raises(AssertionError):
         with_costs(study(latency=Latency(batch=2)))
-    file = next(iter((cache / "network_costs").iterdir()))
+    file = next(iter((tmp_path / "network_costs").iterdir()))
     file.write_text("{")
     with pytest.raises(AssertionError):  # a damaged file counts as missing
         with_costs(study())

@@ -19,6 +19,7 @@ from markupsafe import Markup
 from tuner.html_report.still import Still, still
 from tuner.plots import Plot
 from tuner.plots.figure import COLOURS, FONT, THEMES, TITLE_LINE, TITLE_ROOM, new_figure
+from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.wording import duration, hours, outcome, plural, short, with_error
 from tuner.text import in_one_direction
 
@@ -193,11 +194,15 @@ def _digest(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
 
 
-def load() -> None:
-    """Import the libraries, compile the page's template and pack plotly's script: two seconds of a processor."""
-    import plotly.subplots
-    import sklearn.ensemble  # noqa: F401 -- for importances
+def load(trials: int) -> None:
+    """For a run of so many trials: import the libraries, compile the page's template and pack plotly's script.
 
+    These are two seconds of a processor, and two more where importances are shown.
+    """
+    import plotly.subplots
+
+    if trials >= FEWEST_TRIALS:
+        import sklearn.ensemble  # noqa: F401
     packed_plotly()
     compiled("run.html")
     figure = plotly.subplots.make_subplots(figure=new_figure(""))

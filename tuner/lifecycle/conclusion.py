@@ -107,7 +107,7 @@ class Conclusion:
         folder, record = self.loop.folder, self.loop.record
         self.info["unscored"] = None
         if record.best_trial() is not None:
-            begin_loading()
+            begin_loading(len(record.trials))
             self.tell(self.winner_step)
         try:
             for sentence in self.write_winner(self._must_leave):

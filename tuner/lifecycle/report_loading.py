@@ -19,19 +19,19 @@ class ReportLoading:
     def on_event(self, event: Event) -> None:
         """Begin if the last trials run."""
         if event["event"] == "trial_ended" and self._trials and self._started() >= self._trials:
-            begin_loading()
+            begin_loading(self._started())
 
 
 @cache
-def begin_loading() -> threading.Thread:
-    """Load in a thread, once in a process, which doesn't wait for its end."""
-    thread = threading.Thread(target=_load, name="tuner-report", daemon=True)
+def begin_loading(trials: int) -> threading.Thread:
+    """Load in a thread what a report of so many trials needs; the process doesn't wait for its end."""
+    thread = threading.Thread(target=_load, args=[trials], name="tuner-report", daemon=True)
     thread.start()
     return thread
 
 
-def _load() -> None:
+def _load(trials: int) -> None:
     with suppress(Exception):  # the report is written later, and says then what is wrong
         from tuner.html_report.elements import load
 
-        load()
+        load(trials)

@@ -63,14 +63,15 @@ def remembered(study: Study) -> Study:
     if not study.measured:
         return study
     trial, names = _winners(study), _names(study)
-    found = {key: _remembered(_place(trial, config, study)) for key, config in _networks(study, names).items()}
+    found = {key: _remembered(_place(trial, config, study), study) for key, config in _networks(study, names).items()}
     known = {key: cost for key, cost in found.items() if cost is not None}
     return _with(study, known) if len(known) == len(found) else study
 
 
 def said_of(costs: KnownCosts) -> str:
     """How many networks keep the limits, and what the others cost, in a sentence; without limits what each costs."""
-    disturbed = [_settings(key) for key, cost in costs.by_network.items() if cost.disturbed]
+    timed = "latency_ms" in costs.asked
+    disturbed = [_settings(key) for key, cost in costs.by_network.items() if timed and cost.disturbed]
     busy = f"; other programs disturbed the times of {', '.join(disturbed)}" if disturbed else ""
     if not costs.limits:
         return f"{_limits_of(costs)}: {_listed(costs.by_network, costs)}{busy}"
@@ -176,7 +177,7 @@ def _measured(
     trial: Trial, configs: Mapping[str, dict[str, Any]], study: Study, tell: Callable[[str], None]
 ) -> dict[str, InferenceCost]:
     places = {key: _place(trial, config, study) for key, config in configs.items()}
-    found = {key: cost for key, place in places.items() if (cost := _remembered(place)) is not None}
+    found = {key: cost for key, place in places.items() if (cost := _remembered(place, study)) is not None}
     missing = [key for key in configs if key not in found]
     if not missing:
         return found
@@ -195,8 +196,6 @@ def _measured(
             tell(f"measuring what networks cost: {number} of {len(missing)}, {_settings(key)}")
             found[key] = next(costs)
             with suppress(OSError):
-                if found[key].disturbed:
-                    continue  # the next search measures it again
                 places[key].parent.mkdir(parents=True, exist_ok=True)
                 durable.replace(places[key], json.dumps(asdict(found[key])).encode())
     return found
@@ -214,8 +213,10 @@ def _place(trial: Trial, config: dict[str, Any], study: Study) -> Path:
     return default_folder() / "network_costs" / f"{digest[:32]}.json"
 
 
-def _remembered(place: Path) -> InferenceCost | None:
+def _remembered(place: Path, study: Study) -> InferenceCost | None:
+    """The cost that a file of the cache has; disturbed times only where the study doesn't ask for them."""
     try:
-        return cost_of_record(json.loads(place.read_bytes()))
+        cost = cost_of_record(json.loads(place.read_bytes()))
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
+    return None if cost.disturbed and "latency_ms" in study.measured else cost
