@@ -26,7 +26,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_the_front_has_what_no_other_beats_in_both(run: Run) -> None:
-    found = points(run, Objective("latency_ms", "min"))
+    found = points(run.record, run.costs, Objective("latency_ms", "min"))
     assert {point.cost for point in found} == {16.0, 32.0}  # those of width 64 weren't measured
     trial = found[0].trial
     few = [Point(trial, value, cost) for value, cost in ((3, 1), (2, 2), (2, 3), (2.5, 2), (1, 9), (1, 8))]
@@ -97,7 +97,10 @@ def test_the_front_of_a_share_has_its_intervals(run: Run, monkeypatch: pytest.Mo
     plain = tradeoff(run)
     assert plain is not None
     assert plain.figure.data[-2].error_y.array is None  # a loss is no share
-    shares = [Point(point.trial, 0.8, point.cost) for point in points(run, Objective("latency_ms", "min"))[:1]]
+    shares = [
+        Point(point.trial, 0.8, point.cost)
+        for point in points(run.record, run.costs, Objective("latency_ms", "min"))[:1]
+    ]
     monkeypatch.setattr("tuner.plots.tradeoff.points", lambda *_: shares)
     monkeypatch.setitem(run.info, "metric", "val_accuracy")
     monkeypatch.setattr(RecordedRun, "validation_images", 100)

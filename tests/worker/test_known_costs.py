@@ -112,7 +112,8 @@ def test_what_no_network_keeps_is_refused_with_what_each_costs(
         with_costs(study(**changes))
 
 
-def test_a_missing_library_is_told_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_told_with_what_installs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path))
     monkeypatch.setattr(known_costs, "OF_ONNX", ("onnx", "no_such_library"))
     with pytest.raises(StudyError, match=r"without no_such_library; pip install 'image-tuner\[onnx\]'"):
         with_costs(study())

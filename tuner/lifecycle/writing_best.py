@@ -78,9 +78,8 @@ def front_due(folder: Folder, record: RunRecord, study: Study) -> list[tuple[Tri
 
     The winner isn't among them. Networks in `front/` that are no longer on it are deleted.
     """
-    trials = on_front(study, record) if study.second is not None else []
     winner, due, wanted = record.best_trial(), [], set[str]()
-    for trial in (one for one in trials if one is not winner):
+    for trial in (one for one in on_front(study, record) if one is not winner):
         epoch, _ = record.best_of(trial.trial) or (trial.epoch, None)
         details = {"trial": trial.trial, "epoch": epoch, "metrics": dict(trial.epochs[epoch].metrics)}
         wanted.add(trial.trial)

@@ -28,7 +28,7 @@ def tradeoff(run: RecordedRun) -> Plot | None:
     import pandas as pd
 
     second = second_of(run)
-    found = points(run, second) if second else []
+    found = points(run.record, run.costs, second) if second else []
     if second is None or not found:
         return None
     name, best = second.metric, front(found, run.objective, second)
@@ -98,7 +98,7 @@ def front_growth(run: RecordedRun) -> Plot | None:
     import pandas as pd
 
     second = run.second
-    found = sorted(points(run, second), key=lambda point: point.trial.number) if second else []
+    found = sorted(points(run.record, run.costs, second), key=lambda point: point.trial.number) if second else []
     if second is None or not found:
         return None
     values = np.array([(run.objective.oriented(one.value), second.oriented(one.cost)) for one in found])

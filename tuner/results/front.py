@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tuner.errors import RunFolderError
-from tuner.history.event_lines import finite
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.scored import FRONT, METRICS, UNSCORED
 from tuner.results.run import RecordedRun
 from tuner.space.mode import Objective
-from tuner.space.pareto import fronts, hypervolume, knee, order, spread_out
+from tuner.space.pareto import Floats, fronts, hypervolume, knee, order, spread_out
 from tuner.study.declaration import Study
-from tuner.trial.inference_cost import COSTS
+from tuner.trial.inference_cost import COSTS, KnownCosts, second_value
 
 MOST = 10  # networks of a front that are kept
 
@@ -39,20 +37,23 @@ def second_of(run: RecordedRun) -> Objective | None:
     return Objective(max(run.costs.asked, key=broken.count), "min")
 
 
-def points(run: RecordedRun, second: Objective) -> list[Point]:
+def points(record: RunRecord, costs: KnownCosts | None, second: Objective) -> list[Point]:
     """A point for each configuration with a value and a known second objective, in the order in which they rank.
 
     Failed trials have none, as they have no rank.
     """
-    ranked = [(one, second_value(run, one.trial, one.worth.epoch, second.metric)) for one in run.record.ranked()]
+    ranked = [(one, value_in(costs, second.metric, one.trial, one.worth.epoch)) for one in record.ranked()]
     return [Point(one.trial, one.value, cost) for one, cost in ranked if cost is not None]
+
+
+def value_in(costs: KnownCosts | None, name: str, trial: TrialRecord, epoch: int) -> float | None:
+    """A trial's second objective: as measured before it, or as it reported after this epoch; None if unknown."""
+    return second_value(costs, name, trial.config, trial.epochs[epoch].metrics if epoch in trial.epochs else {})
 
 
 def front(found: Sequence[Point], first: Objective, second: Objective) -> list[Point]:
     """Those points that no other is at least equal to in both, the best in the second objective first."""
-    if not found:
-        return []
-    places = fronts(np.array([(first.oriented(one.value), second.oriented(one.cost)) for one in found]))
+    places = fronts(_values(found, first, second))
     best = [point for point, place in zip(found, places, strict=True) if place == 0]
     return sorted(best, key=lambda point: -second.oriented(point.cost))
 
@@ -60,36 +61,39 @@ def front(found: Sequence[Point], first: Objective, second: Objective) -> list[P
 def all_points(run: RecordedRun) -> list[Point]:
     """The run's points; none if it has one objective."""
     second = second_of(run)
-    return [] if second is None else points(run, second)
+    return [] if second is None else points(run.record, run.costs, second)
 
 
 def in_order(run: RecordedRun) -> list[Point]:
     """The points of a run with two metrics, by `pareto.order`: the front first, spread over it."""
     found = all_points(run)
-    return [found[place] for place in order(np.array(_oriented(run)).reshape(-1, 2))]
+    return [found[place] for place in order(_values_of(run))]
 
 
 def front_of(run: RecordedRun) -> list[Point]:
     """The run's front; nothing if it has one objective."""
     second = second_of(run)
-    return [] if second is None else front(points(run, second), run.objective, second)
+    return [] if second is None else front(points(run.record, run.costs, second), run.objective, second)
 
 
 def on_front(study: Study, record: RunRecord) -> list[TrialRecord]:
     """The ended trials on the front of a study's two metrics whose networks are kept: all, or the `MOST` most apart.
 
-    Those that still have a network come first.
+    Those that still have a network come first. None if the study has one metric.
     """
-    ended = [one for one in record.ranked() if not one.trial.live]
-    priced = [(one, study.price(one.trial.config, _metrics(one.trial, one.worth.epoch))) for one in ended]
-    known, first = [(one, price) for one, price in priced if price is not None], Objective(study.metric, study.mode)
-    values = np.array([(first.oriented(one.value), price) for one, price in known]).reshape(-1, 2)
-    trials = [known[place][0].trial for place in spread_out(values, fronts(values) == 0)] if known else []
+    if study.second is None:
+        return []
+    first = Objective(study.metric, study.mode)
+    ended = [one for one in points(record, study.costs, study.second) if not one.trial.live]
+    best = front(ended, first, study.second)
+    every = np.ones(len(best), dtype=np.bool_)
+    trials = [best[place].trial for place in spread_out(_values(best, first, study.second), every)]
     return sorted(trials, key=lambda trial: not trial.checkpoints)[:MOST]
 
 
-def _metrics(trial: TrialRecord, epoch: int) -> Mapping[str, Any]:
-    return trial.epochs[epoch].metrics if epoch in trial.epochs else {}
+def _values(found: Sequence[Point], first: Objective, second: Objective) -> Floats:
+    """The values [n, 2] of points, higher better in both."""
+    return np.array([(first.oriented(one.value), second.oriented(one.cost)) for one in found]).reshape(-1, 2)
 
 
 class RunAtPoint(RecordedRun):
@@ -150,7 +154,7 @@ def at_point(run: RecordedRun, point: str) -> RecordedRun:
 def _named(found: Sequence[Point], first: Objective, second: Objective, point: str) -> Point | None:
     """The point of a front, the best in the second metric first, that a text names; None if there is none."""
     if point == "knee":
-        return found[knee(np.array([(first.oriented(one.value), second.oriented(one.cost)) for one in found]))]
+        return found[knee(_values(found, first, second))]
     if point == "cheapest":
         return found[0]
     name, sign, limit = point.partition("<=" if second.mode == "min" else ">=")
@@ -169,7 +173,7 @@ def shares_of_area(runs: Sequence[RecordedRun]) -> list[float] | None:
     second = runs[0].second
     if second is None or any((run.second, run.objective) != (second, runs[0].objective) for run in runs):
         return None
-    each = [np.array(_oriented(run)).reshape(-1, 2) for run in runs]
+    each = [_values_of(run) for run in runs]
     together = np.concatenate(each)
     if not len(together):
         return None
@@ -178,10 +182,10 @@ def shares_of_area(runs: Sequence[RecordedRun]) -> list[float] | None:
     return [hypervolume(points, reference) / whole for points in each] if whole > 0 else None
 
 
-def _oriented(run: RecordedRun) -> list[tuple[float, float]]:
-    """The points of a run with two metrics, higher better in both."""
+def _values_of(run: RecordedRun) -> Floats:
+    """The values [n, 2] of the points of a run with two metrics, higher better in both."""
     second = run.second
-    return [(run.objective.oriented(p.value), second.oriented(p.cost)) for p in all_points(run)] if second else []
+    return _values(all_points(run) if second else [], run.objective, second or run.objective)
 
 
 def reported_second(run: RecordedRun) -> str | None:
@@ -193,12 +197,3 @@ def reported_second(run: RecordedRun) -> str | None:
 def unit_of(name: str) -> str:
     """What a number of the second objective is followed by: a space and a unit, or nothing."""
     return f" {COSTS[name]}" if name in COSTS else ""
-
-
-def second_value(run: RecordedRun, trial: TrialRecord, epoch: int, name: str) -> float | None:
-    """A trial's second objective: as measured before it, or as it reported after this epoch; None if unknown."""
-    if run.costs is not None and name in run.costs.asked:
-        known = run.costs.of(trial.config)
-        return None if known is None else float(getattr(known, name))
-    told = trial.epochs[epoch].metrics.get(name) if epoch in trial.epochs else None
-    return float(told) if isinstance(told, int | float) and finite(told) else None

@@ -15,7 +15,7 @@ from typing import Literal
 from tuner.history.event_lines import finite
 from tuner.history.records import RunRecord, TrialRecord, flat_config, full_length
 from tuner.history.worth import Worth
-from tuner.results.front import second_of, second_value
+from tuner.results.front import second_of, value_in
 from tuner.results.run import RecordedRun
 from tuner.results.wording import duration, outcome, settings, short, valued
 from tuner.space.mode import Objective
@@ -172,7 +172,7 @@ def _columns(run: RecordedRun, cells: Cells, metrics: Sequence[str]) -> list[tup
 def second_cell(run: RecordedRun, second: Objective, trial: TrialRecord) -> Cell:
     """The trial's second metric, or its network's cost."""
     best = run.record.best_of(trial.trial)
-    value = second_value(run, trial, best[0] if best else trial.epoch, second.metric)
+    value = value_in(run.costs, second.metric, trial, best[0] if best else trial.epoch)
     return Cell("" if value is None else short(value), value=value)
 
 

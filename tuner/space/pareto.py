@@ -37,6 +37,8 @@ def order(points: Floats) -> list[int]:
 
 def spread_out(points: Floats, chosen: npt.NDArray[np.bool_]) -> list[int]:
     """The places of some of points [n, 2], which one front has, in the order of an ε-net; see `order`."""
+    if not len(points):
+        return []
     spread = points.max(0) - points.min(0)
     return _net(np.flatnonzero(chosen), points / np.where(spread > 0, spread, 1.0))
 

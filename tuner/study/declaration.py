@@ -19,7 +19,7 @@ from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm, sta
 from tuner.space import Space
 from tuner.space.mode import Mode, Objective
 from tuner.space.space import declared_space
-from tuner.space.values import is_number, is_one_of, is_writable, value_of
+from tuner.space.values import is_one_of, is_writable, value_of
 from tuner.study.budget import Budget, check_names
 from tuner.study.counterparts import counterpart
 from tuner.study.failures import Failures
@@ -240,10 +240,8 @@ class Study:
         """
         if self.second is None:
             return None
-        name = self.second.metric
-        known = self.costs.of(config) if self.costs and name in self.measured else None
-        value = getattr(known, name) if known is not None else metrics.get(name)
-        return self.second.oriented(float(value)) if is_number(value) else None
+        value = inference_cost.second_value(self.costs, self.second.metric, config, metrics)
+        return None if value is None else self.second.oriented(value)
 
     def _check_second(self) -> None:
         if self.second is None:

@@ -144,6 +144,20 @@ def cost_of_record(told: Mapping[str, Any]) -> InferenceCost:
     return InferenceCost(latency, (low, high), size, memory, int(flops))
 
 
+def second_value(
+    costs: KnownCosts | None, name: str, config: Mapping[str, Any], metrics: Mapping[str, Any]
+) -> float | None:
+    """A second objective: what the configuration's network was measured to cost, or what its trial reported.
+
+    None if it isn't known.
+    """
+    if costs is not None and name in costs.asked:
+        known = costs.of(config)
+        return None if known is None else float(getattr(known, name))
+    reported = metrics.get(name)
+    return float(reported) if is_number(reported) else None
+
+
 def cost_in_words(cost: InferenceCost, name: str) -> str:
     """As in "12.4 ms" or "1.8e+09 operations"."""
     return f"{getattr(cost, name):.3g} {COSTS[name]}"
