@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tuner import Folds, Latency, Study, choice
+from tuner import Folds, Latency, Resources, Study, choice
 from tuner.errors import StudyError, TrialDiverged, TrialError
 from tuner.inspection import LoadedModel, load_model, score, write_best
 from tuner.inspection.shipping.forms import onnx_answers, whole, write_onnx
@@ -165,6 +165,8 @@ def test_it_needs_a_model_by_name_on_one_device(colours: ImageClassifier) -> Non
         Study("s", trial=ImageClassifier("digits", model=made), space=space)
     with pytest.raises(StudyError, match="none or int8"):
         Study("s", trial=ImageClassifier("digits"), space={"quantization": "int4"})
+    with pytest.raises(StudyError, match=r"needs trials on one device, got strategy='ddp'"):
+        Study("s", trial=colours, space=space, resources=Resources(cpus=2, strategy="ddp")).check_here()
     with pytest.raises(TrialError, match="on one device"):
         Trainer(colours, CONFIG, epochs=1, strategy=OneProcess(2))
 

@@ -15,8 +15,7 @@ from tuner.train.checkpoint import Checkpoint, read_model, write_checkpoint
 from tuner.train.checkpoint_size import checkpoint_bytes
 from tuner.train.cross_validation import whole_model
 from tuner.train.data import cache
-from tuner.train.features import head_is_last
-from tuner.train.models import empty_model, random_network
+from tuner.train.models import empty_model, head_is_last, random_network
 from tuner.trial import Folds, ImageClassifier
 from tuner.trial.models import find_model
 
@@ -342,7 +341,7 @@ def test_a_model_that_goes_on_after_its_head_says_so(colours: ImageClassifier) -
 )
 def test_the_head_is_last_in_most_families(name: str, last: bool) -> None:
     network = random_network(name, channels=3, classes=3, seed=0)
-    assert head_is_last(network, torch.rand(2, 3, 32, 32)) is last
+    assert head_is_last(network.module, torch.rand(2, 3, 32, 32)) is last
 
 
 def test_without_room_for_the_cache_features_live_in_the_process(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tuner.machine.hardware import this_machine
-from tuner.space import Choice, GridSearch
 from tuner.worker.implementation import implementation_of
 
 if TYPE_CHECKING:
@@ -25,6 +24,5 @@ def check_splits(study: Study) -> None:
         return
     config = study.search_space.sample(np.random.default_rng(study.seed))
     resources = study.resources.resolve(gpus_present=this_machine().gpus, uses_gpu=study.uses_gpu)
-    domain = study.search_space.dimensions.get("pipeline_split")
-    splits = domain.values() if isinstance(domain, Choice | GridSearch) else [config.get("pipeline_split")]
+    splits = study.search_space.possible("pipeline_split") or [None]
     implementation.check_splits(study.declared_trial, config, stages=int(resources.devices), splits=splits)

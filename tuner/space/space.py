@@ -21,6 +21,7 @@ from tuner.space.domain import Conditions, Domain, contains_domain
 from tuner.space.foreign import check_no_sweep
 from tuner.space.functions import SampleFrom
 from tuner.space.nesting import entries_of, nest
+from tuner.space.numeric import Float, Integer
 from tuner.space.values import (
     LARGEST_EXACT,
     canonical,
@@ -93,6 +94,15 @@ class Space:
     def conditions(self) -> dict[str, Conditions]:
         """For each dimension the dotted names of others, with the values for which it is active."""
         return self._conditions.of
+
+    def possible(self, name: str) -> list[Any]:
+        """The values that a hyperparameter may have, for a range both ends; empty if the space doesn't name it."""
+        if name in self.constants:
+            return [self.constants[name]]
+        domain = self.dimensions.get(name)
+        if isinstance(domain, Choice | GridSearch):
+            return list(domain.values())
+        return [domain.low, domain.high] if isinstance(domain, Float | Integer) else []
 
     @property
     def grid_dimensions(self) -> list[str]:

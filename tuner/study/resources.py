@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from tuner.errors import StudyError, shown
-from tuner.space import Choice, GridSearch, Space
+from tuner.space import Space
 from tuner.space.values import is_number, is_one_of
 from tuner.trial import HYPERPARAMETERS, STRATEGIES, Trial
+from tuner.trial.hyperparameters import INT8
 
 AUTO: Literal["auto"] = "auto"
 Amount = float | Literal["auto"]
@@ -118,11 +118,8 @@ class Resources:
 
     def strategies(self, space: Space) -> tuple[str, ...]:
         """The strategies that a trial of the space may use."""
-        domain = space.dimensions.get("strategy")
-        if isinstance(domain, Choice | GridSearch):
-            return tuple(map(str, domain.values()))
-        chosen = space.constants.get("strategy", self.strategy)
-        return () if chosen is None else (str(chosen),)
+        chosen = space.possible("strategy") or [self.strategy]
+        return tuple(str(strategy) for strategy in chosen if strategy is not None)
 
     def check_alone(self) -> None:
         """Raise StudyError for resources that need a cluster, in a search on one machine."""
@@ -159,6 +156,10 @@ class Resources:
                 f"strategy={' or '.join(map(repr, strategies)) or None}; use strategy='ddp' or 'pipeline', or leave "
                 "placement out"
             )
+        if strategies and INT8 in space.possible("quantization"):
+            raise StudyError(
+                f"quantization='{INT8}' needs trials on one device, got strategy={strategies[0]!r}; leave out either"
+            )
         for strategy in strategies:
             if strategy not in trial.strategies:
                 raise StudyError(
@@ -167,7 +168,8 @@ class Resources:
             self._check_devices(strategy)
             batch_size = trial.known_hyperparameters.get("batch_size")
             if batch_size and strategy not in WHOLE_BATCHES:
-                self._check_shares(strategy, _smallest(space, "batch_size", batch_size.default))
+                sizes = filter(is_number, space.possible("batch_size"))
+                self._check_shares(strategy, min(sizes, default=batch_size.default))
 
     def _check_devices(self, strategy: str) -> None:
         if strategy in ONE_PROCESS and not self.gpu_count:
@@ -198,12 +200,3 @@ def _is_auto(value: object) -> bool:
 
 def _nearly_auto(value: object) -> bool:
     return isinstance(value, str) and value.strip().lower() == AUTO
-
-
-def _smallest(space: Space, name: str, default: float) -> float:
-    """The smallest number that a hyperparameter can be; the default if the space doesn't name it."""
-    domain = space.dimensions.get(name)
-    if isinstance(domain, Choice | GridSearch):
-        options: Collection[object] = domain.values()
-        return float(min(option for option in options if isinstance(option, int | float)))
-    return float(getattr(domain, "low", space.constants.get(name, default)))

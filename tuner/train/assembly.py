@@ -15,12 +15,11 @@ from tuner.train.capture import RememberedSeconds, remembered_steps
 from tuner.train.data import Splits, load_splits
 from tuner.train.epoch_result import Notes
 from tuner.train.evaluation import Evaluator
-from tuner.train.features import head_is_last
 from tuner.train.feed import Feed, Feeds
 from tuner.train.fine_tuning import LP_FT, FineTuning, probe_epochs
 from tuner.train.memory.errors import SMALLER_MODEL, memory_errors
 from tuner.train.memory.watch import MemoryWatch
-from tuner.train.models import Network, build_network
+from tuner.train.models import Network, build_network, head_is_last
 from tuner.train.optimisation import (
     AveragedWeights,
     Precision,
@@ -219,7 +218,9 @@ def check_quantizable(trial: ImageClassifier, network: Network, strategy: Strate
     found = f"{trial.model_name} without one"
     if type(strategy) is not Strategy or strategy.group.size > 1:
         found = "a trial on several devices"
-    elif head_is_last(network, splits.normalisation(splits.train.images(torch.arange(min(2, len(splits.train)))))):
+    elif head_is_last(
+        network.module, splits.normalisation(splits.train.images(torch.arange(min(2, len(splits.train)))))
+    ):
         return
     raise TrialError(
         f"quantization='{INT8}' needs a network whose last layer is linear, on one device, got {found}; leave it out"

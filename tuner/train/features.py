@@ -93,25 +93,6 @@ def progress_told_to(tell: Tell) -> Iterator[None]:
         _tell.reset(token)
 
 
-def head_is_last(network: Network, images: Tensor) -> bool:
-    """Whether the model's output is that of its head, and the head takes a vector of features per image.
-
-    The model is left in evaluation mode.
-
-    Args:
-        network: the model
-        images: [B, C, H, W] float32, normalised, on the model's device
-    """
-    seen: list[tuple[Tensor, Tensor]] = []
-    hook = network.head_layer.register_forward_hook(lambda _, inputs, output: seen.append((inputs[0], output)))
-    try:
-        with torch.inference_mode():
-            output = network.module.eval()(images)
-    finally:
-        hook.remove()
-    return len(seen) == 1 and seen[0][0].ndim == 2 and torch.equal(output, seen[0][1])
-
-
 def extract_features(
     network: Network,
     splits: Splits,

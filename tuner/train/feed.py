@@ -14,9 +14,9 @@ from tuner.train.data.augmentation import Augmentation
 from tuner.train.data.device_images import on_device
 from tuner.train.data.policies import Policy
 from tuner.train.evaluation import Evaluator
-from tuner.train.features import Views, extract_features, head_is_last
+from tuner.train.features import Views, extract_features
 from tuner.train.fine_tuning import LP_FT, probe_epochs
-from tuner.train.models.network import Network
+from tuner.train.models.network import Network, head_is_last
 from tuner.train.optimisation import Mixing
 from tuner.train.optimisation.mixing import Numbers
 from tuner.train.parallel.strategy import Strategy
@@ -126,7 +126,7 @@ class Feeds:
         if changes or (self._frozen_epochs < 2 and not shared):
             return None
         example = self._splits.train.images(torch.arange(min(2, len(self._splits.train)))).to(self._device)
-        if not head_is_last(self._network, self._splits.normalisation(example)):
+        if not head_is_last(self._network.module, self._splits.normalisation(example)):
             self._note(
                 f"{self._model} has layers after its head, so the features of the frozen backbone can't be stored: "
                 "every epoch computes them again"

@@ -39,7 +39,7 @@ def check_space(trial: ModelAndData, space: Space) -> None:
     """Raise StudyError for models that no library has, unknown hyperparameters, and values that they don't take."""
     _check_models(trial, space)
     known = trial.within(space)
-    if INT8 in _values(space, "quantization") and not isinstance(trial.model, str):
+    if INT8 in space.possible("quantization") and not isinstance(trial.model, str):
         raise StudyError(
             f"quantization='{INT8}' needs a model by name, got {trial.model_name}; leave it out, or use "
             "export --to int8"
@@ -58,7 +58,7 @@ def check_needs(trial: ModelAndData, space: Space, chosen_of: Callable[[dict[str
 
     `chosen_of` gives all hyperparameters of a configuration.
     """
-    if LBFGS not in _values(space, "optimizer") and not {"views"} & {*space.constants, *space.dimensions}:
+    if LBFGS not in space.possible("optimizer") and not {"views"} & {*space.constants, *space.dimensions}:
         return
     reasons: dict[tuple[str, str], StudyError] = {}
     for seed in range(DRAWS):
@@ -76,7 +76,7 @@ def check_needs(trial: ModelAndData, space: Space, chosen_of: Callable[[dict[str
 
 def check_installed(space: Space) -> None:
     """Raise StudyError if networks are quantised, and what does that isn't installed."""
-    if INT8 in _values(space, "quantization") and (missing := [name for name in OF_ONNX if not is_installed(name)]):
+    if INT8 in space.possible("quantization") and (missing := [name for name in OF_ONNX if not is_installed(name)]):
         raise StudyError(
             f"quantization='{INT8}' needs {', '.join(OF_ONNX)}, got an installation without {', '.join(missing)}; "
             "pip install 'image-tuner[onnx]'"
@@ -280,7 +280,7 @@ def _of_the_model(trial: ModelAndData, space: Space) -> Iterator[str]:
 
 
 def _of_the_length(space: Space, max_epochs: int) -> Iterator[str]:
-    longest = max((value for value in _values(space, "epochs") if isinstance(value, int | float)), default=0)
+    longest = max((value for value in space.possible("epochs") if isinstance(value, int | float)), default=0)
     if longest > max_epochs:
         yield (
             f"epochs={longest:g} is cut to the budget's max_epochs={max_epochs}; raise Budget(max_epochs=...), or "
@@ -289,7 +289,7 @@ def _of_the_length(space: Space, max_epochs: int) -> Iterator[str]:
 
 
 def _of_the_weights(trial: ModelAndData, space: Space) -> Iterator[str]:
-    frozen = [value for value in ("head", "gradual") if value in _values(space, "finetune")]
+    frozen = [value for value in ("head", "gradual") if value in space.possible("finetune")]
     random = [each for each in _with(trial, "finetune", space) if isinstance(each.model, str) and not each.weights_file]
     if random and frozen:
         yield (
@@ -299,7 +299,7 @@ def _of_the_weights(trial: ModelAndData, space: Space) -> Iterator[str]:
 
 
 def _of_solved_heads(space: Space, max_epochs: int) -> Iterator[str]:
-    optimizers = _values(space, "optimizer")
+    optimizers = space.possible("optimizer")
     if optimizers == [LBFGS] and max_epochs > LONGEST_SOLUTION:
         yield (
             f"optimizer='lbfgs' mostly solves a last layer in its first epoch, and changes nothing later; in place of "
@@ -316,10 +316,10 @@ def _of_solved_heads(space: Space, max_epochs: int) -> Iterator[str]:
 
 
 def _of_what_learns(trial: ModelAndData, space: Space, max_epochs: int) -> Iterator[str]:
-    probe = [value for value in _values(space, "probe_epochs") if isinstance(value, int | float)]
-    if "lp-ft" not in _values(space, "finetune"):
+    probe = [value for value in space.possible("probe_epochs") if isinstance(value, int | float)]
+    if "lp-ft" not in space.possible("finetune"):
         for name in ("probe_epochs", "probe_lr"):
-            if _values(space, name):
+            if space.possible(name):
                 yield f"{name} changes nothing without finetune='lp-ft'; leave it out, or set finetune"
     elif max(probe, default=0) >= max_epochs:
         yield (
@@ -328,19 +328,19 @@ def _of_what_learns(trial: ModelAndData, space: Space, max_epochs: int) -> Itera
         )
     named = [each for each in trial.each if isinstance(each.model, str)]
     without = [each.model_name for each in named if not each.model_facts.batch_norm]
-    if without and True in _values(space, "freeze_batch_norm"):
+    if without and True in space.possible("freeze_batch_norm"):
         yield f"freeze_batch_norm changes nothing for {', '.join(without)}, which has no batch norm; leave it out"
 
 
 def _of_augmentation(space: Space) -> Iterator[str]:
     for name in ("rand_augment_operations", "rand_augment_magnitude"):
-        if _values(space, name) and "rand" not in _values(space, "auto_augment"):
+        if space.possible(name) and "rand" not in space.possible("auto_augment"):
             yield f"{name} changes nothing without auto_augment='rand'; leave it out, or set auto_augment"
-    changing = [name for name in CHANGES_IMAGES if any(value not in (0, "none") for value in _values(space, name))]
-    views = [value for value in _values(space, "views") if value]
+    changing = [name for name in CHANGES_IMAGES if any(value not in (0, "none") for value in space.possible(name))]
+    views = [value for value in space.possible("views") if value]
     if views and not changing:
         yield f"views={views[0]} keeps features of the same image again, as nothing augments it; leave it out"
-    if changing and not views and _values(space, "finetune") == ["head"]:
+    if changing and not views and space.possible("finetune") == ["head"]:
         yield (
             f"{changing[0]} changes the images in every epoch, so finetune='head' runs the whole network each time; "
             "with views=8, or without it, the frozen layers' features are computed once"
@@ -351,7 +351,7 @@ def _of_the_images(trial: ModelAndData, space: Space) -> Iterator[str]:
     first, own = trial.each[0], trial.source.native_size
     facts = first.model_facts
     pixels = first.default_image_size
-    if pixels is None or _values(space, "image_size"):
+    if pixels is None or space.possible("image_size"):
         return
     if first.published is None and first.weights_file is not None and own is None:
         yield (
@@ -368,13 +368,3 @@ def _of_the_images(trial: ModelAndData, space: Space) -> Iterator[str]:
             f"{first.model_name} gets images of {pixels} pixels, as its weights expect; "
             f"image_size={facts.smallest_size(USUAL_SIZE)} is several times quicker and less accurate"
         )
-
-
-def _values(space: Space, name: str) -> list[Any]:
-    """The values that a hyperparameter may have, for a range both ends; empty if the space leaves it out."""
-    if name in space.constants:
-        return [space.constants[name]]
-    domain = space.dimensions.get(name)
-    if isinstance(domain, Choice | GridSearch):
-        return list(domain.values())
-    return [domain.low, domain.high] if isinstance(domain, Float | Integer) else []

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from tuner.errors import StudyError, shown
-from tuner.space import Choice, GridSearch, Space
+from tuner.space import Space
 from tuner.storage.copies import Copy
 from tuner.trial import hyperparameters
 from tuner.trial.data_source import Source
@@ -88,12 +88,7 @@ class ModelAndData:
         """The models that trials of a space may have, if it decides on them."""
         if not isinstance(self.model, str):
             return ()
-        if "model" in space.constants:
-            return (space.constants["model"],)
-        domain = space.dimensions.get("model")
-        if not isinstance(domain, Choice | GridSearch):
-            return ()
-        return tuple(dict.fromkeys([*domain.values(), *[self.model] * bool(space.conditions["model"])]))
+        return tuple(dict.fromkeys([*space.possible("model"), *[self.model] * bool(space.conditions.get("model"))]))
 
     def narrowed(self, space: Space) -> Self:
         """See `Trial.narrowed`: without weights of models that the space had before."""

@@ -24,10 +24,9 @@ from tuner.inspection.card import Inputs, ModelCard
 from tuner.inspection.shipping.forms import onnx_answers, original_answers, write_onnx
 from tuner.train.checkpoint_size import checkpoint_bytes
 from tuner.train.data import Normalisation
-from tuner.train.features import head_is_last
 from tuner.train.fine_tuning import FineTuning
 from tuner.train.memory.estimate import Images, estimate_memory
-from tuner.train.models import Network, build_network, empty_network
+from tuner.train.models import Network, build_network, empty_network, head_is_last
 from tuner.train.models.by_name import BUILDERS
 from tuner.train.models.heads import fit_head
 from tuner.train.models.hubs import HubNetwork
@@ -242,7 +241,7 @@ def test_a_pooled_network_can_be_copied_freed_of_its_head_and_written_as_onnx(
     size = 224 if model == "vit_b_32" else 48
     network = built(model, pooling="token+mean", blocks=blocks, image_size=size)
     inputs = images(edge=size)
-    assert head_is_last(network, inputs)
+    assert head_is_last(network.module, inputs)
     copied = copy.deepcopy(network.module)
     with torch.inference_mode():
         before = network.module(inputs)

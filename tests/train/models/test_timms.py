@@ -19,9 +19,8 @@ from tuner.inspection.shipping.forms import onnx_answers, original_answers, writ
 from tuner.space import Space, uniform
 from tuner.train.data import Normalisation, load_splits
 from tuner.train.evaluation import Evaluator
-from tuner.train.features import head_is_last
 from tuner.train.memory.estimate import Images, estimate_memory
-from tuner.train.models import build_network, depth_rates
+from tuner.train.models import build_network, depth_rates, head_is_last
 from tuner.train.models.stages import find_stages
 from tuner.train.speed import measure_trial
 from tuner.trial import ImageClassifier
@@ -162,7 +161,7 @@ def test_each_family_keeps_its_features_and_can_be_written_as_onnx(name: str, ho
     size = 96
     network = build_network(trial, channels=3, classes=5, seed=0, config={"image_size": size})
     images = torch.rand(3, 3, size, size, generator=torch.Generator().manual_seed(0))
-    assert head_is_last(network, images)
+    assert head_is_last(network.module, images)
     inputs = Inputs(3, size, Normalisation((0.5,) * 3, (0.25,) * 3))
     card = ModelCard(trial.model_name, "digits", "pretrained", tuple("abcde"), inputs)
     loaded = LoadedModel(network.module.eval(), card, torch.device("cpu"))

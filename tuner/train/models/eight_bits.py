@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import TrialDiverged, TrialError, describe_error
-from tuner.train.models.network import find_head, head_of
+from tuner.train.models.network import find_head, head_is_last, head_of
 from tuner.train.models.onnx_files import IMAGES, onnx_session, save_onnx, write_int8
 
 MOST_PROGRAMS = 4
@@ -77,19 +77,17 @@ def quantised(module: nn.Module, images: Tensor) -> EightBits:
     """
     backbone, images = deepcopy(module).cpu().float().eval(), images.float().cpu()
     backbone._forward_hooks.clear()  # for one view, of which a hook would make two
-    last, two = head_of(backbone), images[torch.arange(2) % len(images)]
+    two = images[torch.arange(2) % len(images)]
     with torch.inference_mode():
-        answers = backbone(two)
+        if not backbone(two).isfinite().all():
+            raise TrialDiverged("a network's answers must stay finite, got others in validation; lower lr")
+        if not head_is_last(backbone, two):
+            raise TrialError(
+                f"quantization='int8' needs a network that ends in a linear layer, got {type(module).__name__}; leave "
+                "it out for this model"
+            )
         backbone.set_submodule(find_head(backbone), nn.Identity())
         features = backbone(two)
-        ends = isinstance(last, nn.Linear) and features.ndim == 2 and torch.equal(last(features), answers)
-    if not answers.isfinite().all():
-        raise TrialDiverged("a network's answers must stay finite, got others in validation; lower lr")
-    if not ends:
-        raise TrialError(
-            f"quantization='int8' needs a network that ends in a linear layer, got {type(module).__name__}; leave it "
-            "out for this model"
-        )
     with tempfile.TemporaryDirectory() as folder:
         float32, file = Path(folder, "float32.onnx"), Path(folder, "int8.onnx")
         try:

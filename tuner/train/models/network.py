@@ -377,6 +377,21 @@ def find_head(module: nn.Module) -> str:
     return _weighted_layers(module)[-1][0]
 
 
+def head_is_last(module: nn.Module, images: Tensor) -> bool:
+    """Whether a network's output is that of its last layer with weights, which takes a vector of features per image.
+
+    It is left in evaluation mode. `images` are normalised, [B, C, H, W] float32, and on its device.
+    """
+    seen: list[tuple[Tensor, Tensor]] = []
+    hook = head_of(module).register_forward_hook(lambda _, inputs, output: seen.append((inputs[0], output)))
+    try:
+        with torch.inference_mode():
+            output = module.eval()(images)
+    finally:
+        hook.remove()
+    return len(seen) == 1 and seen[0][0].ndim == 2 and torch.equal(output, seen[0][1])
+
+
 def _weighted_layers(module: nn.Module) -> list[tuple[str, nn.Linear | nn.Conv2d]]:
     """Names and layers, from the input to the output."""
     return [(name, layer) for name, layer in module.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
