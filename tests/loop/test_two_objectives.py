@@ -2,6 +2,10 @@
 
 import json
 import math
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partialmethod
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +46,7 @@ from tuner.results.wording import front_in_words
 from tuner.schedule import Decision, HyperBand, NoEarlyStopping, Scheduler
 from tuner.search import SearchAlgorithm
 from tuner.space.mode import Objective
+from tuner.storage.folder import Folder
 from tuner.study.as_json import study_from_json, study_to_json
 
 SPACE = {"x": uniform(0, 1), "width": choice([1, 2, 4, 8])}
@@ -248,6 +253,42 @@ def test_the_other_networks_of_the_front_lie_beside_the_winners(tmp_path: Path) 
     write_as_saved(run.folder, run.record, declared)
     assert again.stat().st_mtime_ns == before
     assert not (tmp_path / "front" / "00099").exists()
+
+
+def test_a_conclusion_that_is_cut_off_within_the_front_is_completed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first conclusion is killed before its first change of the folder, each later one a change later."""
+    run = simulated(tmp_path, curve=loss, more=seconds, **TWO)
+    declared = study(**TWO, budget=Budget(trials=24, max_epochs=9))
+    calls, cut = count(), 0
+
+    def cut_off(change: Callable[..., None], *arguments: Any) -> None:
+        if next(calls) == cut:
+            raise KeyboardInterrupt
+        change(*arguments)
+
+    kind = type(run.folder)
+    for name in ("delete", "rename", "write"):
+        monkeypatch.setattr(kind, name, partialmethod(_before, cut_off, getattr(kind, name)))
+    while True:
+        with suppress(KeyboardInterrupt):
+            write_as_saved(run.folder, run.record, declared)
+            break
+        cut, calls = cut + 1, count()
+    run = load_run(tmp_path)
+    found = front_of(run)
+    assert cut > len(found) > 2
+    for one in found:
+        scored = at_point(run, one.trial.trial).scored("metrics.json")
+        assert scored is not None
+        assert scored["trial"] == one.trial.trial
+        assert (tmp_path / at_point(run, one.trial.trial).best_folder / "config.json").exists()
+    assert not (tmp_path / "best.new").exists()
+
+
+def _before(folder: Folder, cut_off: Callable[..., None], change: Callable[..., None], *arguments: Any) -> None:
+    cut_off(change, folder, *arguments)
 
 
 def test_a_run_of_one_metric_has_no_points(tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.history.event_lines import Event, finite
 from tuner.study.budget import LIMITS
+
+LONGEST_TAG = 64  # characters that W&B allows
+_HASHTAG = re.compile(r"(?<!\S)#([^\W_][\w-]*)")
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,11 @@ class Note:
     by: str
     time: float
     trial: str | None = None
+
+
+def hashtags(texts: Iterable[str]) -> list[str]:
+    """The words of notes that begin with #, which become tags, without it; each once."""
+    return list(dict.fromkeys(word[:LONGEST_TAG] for text in texts for word in _HASHTAG.findall(text)))
 
 
 @dataclass

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import sys
 import threading
 import time
@@ -26,9 +25,7 @@ from tuner.results.run_folders import load_run
 from tuner.text import printable
 
 POLL_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 60.0  # between two looks at the run; after failures of a server at most
-LONGEST_TAG = 64  # characters that W&B allows
 Shown = TypeVar("Shown")  # what stands for a trial there
-_HASHTAG = re.compile(r"(?<!\S)#([^\W_][\w-]*)")
 
 
 class Mirror(ABC, Generic[Shown]):
@@ -153,11 +150,6 @@ class Mirror(ABC, Generic[Shown]):
             return *told, url if isinstance(url, str) else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return 0, None, None
-
-
-def hashtags(notes: Iterable[Note]) -> list[str]:
-    """The words of notes that begin with #, which become tags, without it."""
-    return [word[:LONGEST_TAG] for note in notes for word in _HASHTAG.findall(note.text)]
 
 
 def written(notes: Iterable[Note], *lines: str) -> str:

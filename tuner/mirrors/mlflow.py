@@ -21,8 +21,9 @@ from urllib.parse import unquote, urlsplit
 from tuner.history.events import finite
 from tuner.history.records import TrialRecord
 from tuner.history.scored import BEST
+from tuner.history.steered import hashtags
 from tuner.history.trial_record import flat_config
-from tuner.mirrors.following import Mirror, follow, hashtags, written
+from tuner.mirrors.following import Mirror, follow, written
 from tuner.mirrors.process import SERVERS, without_login
 from tuner.results.run import RecordedRun
 from tuner.results.run_folders import load_run
@@ -86,14 +87,15 @@ class MlflowMirror(Mirror["Run"]):
         self._describe(self._open(trial), {NOTES: self._notes(trial)})
 
     def _close(self, trial: TrialRecord) -> None:
-        tags: dict[str, Any] = dict.fromkeys(hashtags(self._record.steered.notes_of(trial.trial)), "true")
+        noted = hashtags(note.text for note in self._record.steered.notes_of(trial.trial))
+        tags: dict[str, Any] = dict.fromkeys(noted, "true")
         tags |= {BEST: "true" if trial.trial == self._marked else None}
         self._end(self._open(trial), tags | self._outcome(trial), trial.ended or self._time, trial.epoch)
         del self._shown[trial.trial]
 
     def _summarise(self, run: RecordedRun) -> None:
         parent, summary, notes = self._opened_parent(), summary_of_run(run), run.record.steered.notes_of(None)
-        told: dict[str, Any] = {**dict.fromkeys(hashtags(notes), "true"), BEST: None}
+        told: dict[str, Any] = {**dict.fromkeys(hashtags(note.text for note in notes), "true"), BEST: None}
         told |= {NOTES: written(notes)} if notes else {}
         told |= {BEST: run.best.trial, "best_epoch": run.best_epoch} if run.best else {}
         told |= {"end_reason": run.end_reason, "wall_seconds": summary["wall_seconds"], **summary["trials"]}

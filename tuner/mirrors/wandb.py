@@ -19,7 +19,8 @@ from tuner.history.events import finite
 from tuner.history.records import CAUSES, STATUSES, TrialRecord
 from tuner.history.scored import BEST
 from tuner.history.similar_failures import failure_groups
-from tuner.mirrors.following import Mirror, follow, hashtags, written
+from tuner.history.steered import hashtags
+from tuner.mirrors.following import Mirror, follow, written
 from tuner.mirrors.wandb_summary import add_winner, alert_about, contents
 from tuner.results.run import RecordedRun
 from tuner.results.run_folders import load_run
@@ -94,7 +95,7 @@ class WandbMirror(Mirror["wandb.Run"]):
             add_winner(shown, run)
         except wandb.errors.Error as error:
             print(f"W&B didn't accept the winner's checkpoint: {error}", flush=True)
-        shown.tags = tuple(dict.fromkeys((run.status, *hashtags(notes))))
+        shown.tags = tuple(dict.fromkeys((run.status, *hashtags(note.text for note in notes))))
         shown.finish(exit_code=1 if run.status == "failed" else 0)
 
     # Inside
@@ -102,8 +103,9 @@ class WandbMirror(Mirror["wandb.Run"]):
     def _tags(self, trial: TrialRecord, status: str, earlier: Sequence[str]) -> tuple[str, ...]:
         """Status, cause, who won, and what users' notes say as #word; tags that somebody gave it at W&B stay."""
         own = [status, *([trial.cause] if trial.cause else []), *([BEST] if trial.trial == self._marked else [])]
+        noted = hashtags(note.text for note in self._record.steered.notes_of(trial.trial))
         given = [tag for tag in earlier if tag not in OWN_TAGS]
-        return tuple(dict.fromkeys([*own, *hashtags(self._record.steered.notes_of(trial.trial)), *given]))
+        return tuple(dict.fromkeys([*own, *noted, *given]))
 
     def _alert(self, shown: wandb.Run, trial: TrialRecord) -> None:
         """Let W&B alert its users of the first failure of each kind."""

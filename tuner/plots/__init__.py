@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tuner.plots import curves, mistakes, progress, space, tradeoff
 from tuner.plots.configurations import Tried, tried
@@ -138,5 +138,13 @@ class Plots:
         )
 
     @staticmethod
-    def _shown(plot: Plot | None, reason: str) -> go.Figure:
+    def _shown(plot: Plot | None, reason: str) -> Any:
         return nothing(reason) if plot is None else plot.figure
+
+
+class Numbers(Plots):
+    """The numbers of a run's plots by the same names; None where there is nothing to show."""
+
+    @staticmethod
+    def _shown(plot: Plot | None, reason: str) -> Any:
+        return None if plot is None else plot.table

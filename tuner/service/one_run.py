@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -68,6 +68,10 @@ class OneRun(Service):
         named = all(word in self._study.name.casefold() for word in text.casefold().split())
         fits = named and before is None and user in (None, "") and (not states or self._study.state in states)
         return [self._study] if fits else []
+
+    def tags(self, ids: Sequence[int]) -> dict[int, list[str]]:
+        """None: the page of one run shows its notes."""
+        return {}
 
     def progress(self, study: int) -> Progress | None:
         """The search's progress, from its events."""

@@ -10,6 +10,9 @@ HIGHEST, LOWEST = 10, -10  # priorities
 HIGHEST_OF_ALL = 0  # the highest that everybody may give
 
 
+SUBMITS = tuple(role for role in _ORDER if _ORDER.index(role) >= _ORDER.index(Role.SUBMITTER))
+
+
 def has(user: User, role: Role) -> bool:
     """Whether the user's role is this one or a higher one."""
     return not user.disabled and _ORDER.index(user.role) >= _ORDER.index(role)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from tuner.errors import RunFolderError
+from tuner.history.steered import hashtags
 from tuner.orders.inbox import put
 from tuner.orders.sending import Answer
 from tuner.results import load_run
@@ -202,7 +203,7 @@ class Service:
     ) -> list[SubmittedStudy]:
         """The newest studies first, those below the id `before`; at most `limit`, by default a page.
 
-        With every word of `text` in name, user or `@id`.
+        With every word of `text` in name, user, `@id` or `#tag`.
         """
         states = () if state is None else (state,) if isinstance(state, State) else tuple(state)
         return self._listed(states, user, before, limit or self.limits.page, text)
@@ -337,6 +338,11 @@ class Service:
     def note(self, study: int, by: User, text: str, trial: str | int | None = None) -> Answer:
         """Write a note about a study's run, or about one of its trials."""
         return self._steer(study, by, "note", {"text": text, "trial": trial})
+
+    def tags(self, ids: Sequence[int]) -> dict[int, list[str]]:
+        """What the notes about these studies, written through the service, have as #words; also for W&B and MLflow."""
+        with self.database.reading() as connection:
+            return {study: hashtags(texts) for study, texts in audit.notes(connection, ids).items()}
 
     def delete(self, study: int, by: User) -> None:
         """Forget a study that is over, and its bundle; its run folder stays, with the modules that it imports."""

@@ -144,9 +144,21 @@ def test_in_a_browser_a_users_queue_is_one_row_and_what_is_over_is_searched(serv
     page.fill("#search", "trash")
     names = page.locator("[aria-label='studies that are over'] .name")
     wait_for(lambda: names.all_text_contents() == ["trash"])
+    page.focus("#search")
+    page.keyboard.press("Tab")  # the table, which may scroll
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.value") == str(over[1])  # a row is one stop
+    page.keyboard.press("Space")
+    page.wait_for_selector("text=1 chosen")
     page.fill("#search", "no such study")
     page.wait_for_selector("text=No study that is over fits the search.")
     assert page.evaluate("document.activeElement.id") == "search"
+    served.service.delete(over[1], served.users["bert"])  # though somebody has chosen it
+    wait_for(lambda: page.text_content("#chosen") == "Choose studies to")
+    page.fill("#search", "")
+    page.focus(f"[name=chosen][value='{over[0]}']")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/studies/{over[0]}")
     assert complaints == []
     page.context.close()
 
@@ -405,8 +417,12 @@ def test_in_a_browser_a_running_study_has_the_figures_of_its_report(
         wait_for(lambda title=title: page.text_content("#figure-title") == title)
         kinds = sorted({trace.type for trace in report.data})
         wait_for(lambda kinds=kinds: _shown(drawn, "[...new Set(place.data?.map(one => one.type))].sort()") == kinds)
+    page.click("summary:has-text('Its numbers as a table')")
     page.check("[name=figure][value=history]")
     wait_for(lambda: _shown(drawn, "place.layout?.uirevision") == "history")
+    cells = page.locator("[aria-label='numbers of the figure: History'] tbody tr")
+    wait_for(lambda: cells.count() == len(run.record.reported()))
+    assert cells.nth(0).locator("td").nth(0).text_content() == "00000"
 
     def found_under_the_pointer() -> bool:  # plotly tells clicks on what it has found there
         page.mouse.move(0, 0)
@@ -446,9 +462,12 @@ def test_in_a_browser_a_study_is_noted_down_and_submitted_again_with_changes(
 ) -> None:
     study = served.study("anne", State.RUNNING, a_run(tmp_path))
     page, complaints = logged_in(browser, served, "anne", f"/studies/{study}")
-    page.fill("[name=note]", "the <b>first</b> try")
+    page.fill("[name=note]", "the <b>first</b> try #Früh")
     page.keyboard.press("Enter")
     page.wait_for_selector("#told:has-text('order')")  # it is carried out once the search runs
+    page.wait_for_selector("h2 .tag:has-text('#Früh')")
+    found = {text: _found(served, text) for text in ("#frü", "#first", "früh", "parabola #früh", "#früh trash")}
+    assert found == {"#frü": [study], "#first": [], "früh": [], "parabola #früh": [study], "#früh trash": []}
     page.click("summary:has-text('Who changed what')")
     page.wait_for_selector("[aria-label=changes] td:has-text('note')")
     page.click("summary:has-text('Study file')")
@@ -467,6 +486,10 @@ def test_in_a_browser_a_study_is_noted_down_and_submitted_again_with_changes(
     assert page.locator("text=Submit it as a new study").is_hidden()
     wait_for(lambda: page.get_attribute("#study-file", "readonly") is not None)
     page.context.close()
+
+
+def _found(served: Served, text: str) -> list[int]:
+    return [each.id for each in served.service.studies(text=text)]
 
 
 def test_a_study_is_submitted_again_as_it_was_with_another_file(served: Served) -> None:

@@ -24,7 +24,10 @@ TABLE: dict[tuple[str, str], str] = {
     ("delete", STUDY): OWN,
     **{("post", f"{STUDY}:{verb}"): OWN for verb in ("pause", "resume", "finish", "cancel")},
     **{("get", f"{STUDY}/{name}"): LOOK for name in ("progress", "history", "trials", "trials/{trial}", "logs")},
-    **{("get", f"{STUDY}/{name}"): LOOK for name in ("files/{path}", "archive", "report", "figures/{kind}", "events")},
+    **{
+        ("get", f"{STUDY}/{name}"): LOOK
+        for name in ("files/{path}", "archive", "report", "figures/{kind}", "figures/{kind}/table", "events")
+    },
     **{("get", f"{STUDY}/{name}"): LOOK for name in ("row", "summary", "table", "curves", "advice", "file")},
     ("post", f"{STUDY}:refine"): SUBMIT,
     ("post", f"{STUDY}:again"): SUBMIT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,6 +58,18 @@ def changes(connection: sqlite3.Connection, after: int, until: int | None, limit
         "AND state IS NOT NULL ORDER BY id LIMIT ?"
     )
     return [StudyChange(**dict(row)) for row in connection.execute(query, (after, until, until, limit))]
+
+
+def notes(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, list[str]]:
+    """The texts of the notes about these studies, the oldest first; those about single trials are left out."""
+    found = dict[int, list[str]]()
+    query = (
+        "SELECT study, json_extract(detail, '$.text') FROM audit WHERE action = 'note' AND "
+        f"json_extract(detail, '$.trial') IS NULL AND study IN ({', '.join('?' * len(ids))}) ORDER BY id"
+    )
+    for study, text in connection.execute(query, ids):
+        found.setdefault(study, []).append(text)
+    return found
 
 
 def entries(

@@ -48,7 +48,9 @@ def page(
     limit: int = 100,
     text: str = "",
 ) -> list[SubmittedStudy]:
-    """The newest studies first, those below the id `before`, with every word of `text` in name, user or `@id`."""
+    """The newest studies first, those below the id `before`, with every word of `text` in name, user, `@id`, or
+    `#tag` of a note about it.
+    """
     where, values = ["deleted IS NULL"], list[Any]()
     if states:
         where.append(f"state IN ({', '.join('?' * len(states))})")
@@ -61,6 +63,13 @@ def page(
         values.append(before)
     for word in [*dict.fromkeys(text.casefold().split())][:MOST_WORDS]:
         if word == "@":  # of a number that is still being typed
+            continue
+        if word.startswith("#"):
+            where.append(
+                "EXISTS (SELECT 1 FROM audit WHERE audit.study = studies.id AND action = 'note' AND "
+                "instr(' ' || casefold(replace(json_extract(detail, '$.text'), char(10), ' ')), ?))"
+            )
+            values.append(f" {word}")
             continue
         where.append("instr(casefold(name || ' ' || user || ' @' || id || ' '), ?)")
         values.append(f"{word} " if word.startswith("@") else word)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from tuner.service.model import OVER, DeviceUse, Position, Progress, Role, State, SubmittedStudy, User, outcome
@@ -33,6 +33,7 @@ class StudyRow:
     place: Position | None
     progress: Progress | None
     running: tuple[str, ...]  # trials
+    tags: list[str]
     why: str  # it waits, was refused or failed; of a finished one what it found
 
 
@@ -62,16 +63,26 @@ def overview(service: Service, user: User, text: str = "") -> Overview:
         time.time(),
         user.name,
         user.role,
-        [row(service, study, user, places.get(study.id)) for study in _sorted(alive, places, user)],
+        rows(service, _sorted(alive, places, user), user, places),
         queued,
-        [row(service, study, user) for study in over[:most_over]],
+        rows(service, over[:most_over], user, {}),
         len(over) > most_over,
         service.devices(),
     )
 
 
-def row(service: Service, study: SubmittedStudy, user: User, place: Position | None = None) -> StudyRow:
-    """The row of a study, for the present user."""
+def rows(
+    service: Service,
+    studies: Sequence[SubmittedStudy],
+    user: User,
+    places: Mapping[int, Position],
+) -> list[StudyRow]:
+    """The rows of studies, for the present user."""
+    tags = service.tags([study.id for study in studies])
+    return [_row(service, study, user, places.get(study.id), tags.get(study.id, [])) for study in studies]
+
+
+def _row(service: Service, study: SubmittedStudy, user: User, place: Position | None, tags: Iterable[str]) -> StudyRow:
     followed = service.followed(study.id)
     progress = service.progress(study.id)
     return StudyRow(
@@ -87,6 +98,7 @@ def row(service: Service, study: SubmittedStudy, user: User, place: Position | N
         place=place,
         progress=progress,
         running=() if followed is None else followed.running,
+        tags=[printable(tag) for tag in tags],
         why=printable(_why(study, place, progress)),
     )
 

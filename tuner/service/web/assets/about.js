@@ -1,6 +1,7 @@
 // What is known of a study beside its search: notes, who changed what, and its file, which can be submitted again.
 import { ask, get, path } from "./api.js";
-import { el, show, table, tell } from "./dom.js";
+import { done, el, folded, show, table, tell } from "./dom.js";
+import { SUBMITS } from "./looks.js";
 import { moment, short } from "./text.js";
 
 const LATEST = 50; // changes
@@ -49,27 +50,11 @@ export function aboutOf(study, again) {
     async ready(row, found) {
       const told = (found?.notes ?? []).map((note) => el("p", { class: "note", "data-key": String(note.time) }, note.text, " ", el("span", { class: "soft" }, `${note.by}, ${moment(note.time)}`)));
       show(notes, told, row.steerable && found ? write : !told.length && el("p", { class: "soft" }, "No notes."));
-      submit.hidden = !["submitter", "admin"].includes(row.role);
+      submit.hidden = !SUBMITS.includes(row.role);
       file.readOnly = submit.hidden;
       if (history.open) await loadChanges();
     },
   };
-}
-
-// The answer; where there is none, it is told why.
-async function done(answer) {
-  try {
-    return await answer;
-  } catch (error) {
-    tell(error.message);
-    return null;
-  }
-}
-
-function folded(name, content, load) {
-  const made = el("details", {}, el("summary", {}, name), content);
-  made.addEventListener("toggle", () => made.open && done(load()));
-  return made;
 }
 
 function inWords(detail) {

@@ -1,11 +1,10 @@
 // What belongs to who has logged in: tokens, webhooks, the password; for admins also the users.
 import { ask, get, path } from "./api.js";
 import { el, show, table, tell } from "./dom.js";
-import { EVENTS, ROLES } from "./looks.js";
+import { EVENTS, ROLES, SUBMITS } from "./looks.js";
 import { moment } from "./text.js";
 
 const MOST = { limit: 200 };
-const SUBMITS = ["submitter", "admin"];
 
 export function accountPage(again) {
   const main = document.getElementById("main");

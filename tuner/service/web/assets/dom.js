@@ -88,6 +88,11 @@ export function external() {
   return el("span", { class: "state external", title: "workers ask for its trials and run them elsewhere" }, "external");
 }
 
+// What its notes have as #words.
+export function tagsOf({ tags }) {
+  return tags.map((tag) => [" ", el("span", { class: "state tag" }, `#${tag}`)]);
+}
+
 export function table(label, heads, rows, attributes = {}) {
   const cells = heads.map(([text, kind]) => el("th", { class: kind, scope: "col" }, text));
   const body = el("tbody", {}, rows);
@@ -104,4 +109,21 @@ export function tell(text) {
   place.textContent = text;
   clearTimeout(tell.timer);
   tell.timer = setTimeout(() => (place.textContent = ""), 12000);
+}
+
+// The answer; where there is none, it is told why.
+export async function done(answer) {
+  try {
+    return await answer;
+  } catch (error) {
+    tell(error.message);
+    return null;
+  }
+}
+
+// A part that is loaded when it is opened.
+export function folded(name, content, load) {
+  const made = el("details", {}, el("summary", {}, name), content);
+  made.addEventListener("toggle", () => made.open && done(load()));
+  return made;
 }

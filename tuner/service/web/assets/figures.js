@@ -1,6 +1,6 @@
 // The report's figures of a study as it is now: the server draws them, one at a time is shown and drawn again in its place.
 import { get, path } from "./api.js";
-import { el } from "./dom.js";
+import { el, folded, show, table } from "./dom.js";
 import { frameOf, onTheme, titleApart } from "./figure.js";
 import { trialAt } from "./figure_trials.js";
 
@@ -33,7 +33,9 @@ export function figuresOf(study, choose) {
     if (trial) choose(trial);
   });
   const room = el("div", {}, frame);
-  const section = el("section", { "data-keep": "", id: "figures-section" }, el("h2", {}, "Figures"), choice, title, room);
+  const cells = el("div", {});
+  const numbers = folded("Its numbers as a table", cells, tabulate);
+  const section = el("section", { "data-keep": "", id: "figures-section" }, el("h2", {}, "Figures"), choice, title, room, numbers);
   const redraw = () => draw(found.data, { ...found.layout, uirevision: found.kind });
   choice.addEventListener("change", () => {
     say("Drawing …");
@@ -52,11 +54,22 @@ export function figuresOf(study, choose) {
     if (title.textContent !== text) title.textContent = text;
   }
 
+  const chosenKind = () => choice.querySelector(":checked").value;
+
+  async function tabulate() {
+    const kind = chosenKind();
+    const { columns, rows, left_out: more } = await get(path(["studies", study, "figures", kind, "table"]));
+    if (kind !== chosenKind()) return;
+    const lines = rows.map((row) => el("tr", {}, row.map((cell) => el("td", { class: "setting" }, cell))));
+    const name = `numbers of the figure: ${KINDS[kind]}`;
+    show(cells, rows.length ? table(name, columns.map((column) => [column]), lines) : el("p", { class: "soft" }, "None yet."), more > 0 && el("p", { class: "soft" }, `${more} more rows; all are in the run's files.`));
+  }
+
   // The page waits for no figure, and one that nobody sees isn't drawn.
   async function load(chosen = false) {
     if (!inView) return;
     const number = (asked += 1);
-    const kind = choice.querySelector(":checked").value;
+    const kind = chosenKind();
     try {
       const told = titleApart(await get(path(["studies", study, "figures", kind])));
       if (number !== asked) return;
@@ -65,6 +78,7 @@ export function figuresOf(study, choose) {
       say(found.title, chosen);
       room.classList.toggle("broad", WIDE.includes(kind)); // a narrow screen scrolls it
       redraw();
+      if (numbers.open) await tabulate();
     } catch (error) {
       if (number === asked) say(error.message, chosen);
     }

@@ -1,7 +1,7 @@
 // The first page: what runs, what waits and why, who has which device, what is over.
 import { buttons, perform, settings } from "./actions.js";
 import { get, path } from "./api.js";
-import { badge, el, external, show, table } from "./dom.js";
+import { badge, el, external, show, table, tagsOf } from "./dom.js";
 import { lanes } from "./lanes.js";
 import { FIRST_OF_USER as SHOWN } from "./looks.js"; // in the queue; more of a user's studies there are one row
 import { seen, sinceLast } from "./since.js";
@@ -17,7 +17,7 @@ export function overviewPage(again) {
   const main = document.getElementById("main");
   const chosen = new Map(); // rows by their study, also those that a search hides
   const opened = new Set(); // users whose whole queue is shown
-  const search = el("input", { type: "search", id: "search", placeholder: "name, user or @number", "aria-label": "search in studies that are over" });
+  const search = el("input", { type: "search", id: "search", placeholder: "name, user, @number or #tag", "aria-label": "search in studies that are over" });
   const finder = el("form", { class: "toolbar", role: "search", "data-keep": "" }, search);
   let found = null;
   let usage = { items: [], at: 0 };
@@ -28,6 +28,15 @@ export function overviewPage(again) {
     document.getElementById("user").textContent = `${found.user}, ${found.role}`;
     document.title = titleOf(found);
     show(main, !search.value && sinceLast(found), lanes(found), studies(), over(), usageOf(usage.items));
+  }
+
+  // Chosen studies that the page doesn't show now may have changed, or be deleted.
+  async function update() {
+    const shown = new Set([...found.alive, ...found.over].map((row) => row.id));
+    const hidden = [...chosen.keys()].filter((id) => !shown.has(id));
+    const asked = hidden.map((id) => get(path(["studies", id, "row"])).then((row) => chosen.set(id, row)));
+    const answers = await Promise.allSettled(asked);
+    answers.forEach(({ reason }, place) => reason?.status === 404 && chosen.delete(hidden[place]));
   }
 
   function studies() {
@@ -75,6 +84,9 @@ export function overviewPage(again) {
     else chosen.delete(id);
     draw();
   });
+  main.addEventListener("keydown", ({ key, target }) => {
+    if (key === "Enter" && target.name === "chosen") location.assign(`/studies/${target.value}`);
+  });
   main.addEventListener("submit", (event) => event.preventDefault());
   search.addEventListener("input", () => {
     clearTimeout(typing);
@@ -97,6 +109,7 @@ export function overviewPage(again) {
       const asked = [get(path(["overview"], { text: search.value })), stale ? get(path(["usage"], { days: DAYS })) : null];
       const [overview, used] = await Promise.all(asked);
       found = overview;
+      await update();
       if (used) usage = { items: used.items, at: Date.now() };
       draw();
       if (!search.value) seen(found);
@@ -120,12 +133,13 @@ const heads = () => [
 const overHeads = () => [choiceHead(), ...[["study", "number"], ["name"], ["user"], ["state"], ["ended"], ["outcome"]]];
 
 function choiceOf(row, chosen) {
-  const box = { type: "checkbox", name: "chosen", value: row.id, "aria-label": `choose study ${row.id}` };
+  const box = { type: "checkbox", name: "chosen", value: row.id, "aria-label": `choose study ${row.id}; Enter opens it`, title: "Space chooses, Enter opens" };
   return el("td", { class: "choice" }, el("input", { ...box, checked: chosen.has(row.id) }));
 }
 
+// By keys a row is one stop, which is its box.
 function nameOf(row) {
-  return el("td", { class: "name" }, el("a", { href: `/studies/${row.id}`, title: row.name }, row.name));
+  return el("td", { class: "name" }, el("a", { href: `/studies/${row.id}`, title: row.name, tabindex: -1 }, row.name));
 }
 
 const firstCells = (row, chosen) => [
@@ -133,7 +147,7 @@ const firstCells = (row, chosen) => [
   el("td", { class: "number" }, `@${row.id}`),
   nameOf(row),
   el("td", { class: "user" }, row.user),
-  el("td", {}, badge(row.state), row.external && [" ", external()]),
+  el("td", {}, badge(row.state), row.external && [" ", external()], tagsOf(row)),
 ];
 
 // A row for each study, and one for what waits behind the first ones of a user.

@@ -4,9 +4,10 @@ import { buttons, perform, settings } from "./actions.js";
 import { adviceOf } from "./advice.js";
 import { get, ofPage, path } from "./api.js";
 import { curvesOf } from "./curves.js";
-import { badge, el, external, show, table } from "./dom.js";
+import { badge, el, external, show, table, tagsOf } from "./dom.js";
 import { prepare } from "./figure.js";
 import { figuresOf } from "./figures.js";
+import { SUBMITS } from "./looks.js";
 import { doneOf, duration, hours, leftOf, moment, percent, plural, progressOf, short } from "./text.js";
 import { trialPanel } from "./trial.js";
 import { trialsOf } from "./trials.js";
@@ -24,7 +25,7 @@ export function studyPage(study, again) {
   const figures = figuresOf(study, panel.choose);
   const trials = trialsOf(study, panel.choose);
   const about = aboutOf(study, again);
-  const advice = adviceOf(study, () => ({ submit: !ALONE && ["submitter", "admin"].includes(row?.role), steer: row?.steerable }));
+  const advice = adviceOf(study, () => ({ submit: !ALONE && SUBMITS.includes(row?.role), steer: row?.steerable }));
 
   function draw() {
     document.title = titleOf(row);
@@ -94,7 +95,7 @@ function titleOf({ name, id, state, progress }) {
 function head(row, found) {
   const { id, place } = row;
   return [
-    el("h2", { class: "study" }, ALONE ? `${row.name} ` : `@${id} ${row.name} `, badge(row.state), row.external && [" ", external()]),
+    el("h2", { class: "study" }, ALONE ? `${row.name} ` : `@${id} ${row.name} `, badge(row.state), row.external && [" ", external()], tagsOf(row)),
     el(
       "p",
       { class: "soft" },

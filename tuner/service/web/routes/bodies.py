@@ -64,7 +64,7 @@ def _size(
 
 
 Size = Annotated[int, Depends(_size)]
-Words = Annotated[str, Query(max_length=200, description="words in name, user or @number")]
+Words = Annotated[str, Query(max_length=200, description="words in name, user, @number or #tag of its notes")]
 
 
 class _Base64(Base64Encoder):
@@ -320,6 +320,14 @@ class View(BaseModel):
     """An answer about an object of the service, with those of its values that others may see."""
 
     model_config = ConfigDict(from_attributes=True)
+
+
+class TableView(View):
+    """Cells as text, and how many rows are left out."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left_out: int
 
 
 class UserView(View):

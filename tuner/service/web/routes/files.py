@@ -9,13 +9,13 @@ from fastapi import APIRouter, Path, Query, Response
 
 from tuner.errors import did_you_mean
 from tuner.history.logs import decoded, log_name
-from tuner.plots import Plots
+from tuner.plots import Numbers, Plots
 from tuner.results.run import RecordedRun
 from tuner.service.errors import Code, ServiceError
 from tuner.service.service import LOG_BYTES
 from tuner.service.web import files
 from tuner.service.web.context import Shown, Viewer, Web
-from tuner.service.web.routes.bodies import Id
+from tuner.service.web.routes.bodies import Id, TableView
 from tuner.service.web.viewed_runs import trial_of
 from tuner.text import in_utf8
 
@@ -30,6 +30,7 @@ TAR: dict[int | str, dict[str, Any]] = {200: {"content": {"application/x-tar": {
 HTML: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 JSON: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {}}}}
 Trial = Annotated[str | None, Query(max_length=64, pattern="^[A-Za-z0-9_.-]+$", description="of this trial")]
+Kind = Annotated[str, Path(max_length=64, description="a figure's name, such as history")]
 Start = Annotated[int, Query(ge=0, le=2**40, description="bytes to pass over")]
 
 
@@ -72,14 +73,36 @@ async def report(study: Id, web: Shown, user: Viewer) -> Response:
 
 
 @router.get("/studies/{study}/figures/{kind}", response_class=Response, responses=JSON)
-async def figure(study: Id, kind: Annotated[str, Path(max_length=64)], web: Shown, user: Viewer) -> Response:
+async def figure(study: Id, kind: Kind, web: Shown, user: Viewer) -> Response:
     """One figure of its report, as plotly's JSON."""
+    _check_kind(kind)
+    content = await web.heavily(lambda: web.runs.computed(study, kind, lambda run: _drawn(run, kind)))
+    return Response(content, media_type="application/json")
+
+
+@router.get("/studies/{study}/figures/{kind}/table")
+async def figure_table(study: Id, kind: Kind, web: Shown, user: Viewer) -> TableView:
+    """The numbers of a figure, for those who prefer to read; of long tables the first rows."""
+    _check_kind(kind)
+    found: TableView = await web.heavily(
+        lambda: web.runs.computed(study, f"{kind} as a table", lambda run: _table(run, kind))
+    )
+    return found
+
+
+def _check_kind(kind: str) -> None:
     if kind not in Plots.names():
         raise ServiceError(
             Code.NOT_FOUND, "a figure is one of a run's plots", repr(kind), did_you_mean(kind, Plots.names())
         )
-    content = await web.heavily(lambda: web.runs.computed(study, kind, lambda run: _drawn(run, kind)))
-    return Response(content, media_type="application/json")
+
+
+def _table(run: RecordedRun, kind: str) -> TableView:
+    from tuner.html_report.elements import table_of
+
+    numbers = getattr(Numbers(run), kind)()
+    found = TableView(columns=(), rows=(), left_out=0)
+    return found if numbers is None else TableView.model_validate(table_of(numbers), from_attributes=True)
 
 
 def _drawn(run: RecordedRun, kind: str) -> str:

@@ -21,6 +21,7 @@ from tuner.service.database.webhooks import EVENTS
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import Role
 from tuner.service.one_run import STUDY
+from tuner.service.rights import SUBMITS
 from tuner.service.service import FIRST_OF_USER
 from tuner.service.web.context import caller_of, web_of
 from tuner.service.web.routes.bodies import Id
@@ -164,7 +165,8 @@ def _looks() -> str:
     from tuner.plots import figure
 
     found = {name: getattr(figure, name) for name in ("FONT", "THEMES", "TITLE_LINE", "TITLE_ROOM")}
-    found |= {"STATUSES": STATUSES, "ROLES": [*Role], "EVENTS": EVENTS, "FIRST_OF_USER": FIRST_OF_USER}
+    found |= {"STATUSES": STATUSES, "ROLES": [*Role], "SUBMITS": SUBMITS, "EVENTS": EVENTS}
+    found |= {"FIRST_OF_USER": FIRST_OF_USER}
     return "".join(f"export const {name} = {json.dumps(one)};\n" for name, one in found.items())
 
 

@@ -19,7 +19,7 @@ from tuner.service.model import Progress, Role, State, Submission, SubmittedStud
 from tuner.service.resubmitting import StudyFile, again, study_file
 from tuner.service.rights import require
 from tuner.service.web.context import Asking, Shown, Submitter, Viewer, Web
-from tuner.service.web.overview import StudyRow, row
+from tuner.service.web.overview import StudyRow, rows
 from tuner.service.web.routes.bodies import (
     AgainBody,
     Answered,
@@ -182,7 +182,7 @@ def progress(study: Id, web: Shown, user: Viewer) -> Progress | None:
 def show_row(study: Id, web: Shown, user: Viewer) -> StudyRow:
     """One study as a line of the overview: with its progress, and whether who asks may steer it."""
     places = {place.study: place for place in web.service.queue()}
-    return row(web.service, web.service.study(study), user, places.get(study))
+    return rows(web.service, [web.service.study(study)], user, places)[0]
 
 
 @router.get("/studies/{study}/history")
