@@ -16,8 +16,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import tuner
 from benchmarks.transfer import LITE0, installed_weights, lite0
 from tuner.inspection import load_winner
@@ -65,14 +63,14 @@ def shipped(run: RecordedRun, trial: str, folder: Path) -> dict[str, Any]:
     assert told is not None
     tuner.export_model(run, "onnx", folder, point=trial)
     file, facts = folder / "model.onnx", json.loads((folder / "model.json").read_text())
-    measured = timed(file, (1, inputs.channels, inputs.image_size, inputs.image_size), threads=1)
+    times, _ = timed(file, (1, inputs.channels, inputs.image_size, inputs.image_size), threads=1)
     return {
         "trial": trial,
         **{name: point.best.config[name] for name in ("model", "image_size", "quantization")},
         "test_accuracy": point.best_metrics["test_accuracy"],
         "file_accuracy": facts["checks"][0]["accuracy"],
         "told_ms": told.latency_ms,
-        "file_ms": float(np.median(measured["milliseconds"])),
+        "file_ms": max(times),
         "told_mb": told.size_mb,
         "file_mb": file.stat().st_size / MB,
     }

@@ -15,7 +15,7 @@ from tuner.history.run_info import write_info
 from tuner.storage.folder import LocalFolder
 from tuner.trial.inference_cost import InferenceCost, KnownCosts, key_of
 
-COST = InferenceCost(latency_ms=2.0, quartiles=(1.9, 2.2), size_mb=40.0, memory_mb=90.0, flops=10**9)
+COST = InferenceCost(latency_ms=2.0, fastest_ms=1.9, size_mb=40.0, memory_mb=90.0, flops=10**9)
 SPACE = {"model": choice(["resnet18", "mobilenet_v2"]), "image_size": choice([32, 64]), "lr": uniform(0.001, 0.1)}
 NAMES = ("model", "image_size")
 
@@ -66,7 +66,7 @@ def test_what_is_above_a_limit_is_refused_with_what_its_network_costs() -> None:
 
 def test_times_that_others_disturbed_are_known_as_such() -> None:
     assert not COST.disturbed
-    assert replace(COST, quartiles=(1.8, 6.3)).disturbed
+    assert replace(COST, fastest_ms=0.9).disturbed
 
 
 def test_a_network_that_was_not_measured_does_not_count_as_keeping_a_limit() -> None:
@@ -92,7 +92,7 @@ def test_costs_are_read_back_as_they_were_recorded() -> None:
         {"names": None},
         *(
             {"networks": [{**costs(latency_ms=3).record()["networks"][0], name: value}]}
-            for name, value in (("flops", float("inf")), ("size_mb", 10**400), ("quartiles", [1]))
+            for name, value in (("flops", float("inf")), ("size_mb", 10**400), ("fastest_ms", [1]))
         ),
     ],
 )

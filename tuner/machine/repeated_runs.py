@@ -1,7 +1,7 @@
 """How long something takes that is done again and again; as a program, how long an ONNX file answers.
 
 `python -m tuner.machine.repeated_runs` reads {"file", "threads", "shape"} from its standard input and writes
-{"milliseconds", "bytes"}. It has nothing loaded but onnxruntime, so that its memory is what the file takes.
+{"milliseconds", "bytes"}: a median. It has nothing loaded but onnxruntime, so that its memory is what the file takes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-WARM_SECONDS, SECONDS = 0.3, 1.0  # before, and in which it is measured
-FEWEST, MOST = 15, 2000
+WARM_SECONDS, SECONDS = 0.2, 0.5  # before, and in which it is measured
+FEWEST, MOST = 9, 2000
 STEADY = 1.25  # the upper quartile by the lower one on a machine that does nothing else
 ATTEMPTS = 4
 
@@ -25,10 +25,10 @@ def spread(times: list[float]) -> float:
     return high / low
 
 
-def repeated(do: Callable[[], object]) -> list[float]:
-    """Milliseconds of each of at least FEWEST calls, after calls that aren't counted.
+def median_of_repeated(do: Callable[[], object]) -> float:
+    """The median time of at least FEWEST calls in milliseconds, after calls that aren't counted.
 
-    They are measured again while they differ as if others used the machine; told are those with the lowest median.
+    They are measured again while they differ as if others used the machine; told is the lowest median.
     """
     begun = time.perf_counter()
     do()
@@ -37,7 +37,7 @@ def repeated(do: Callable[[], object]) -> list[float]:
     attempts = [_measured(do)]
     while spread(attempts[-1]) > STEADY and len(attempts) < ATTEMPTS:
         attempts.append(_measured(do))
-    return min(attempts, key=statistics.median)
+    return min(map(statistics.median, attempts))
 
 
 def _measured(do: Callable[[], object]) -> list[float]:
@@ -62,8 +62,8 @@ def main() -> None:
     options.log_severity_level = 3  # only errors
     options.intra_op_num_threads = asked["threads"]
     session = onnxruntime.InferenceSession(asked["file"], options, providers=["CPUExecutionProvider"])
-    times = repeated(lambda: session.run(None, {"images": images}))
-    print(json.dumps({"milliseconds": times, "bytes": _peak_bytes() - before}))
+    median = median_of_repeated(lambda: session.run(None, {"images": images}))
+    print(json.dumps({"milliseconds": median, "bytes": _peak_bytes() - before}))
 
 
 def _peak_bytes() -> int:

@@ -107,10 +107,9 @@ def cost(run: RecordedRun) -> str | None:
     known = run.costs and run.best and run.costs.of(run.best.config)
     if not run.costs or not known:
         return None
-    low, high = known.quartiles
     costs = ", ".join(cost_in_words(known, name) for name in COSTS if name != "latency_ms")
     return (
-        f"its network answers in {cost_in_words(known, 'latency_ms')} (half of the times {low:.3g} to {high:.3g}; "
+        f"its network answers in {cost_in_words(known, 'latency_ms')} ({known.fastest_ms:.3g} at best; "
         f"{run.costs.latency.words}), and takes {costs}"
     )
 

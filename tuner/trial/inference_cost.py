@@ -22,7 +22,7 @@ COSTS: Mapping[str, str] = {
 }  # each with its unit
 OF_ONNX = ("onnx", "onnxscript", "onnxruntime")  # libraries that write, quantise and run ONNX files
 DEVICES = ("cpu", "cuda")
-DISTURBED = 1.5  # the upper quartile by the lower one
+DISTURBED = 2.0  # the slowest run by the fastest one
 MOST_THREADS, MOST_IMAGES = 1024, 4096
 
 
@@ -62,15 +62,15 @@ class InferenceCost:
     """The cost of one network.
 
     Attributes:
-        latency_ms: median of repeated runs, see `Latency`
-        quartiles: between which half of these times lie, in ms
+        latency_ms: median of repeated runs in the slowest of several processes, see `Latency`
+        fastest_ms: that in the fastest of them
         size_mb: of the exported file; on a GPU of the weights; in 10^6 bytes
         memory_mb: that a program takes more once it has answered, in 10^6 bytes
         flops: floating-point operations for one image: two for each multiplication with an addition
     """
 
     latency_ms: float
-    quartiles: tuple[float, float]
+    fastest_ms: float
     size_mb: float
     memory_mb: float
     flops: int
@@ -78,7 +78,7 @@ class InferenceCost:
     @property
     def disturbed(self) -> bool:
         """Whether the times differ so much that others probably used the machine."""
-        return self.quartiles[1] > DISTURBED * self.quartiles[0]
+        return self.latency_ms > DISTURBED * self.fastest_ms
 
     def broken(self, limits: Mapping[str, float]) -> tuple[str, ...]:
         """The names of the limits that it is above."""
@@ -137,11 +137,10 @@ def cost_of_record(told: Mapping[str, Any]) -> InferenceCost:
 
     Raises KeyError, TypeError, ValueError or OverflowError for what isn't one.
     """
-    low, high = map(float, told["quartiles"])
-    latency, size, memory, flops = (float(told[name]) for name in COSTS)
-    if not all(map(math.isfinite, (low, high, latency, size, memory, flops))):
+    latency, size, memory, flops, fastest = (float(told[name]) for name in (*COSTS, "fastest_ms"))
+    if not all(map(math.isfinite, (fastest, latency, size, memory, flops))):
         raise ValueError("costs are finite")
-    return InferenceCost(latency, (low, high), size, memory, int(flops))
+    return InferenceCost(latency, fastest, size, memory, int(flops))
 
 
 def second_value(
