@@ -466,6 +466,9 @@ def test_in_a_browser_a_study_is_noted_down_and_submitted_again_with_changes(
     page.keyboard.press("Enter")
     page.wait_for_selector("#told:has-text('order')")  # it is carried out once the search runs
     page.wait_for_selector("h2 .tag:has-text('#Früh')")
+    served.service.note(study, served.users["anne"], "#loud", trial="3")  # about a trial, not the study
+    assert _found(served, "#loud") == []
+    assert served.service.tags([study]) == {study: ["Früh"]}
     found = {text: _found(served, text) for text in ("#frü", "#first", "früh", "parabola #früh", "#früh trash")}
     assert found == {"#frü": [study], "#first": [], "früh": [], "parabola #früh": [study], "#früh trash": []}
     page.click("summary:has-text('Who changed what')")

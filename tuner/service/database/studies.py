@@ -67,6 +67,7 @@ def page(
         if word.startswith("#"):
             where.append(
                 "EXISTS (SELECT 1 FROM audit WHERE audit.study = studies.id AND action = 'note' AND "
+                "json_extract(detail, '$.trial') IS NULL AND "
                 "instr(' ' || casefold(replace(json_extract(detail, '$.text'), char(10), ' ')), ?))"
             )
             values.append(f" {word}")
