@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.history.events_of_a_run import ended, event, reported, started
 from tests.html_report.browsing import unpacked
-from tests.results.simulated import gone_on_an_hour_later, simulated
+from tests.results.simulated import gone_on_an_hour_later, of_events, simulated
 from tuner import Budget, NoEarlyStopping, Random, Run, compare, load_run
 from tuner.cli import main
 from tuner.errors import RunFolderError
@@ -36,12 +37,12 @@ def winning_after(run: Run, epochs: int) -> float | None:
     """The winner's value if the search had ended after so many epochs."""
     failed = {trial.trial for trial in run.record.trials.values() if trial.status == "failed"}
     then, left = RunRecord("loss", "min"), epochs
-    for event in run.events:
-        left -= event["event"] == "epoch_reported"
+    for one in run.events:
+        left -= one["event"] == "epoch_reported"
         if left < 0:
             break
-        if event["event"] != "epoch_reported" or event["trial"] not in failed:
-            then.apply(event)
+        if one["event"] != "epoch_reported" or one["trial"] not in failed:
+            then.apply(one)
     return then.winning_value
 
 
@@ -64,6 +65,25 @@ def test_epochs_that_were_trained_again_have_a_column_if_there_are_any(runs: lis
 
 def len_of(run: Run) -> int:
     return sum(len(trial.epochs) for trial in run.record.trials.values())
+
+
+def test_what_ships_in_place_of_a_winners_own_network_has_a_column(tmp_path: Path) -> None:
+    trial = [started(0), reported(0, 1, 10.0, loss=3.0), ended(0, "completed", 10.0)]
+    own = of_events(tmp_path / "own", [event("study_started"), *trial])
+    assert "in best/" not in compare([own, own]).table
+    gain = {"loss": 3.0, "gain": 0.5, "error": 0.1, "better": 1.0, "better_error": 0.0, "images": 9, "candidates": 3}
+    cost = {"milliseconds": 3.0, "own_milliseconds": 1.0, "bytes": 30, "own_bytes": 10}
+    of_own = {"gain": 0.5, "error": 0.1, "test_accuracy": 0.9}
+    members = [{"trial": f"0000{number}", "share": 1 / 3} for number in range(3)]
+    combined = {"asked": "auto", "in": True, "members": members, "own": of_own, "cost": cost, **gain}
+    told = {"trial": "00000", "epoch": 1, "metrics": {"loss": 3.0}, "combined": combined}
+    averaged = of_events(
+        tmp_path / "averaged", [event("study_started"), event("combination_requested", how="auto"), *trial]
+    )
+    (tmp_path / "averaged" / "best").mkdir()
+    (tmp_path / "averaged" / "best" / "metrics.json").write_text(json.dumps(told))
+    assert averaged.average is not None
+    assert compare([own, averaged]).table["in best/"].tolist() == ["the winner", "the average of 3 trials"]
 
 
 def test_the_conclusion_names_the_better_one_and_the_difference(runs: list[Run]) -> None:

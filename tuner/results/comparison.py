@@ -58,12 +58,14 @@ class ComparedRuns:
         """A row per run: its settings, its cost, its winner's value, and what it would have been after `epochs` epochs.
 
         If winners have several seeds, also the mean over them with its standard error, and their number. If epochs were
-        trained again after interruptions, also how many: `epochs` counts each once.
+        trained again after interruptions, also how many: `epochs` counts each once. If not all `best/` have the
+        winner's own network, also which: that is what was scored on the test images.
         """
         import pandas as pd
 
         rows, again = [], any(run.record.epochs_again() for run in self.runs)
-        for name, run in zip(self.names, self.runs, strict=True):
+        shipped = [_shipped(run) for run in self.runs]
+        for name, run, ships in zip(self.names, self.runs, shipped, strict=True):
             rows.append(
                 {
                     "run": name,
@@ -76,6 +78,7 @@ class ComparedRuns:
                     run.metric: run.record.winning_value,
                     self.equal_cost: self._after(run),
                     **self._over_seeds(run),
+                    **({"in best/": ships or "the winner"} if any(shipped) else {}),
                     **{key: value for key, value in run.best_metrics.items() if key.startswith("test_")},
                 }
             )
@@ -226,6 +229,14 @@ def over_minutes(comparison: ComparedRuns) -> pd.DataFrame:
     """
     courses = [(group.name, *found) for group in comparison.groups if (found := _against_minutes(group)) is not None]
     return _means("minutes", courses).astype({"minutes": "float64"})
+
+
+def _shipped(run: RecordedRun) -> str:
+    """What `best/` has in place of the winner's own network; empty if nothing."""
+    if run.refit is not None:
+        return "the winner, trained again"
+    found = run.average
+    return f"the average of {plural(len(found['members']), 'trial')}" if found and found.get("in") else ""
 
 
 def _against_epochs(run: RecordedRun) -> list[Point]:
