@@ -146,7 +146,7 @@ def test_who_waits_for_a_study_outlasts_a_restart_and_says_so(storage: Path, tmp
                 thread.join(300)
     assert (submitting.returncode, following.returncode) == (0, 0), err + more
     assert out.endswith("is finished\n")
-    assert said[0].startswith(f"a service needs to be reached, got no answer from {url} (Connection refused)")
+    assert said[0].startswith(f"a service needs to be reached, got no answer from {url} (")  # refused, or cut off
     assert f"{url} answers again" in err
     assert f"{url} answers again" in more
     assert study.state == "finished"

@@ -46,7 +46,7 @@ class Served:
         """A client of a user, or of nobody."""
         headers = {"Authorization": f"Bearer {self.tokens[user]}"} if user else {}
         # without reading this machine's certificates each time
-        options = {"base_url": self.url, "verify": False, **options}
+        options = {"base_url": self.url, "verify": False, "timeout": 60, **options}
         return httpx.Client(headers=headers | options.pop("headers", {}), **options)
 
     def study(self, owner: str = "anne", state: State | None = None, run: Run | None = None) -> int:
