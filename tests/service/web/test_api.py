@@ -118,6 +118,15 @@ def test_a_bad_submission_is_refused_with_its_rule(
     assert found["detail"].startswith(found["rule"])
 
 
+@pytest.mark.parametrize("name", ["weight", "most_devices", "most_hours", "days"])
+@pytest.mark.parametrize("value", [True, False])
+def test_a_number_of_users_and_tokens_is_not_true_or_false(served: Served, name: str, value: bool) -> None:
+    chief = served.client("chief")
+    send = chief.post("/api/v1/tokens", json={name: value}) if name == "days" else None
+    found = problem(send or chief.patch("/api/v1/users/bert", json={name: value}), 422)
+    assert found["rule"].endswith("a number is not true or false")
+
+
 @pytest.mark.parametrize("content", [b"{", b"[" * 100_000, b"\xff\xfe", b"nul", b"", b'{"main": NaN}', b"[]", b"3"])
 def test_what_is_no_body_is_refused(served: Served, content: bytes) -> None:
     for path in ("studies", "tokens"):

@@ -52,7 +52,8 @@ def _number(value: object) -> object:
 
 Whole = Annotated[int, BeforeValidator(_number)]
 Priority = Annotated[Whole, Field(json_schema_extra={"minimum": LOWEST, "maximum": HIGHEST})]  # `Service` says so
-Finite = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+Number = Annotated[float, BeforeValidator(_number)]
+Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_number)]
 _SPACE = b" \t\r\n"  # `base64` breaks lines
 
 
@@ -176,7 +177,7 @@ class NoteBody(Body):
     trial: str | None = Field(None, max_length=64)
 
 
-Reported = Annotated[float, Field(allow_inf_nan=True)] | dict[str, Any]
+Reported = Annotated[float, Field(allow_inf_nan=True), BeforeValidator(_number)] | dict[str, Any]
 
 
 class AskBody(Body):
@@ -278,17 +279,17 @@ class UserBody(Body):
 
     name: NewName
     role: Role = Role.SUBMITTER
-    weight: float = Field(1.0, gt=0, le=1000, description="their share of the devices beside others'")
+    weight: Number = Field(1.0, gt=0, le=1000, description="their share of the devices beside others'")
 
 
 class UserChangeBody(Body):
     """What of a user changes; what is left out stays."""
 
     role: Role | None = None
-    weight: float | None = Field(None, gt=0, le=1000)
+    weight: Number | None = Field(None, gt=0, le=1000)
     disabled: bool | None = None
-    most_devices: int | None = Field(None, ge=0, le=10**6, description="of a kind at once; null for no cap")
-    most_hours: float | None = Field(None, ge=0, le=10**9, description="device-hours in 7 days; null for no cap")
+    most_devices: Whole | None = Field(None, ge=0, le=10**6, description="of a kind at once; null for no cap")
+    most_hours: Number | None = Field(None, ge=0, le=10**9, description="device-hours in 7 days; null for no cap")
 
 
 class TokenBody(Body):
@@ -296,7 +297,7 @@ class TokenBody(Body):
 
     name: str = Field("", max_length=100, description="what it is for")
     role: Role | None = Field(None, description="at most your own, which it is by default")
-    days: float | None = Field(None, gt=0, le=366, description="30 by default")
+    days: Number | None = Field(None, gt=0, le=366, description="30 by default")
 
 
 class WebhookBody(Body):
