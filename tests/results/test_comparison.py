@@ -81,7 +81,10 @@ def test_what_ships_in_place_of_a_winners_own_network_has_a_column(tmp_path: Pat
         tmp_path / "averaged", [event("study_started"), event("combination_requested", how="auto"), *trial]
     )
     (tmp_path / "averaged" / "best").mkdir()
-    (tmp_path / "averaged" / "best" / "metrics.json").write_text(json.dumps(told))
+    file = tmp_path / "averaged" / "best" / "metrics.json"
+    file.write_text(json.dumps(told | {"combined": combined | {"in": False}}))
+    assert "in best/" not in compare([own, load_run(averaged.path)]).table  # it was found not to pay
+    file.write_text(json.dumps(told))
     assert averaged.average is not None
     assert compare([own, averaged]).table["in best/"].tolist() == ["the winner", "the average of 3 trials"]
 

@@ -79,7 +79,7 @@ def front_of(run: RecordedRun) -> list[Point]:
 def on_front(study: Study, record: RunRecord) -> list[TrialRecord]:
     """The ended trials on the front of a study's two metrics whose networks are kept: all, or the `MOST` most apart.
 
-    Those that still have a network come first. None if the study has one metric.
+    Those that still have a network come first. Empty if the study has one metric.
     """
     if study.second is None:
         return []
