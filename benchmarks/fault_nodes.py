@@ -12,14 +12,6 @@ from dataclasses import dataclass
 from benchmarks.fault_attempts import ON_LOOPBACK, ROOT, Attempt, descendants, kill
 from tuner import load_run
 
-DRAIN = """
-import sys, time
-from ray._raylet import GcsClient
-from ray.core.generated import autoscaler_pb2
-reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
-accepted, why = GcsClient(address=sys.argv[1]).drain_node(sys.argv[2], reason, "", int(time.time() * 1000) + 30_000)
-sys.exit(0 if accepted else why)
-"""  # as `ray drain-node` does, which takes 127.0.0.1 for another machine
 SECONDS_TO_LEAVE = 30.0
 
 
@@ -97,7 +89,8 @@ def drain_one(attempt: Attempt, nodes: Nodes, process: subprocess.Popen[str]) ->
     raylet, name = attempt.draw.choice(nodes.further())
     lost = attempt.count("trial_lost")
     assert attempt.address is not None
-    subprocess.run([sys.executable, "-c", DRAIN, attempt.address, name], check=True, env=attempt.environment)
+    drain = [sys.executable, "-m", "tests.drain", attempt.address, name]
+    subprocess.run(drain, cwd=ROOT, check=True, env=attempt.environment)
     attempt.until(lambda: attempt.count("trial_lost") > lost, process, SECONDS_TO_LEAVE)
     kill(raylet)
 

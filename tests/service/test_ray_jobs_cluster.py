@@ -8,9 +8,10 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,35 @@ LONG = STUDY.replace("trials=4", "trials=4000").replace(
     "        tuner.report", "        time.sleep(0.3)\n        tuner.report"
 )
 LONG = LONG.replace("import tuner", "import time\nimport tuner", 1)
+SAVING = """\
+import tempfile
+import time
+from pathlib import Path
+
+import tuner
+
+
+def train(config):
+    begun = tuner.checkpoint()
+    for epoch in range(int((begun / "epoch").read_text()) if begun else 0, 20):
+        time.sleep(0.4)
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "epoch").write_text(str(epoch + 1))
+            tuner.report(loss=config["x"] + 1 / (epoch + 1), checkpoint=folder)
+
+
+study = tuner.Study(
+    "saving",
+    trial=train,
+    space={"x": tuner.uniform(0, 1)},
+    metric="loss",
+    mode="min",
+    search=tuner.Random(),
+    scheduler=tuner.NoEarlyStopping(),
+    warm_start=None,
+    budget=tuner.Budget(trials=6, max_epochs=20),
+)
+"""
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.slow,
@@ -55,20 +85,32 @@ class Head:
 
     def start(self) -> None:
         port, dashboard, agent, client = self._ports
-        env = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "RAY_USAGE_STATS_ENABLED": "0"}
-        env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
-        settings = [
-            *("--head", "--block", "--num-cpus=2", "--num-gpus=0", "--node-ip-address=127.0.0.1", f"--port={port}"),
+        self._process = self._started(
+            *("--head", "--num-cpus=2", f"--port={port}", f"--ray-client-server-port={client}"),
             *("--dashboard-host=127.0.0.1", "--include-dashboard=true", f"--dashboard-port={dashboard}"),
-            *(f"--dashboard-agent-listen-port={agent}", f"--ray-client-server-port={client}"),
-            *("--object-store-memory=100000000", "--temp-dir=/tmp/tuner-test-head"),
-        ]
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", *settings]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
+            *(f"--dashboard-agent-listen-port={agent}", "--temp-dir=/tmp/tuner-test-head"),
+        )
         wait_for(self._answers)
+
+    def _started(self, *settings: str) -> subprocess.Popen[bytes]:
+        env = {**_environment(), "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+        everywhere = ("--block", "--num-gpus=0", "--node-ip-address=127.0.0.1", "--object-store-memory=100000000")
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", *everywhere, *settings]
+        with self._log.open("ab") as log:
+            return subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+
+    @contextmanager
+    def further_node(self) -> Iterator[Callable[[], None]]:
+        """One more node, with a CPU; what is given drains it."""
+        agent = free_ports(1)[0]
+        address = f"127.0.0.1:{self._ports[0]}"
+        node = self._started(f"--address={address}", "--num-cpus=1", f"--dashboard-agent-listen-port={agent}")
+        try:
+            wait_for(lambda: _names(node))
+            drain = [sys.executable, "-m", "tests.drain", address, *_names(node)]
+            yield lambda: subprocess.run(drain, env=_environment(), check=True)
+        finally:
+            _kill(node)
 
     def _answers(self) -> bool:
         assert self._process is not None
@@ -79,17 +121,31 @@ class Head:
             return False
 
     def kill(self) -> None:
-        """As a power cut does: with all that it has started."""
         assert self._process is not None
-        for one in belonging(self._process.pid, processes()):
-            with suppress(ProcessLookupError):
-                os.kill(one.pid, signal.SIGKILL)
-        self._process.wait(120)
+        _kill(self._process)
 
     def end(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(120)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def _names(node: subprocess.Popen[bytes]) -> list[str]:
+    """The name by which Ray knows the node of this process; none until it has one."""
+    texts = [Path(f"/proc/{one.pid}/cmdline").read_text() for one in belonging(node.pid, processes())]
+    return [text.split("--node_id=")[1].split("\0")[0] for text in texts if "--node_id=" in text][:1]
+
+
+def _kill(node: subprocess.Popen[bytes]) -> None:
+    """As a power cut does: with all that it has started."""
+    for one in belonging(node.pid, processes()):
+        with suppress(ProcessLookupError):
+            os.kill(one.pid, signal.SIGKILL)
+    node.wait(120)
 
 
 @pytest.fixture(scope="module")
@@ -185,4 +241,33 @@ def test_studies_of_two_users_outlive_a_killed_server_and_a_killed_head(
         reports = [(event["trial"], event["epoch"]) for event in run.events if event["event"] == "epoch_reported"]
         assert run.record.counts()["completed"] == 12
         assert set(reports) == {(trial, epoch) for trial in run.record.trials for epoch in (1, 2, 3)}
+    looking.close()
+
+
+def test_a_study_leaves_a_drained_node_and_repeats_no_epoch(
+    head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trial on it is saved, the node dies, and the study ends on what is left, at its first attempt."""
+    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
+    looking = Service(tmp_path)
+    study = looking.submit(submission(SAVING, options={"wandb": "off"}), ANNE).id
+
+    def events(*kinds: str) -> list[dict[str, Any]]:
+        run = looking.run(study)
+        return [event for event in run.events if event["event"] in kinds] if run is not None else []
+
+    def trials(kind: str) -> set[str]:
+        return {event["trial"] for event in events(kind)}
+
+    with serving(tmp_path, head.url, cpus=3):
+        with head.further_node() as drain:
+            wait_for(lambda: len(trials("trial_placed") - trials("trial_ended")) == 3)  # one of them on that node
+            drain()
+            wait_for(lambda: events("trial_lost"))
+        wait_until(looking, study, State.FINISHED)
+    (lost,) = events("trial_lost")
+    reports = [(event["trial"], event["epoch"]) for event in events("epoch_reported")]
+    assert lost["cause"] == "drained"
+    assert len(reports) == len(set(reports)) == 6 * 20
+    assert (looking.study(study).attempt, looking.study(study).deaths) == (1, 0)
     looking.close()
