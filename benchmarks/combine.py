@@ -2,10 +2,11 @@
 
     python -m benchmarks.combine [--rows small|photos|claim|null] [--cuts 4] [--configurations 24]
 
-"small": the networks of `benchmarks.small_tasks`, whole ones and heads, 9 epochs. "photos": heads on MobileNetV2 and
+Each row is a whole search as users run it, without earlier knowledge, and what it has put into best/. "small": the
+networks of `benchmarks.small_tasks`, whole ones and heads, 9 epochs. "photos": heads on MobileNetV2 and
 EfficientNet-Lite0, solved, 5 folds, on cuts of two photo sets; "claim" is the same on a third set, on which nothing was
-designed. Ten candidates are chosen and go to `tuner.inspection.combining.write_combined`, as at a search's end, and the
-test metrics are those of its metrics.json; "over_refit" is the accuracy beside a refit of the winner. Needs
+designed. "step_s" is what the choice of the average and its test took, done once more; "over_refit" is the accuracy
+beside a refit of the winner. Needs
 `../shared/data` or TUNER_TEST_DATA, and the packages that `tests/train/test_beside_plain_loop.py` names. "null"
 simulates conclusions with candidates that gain next to nothing together, and counts how often a gain is claimed, and
 how often it is none.
@@ -23,18 +24,16 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from benchmarks import small_tasks
 from benchmarks.transfer import LITE0, installed_weights, lite0
-from tuner import Folds, ImageClassifier, TrialError, choice, loguniform
+from tuner import Budget, Folds, ImageClassifier, Study, choice, loguniform, run
+from tuner.history.checkpoints import checkpoint_path
 from tuner.history.combination import POOL, Candidate, pool
-from tuner.history.records import RunRecord
 from tuner.inspection import score
 from tuner.inspection.combining import found_among, write_combined
 from tuner.space import Space
@@ -60,39 +59,37 @@ HEADS = Space(
 def conclude(
     trial: ImageClassifier, space: Space, *, epochs: int, count: int, folder: Path, seed: int = 0
 ) -> dict[str, Any]:
-    """Train so many random configurations, and conclude as a search does; what was shipped beside the winner."""
-    record = RunRecord("val_accuracy", "max")
-    configs, generator = {}, np.random.default_rng(seed)
+    """Search with so many trials, from no earlier knowledge, and tell what was shipped beside the winner."""
+    study = Study(
+        "combined",
+        trial=trial,
+        space=space,
+        budget=Budget(trials=count, max_epochs=epochs),
+        combine="auto",
+        warm_start=None,
+        seed=seed,
+    )
     began = time.perf_counter()
-    for number in range(count):
-        configs[f"{number:05}"] = config = space.sample(generator)
-        running = trainer_of(trial, config, epochs=epochs, seed=number, split_seed=0)
-        note = partial(_noted, record, f"{number:05}")
-        note("trial_started", number=number, config=config, seed=number, from_epoch=0)
-        try:
-            for epoch in range(1, epochs + 1):
-                metrics = running.run_epoch().metrics()
-                note("epoch_reported", epoch=epoch, metrics=metrics, decision="continue")
-        except TrialError:  # diverged
-            note("trial_ended", status="failed", cause="diverged")
-            continue
-        running.save(folder / f"{number:05}")
-        note("checkpoint_saved", epoch=epochs)
-        note("trial_ended", status="completed")
-    trained = time.perf_counter() - began
-    members = [Candidate(one.trial, epochs, configs[one.trial], folder / one.trial) for one, _ in pool(record)]
+    found = run(study, storage=folder, wandb="off", progress=False)
+    searched = time.perf_counter() - began
+    members = [
+        Candidate(one.trial, epoch, one.config, Path(found.path) / checkpoint_path(one.trial, epoch) / "files")
+        for one, epoch in pool(found.record)
+    ]
     details = {"trial": members[0].trial, "epoch": epochs, "metrics": {}, "combined": {"asked": "auto"}}
     began = time.perf_counter()
-    write_combined(trial, members, folder / "best", record=details, split_seed=0)
+    write_combined(trial, members, folder / "again", record=details, split_seed=seed)
     concluded = time.perf_counter() - began
-    told = json.loads((folder / "best" / "metrics.json").read_text())
+    told = json.loads((Path(found.path) / "best" / "metrics.json").read_text())
     combined, metrics = told["combined"], told["metrics"]
     own = combined["own"] if combined["in"] else metrics
-    refitted = _refitted(trial, members[0].config, epochs, folder / "refitted")
+    refitted = _refitted(trial, members[0].config, epochs, folder / "refitted", seed)
     return {
         "shipped": combined["in"],
+        "candidates": combined["candidates"],
         "members": len(combined.get("members", [])),
         "validation_gain": combined["gain"],
+        "validation_error": combined["error"],
         "own_accuracy": own["test_accuracy"],
         "accuracy": metrics["test_accuracy"] - own["test_accuracy"],
         "over_refit": metrics["test_accuracy"] - refitted,
@@ -102,28 +99,24 @@ def conclude(
         "milliseconds": combined["cost"]["milliseconds"] / combined["cost"]["own_milliseconds"]
         if combined["in"]
         else 1.0,
-        "training_s": trained,
-        "conclusion_s": concluded,
+        "search_s": searched,
+        "step_s": concluded,
     }
 
 
-def _noted(record: RunRecord, trial: str, kind: str, **fields: Any) -> None:
-    flaw = record.apply({"event": kind, "time": 0.0, "trial": trial, **fields})
-    assert flaw is None, flaw
-
-
-def _refitted(trial: ImageClassifier, config: dict[str, Any], epochs: int, folder: Path) -> float:
+def _refitted(trial: ImageClassifier, config: dict[str, Any], epochs: int, folder: Path, seed: int) -> float:
     """The test accuracy of the winner trained again on training and validation images together."""
-    running = trainer_of(trial.refitted(), config, epochs=epochs, seed=1000, split_seed=0)
+    running = trainer_of(trial.refitted(), config, epochs=epochs, seed=1000 + seed, split_seed=seed)
     for _ in range(epochs):
         running.run_epoch()
     running.save(folder)
-    scored = score(trial.refitted(), config, folder, split_seed=0)
+    scored = score(trial.refitted(), config, folder, split_seed=seed)
     return float(scored.test["accuracy"])
 
 
 def small(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     small_tasks.DATA = options.data
+    os.environ["TUNER_TEST_DATA"] = str(options.data)  # for the workers
     for task in small_tasks.TASKS[:12]:
         with tempfile.TemporaryDirectory() as folder:
             trial = task.trial(small_tasks.CACHE)
@@ -175,7 +168,7 @@ def null(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             outputs, labels = _drawn(150, together, seed)
             found = found_among(outputs, labels, targets, seed=seed)
             fresh, others = _drawn(5000, together, 10_000 + seed)
-            averaged = targets.together(fresh, found.shares.float())
+            averaged = targets.together(fresh * found.scales.float()[:, None, None], found.shares.float())
             gain = targets.metrics(fresh[0], others).loss - targets.metrics(averaged, others).loss
             claims += found.pays
             false += found.pays and gain <= 0

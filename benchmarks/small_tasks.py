@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -320,7 +321,7 @@ def linear_head(config: dict[str, Any]) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(1280, 10))
 
 
-DATA, CACHE = Path("data"), Path("runs/small-tasks")
+DATA, CACHE = Path(os.environ.get("TUNER_TEST_DATA", "data")), Path("runs/small-tasks").absolute()
 
 TASKS: tuple[Task, ...] = (
     Task("digits-conv", "digits", digits, conv_net(1, 10, 16, norm=True), SCRATCH, design=False),

@@ -33,5 +33,5 @@ def test_the_error_is_the_gap_of_confidence_and_accuracy_weighted_by_images() ->
     assert calibration_error(bins) == pytest.approx((0.6 + 3 * (0.9 - 2 / 3)) / 4)
 
 
-def test_a_model_that_is_always_right_on_validation_gets_the_lowest_temperature() -> None:
-    assert fitted_temperature(torch.eye(3), torch.arange(3)) == pytest.approx(0.05, rel=1e-3)
+def test_a_model_that_is_always_right_on_few_images_is_not_made_sure_without_end() -> None:
+    assert 0.2 < fitted_temperature(torch.eye(3), torch.arange(3)) < 1

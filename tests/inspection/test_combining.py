@@ -61,6 +61,17 @@ def answers(module: nn.Module, images: Tensor) -> Tensor:
         return module.eval()(images).softmax(1)
 
 
+def scaled_answers(module: nn.Module, images: Tensor, scale: float) -> Tensor:
+    """The mean answer of a trial's networks, the outputs of each times a factor."""
+    if not isinstance(module, Ensemble):
+        with torch.inference_mode():
+            return (module.eval()(images) * scale).softmax(1)
+    (member,) = module.eval().networks
+    assert isinstance(member, Member)
+    with torch.inference_mode():
+        return (member.apart(member(images)) * scale).softmax(2).mean(0)
+
+
 @pytest.mark.parametrize("folds", [None, Folds(3)])
 @pytest.mark.parametrize("flips", [False, True])
 def test_heads_of_one_backbone_answer_with_their_mean_and_share_it(
@@ -90,8 +101,10 @@ def test_heads_of_one_backbone_answer_with_their_mean_and_share_it(
     loaded = load_model(tmp_path / "best")
     assert loaded.card.test_time_flip == flips
     assert told["combined"]["in"]
-    shares_told = {one["trial"]: one["share"] for one in told["combined"]["members"]}
-    found = sum(answers(each[int(name)].module, images) * share for name, share in shares_told.items())
+    found = sum(
+        one["share"] * scaled_answers(each[int(one["trial"])].module, images, one["scale"])
+        for one in told["combined"]["members"]
+    )
     torch.testing.assert_close(answers(loaded.module, images), found, rtol=1e-4, atol=1e-5)
     by_class = told["combined"]["classes"]
     counts = torch.bincount(splits.test.labels, minlength=len(splits.classes)).tolist()
@@ -158,17 +171,41 @@ def test_networks_that_err_differently_pay() -> None:
     assert found.pays
     assert float(found.shares.sum()) == pytest.approx(1)
     fresh, others = drawn(4000, 6, together=0.3, seed=1)
+    fresh = fresh * found.scales.float()[:, None, None]
     averaged = targets().together(fresh, found.shares.float())
-    before, after = (targets().metrics(one, others) for one in (fresh[0], averaged))
+    before, after = (targets().metrics(one, others) for one in (fresh[0] / float(found.scales[0]), averaged))
     assert found.gain == pytest.approx(before.loss - after.loss, abs=3 * found.error)
     assert after["accuracy"] > before["accuracy"]
+
+
+def test_it_does_not_count_how_sure_networks_are_of_themselves() -> None:
+    """One may have learned from smoothed labels, another for too long."""
+    outputs, labels = drawn(400, 4, together=0.5, seed=2)
+    factors = torch.tensor([0.2, 1.0, 3.0, 0.5])
+    plain, found = (
+        found_among(each, labels, targets(), seed=0) for each in (outputs, outputs * factors[:, None, None])
+    )
+    torch.testing.assert_close(found.scales * factors, plain.scales, rtol=0.02, atol=0)
+    torch.testing.assert_close(found.shares, plain.shares, rtol=0, atol=0.1)
+    assert found.loss - found.gain == pytest.approx(plain.loss - plain.gain, rel=0.02)
+
+
+def test_answers_that_are_all_right_are_not_scaled_without_end() -> None:
+    labels = torch.arange(60) % 4
+    outputs = 3.0 * nn.functional.one_hot(labels, 4)[None]
+    assert 1 < float(targets().scales(outputs, labels)) < 5
+
+
+def test_numbers_are_not_scaled() -> None:
+    labels = torch.randn(30, 1, dtype=torch.float64)
+    of_task = targets_of(NUMBER).of(("length",), labels)
+    assert of_task.scales(torch.randn(2, 30, 1), labels).tolist() == [1, 1]
 
 
 def test_the_same_network_several_times_pays_nothing() -> None:
     outputs, labels = drawn(300, 1, together=1.0, seed=0)
     found = found_among(outputs.expand(5, -1, -1), labels, targets(), seed=0)
     assert not found.pays
-    assert found.gain == pytest.approx(0, abs=1e-12)
     assert found.shares.tolist() == [1, 0, 0, 0, 0]
 
 
@@ -187,11 +224,19 @@ def test_a_trial_that_loses_gets_no_share() -> None:
 
 
 def test_fewer_right_answers_beyond_chance_do_not_pay() -> None:
-    kinds = {"shares": torch.ones(1), "loss": 1.0, "gain": 0.1, "error": 0.01, "images": 100}
+    kinds = {
+        "shares": torch.ones(2) / 2,
+        "scales": torch.ones(2),
+        "loss": 1.0,
+        "gain": 0.1,
+        "error": 0.01,
+        "images": 100,
+    }
     assert Found(**kinds, better=-0.01, better_error=0.02).pays
     assert not Found(**kinds, better=-0.05, better_error=0.02).pays
     assert not Found(**(kinds | {"gain": 0.01, "error": 0.001}), better=0.1, better_error=0.02).pays  # too little
     assert not Found(**(kinds | {"error": 0.1}), better=0.1, better_error=0.02).pays
+    assert not Found(**(kinds | {"shares": torch.tensor([1.0, 0.0])}), better=0.1, better_error=0.02).pays
 
 
 @pytest.mark.parametrize("task", [ONE_LABEL, SEVERAL_LABELS, NUMBER])
@@ -230,10 +275,10 @@ def test_a_network_sees_images_as_it_learnt_to_whatever_the_average_takes() -> N
 
 def test_an_average_weighs_heads_by_their_shares() -> None:
     first, second = nn.Linear(5, 6, bias=False), nn.Linear(5, 3, bias=False)
-    module = Ensemble([Member(first, (0.5, 0.1)), Member(second, (0.4,))], targets(3).together)
+    module = Ensemble([Member(first, (0.5, 0.1), scales=(2.0, 1.0)), Member(second, (0.4,))], targets(3).together)
     features = torch.randn(7, 5)
-    one, two = first(features).unflatten(1, (2, 3)).softmax(2).unbind(1)
-    expected = 0.5 * one + 0.1 * two + 0.4 * second(features).softmax(1)
+    one, two = first(features).unflatten(1, (2, 3)).unbind(1)
+    expected = 0.5 * (2 * one).softmax(1) + 0.1 * two.softmax(1) + 0.4 * second(features).softmax(1)
     torch.testing.assert_close(module(features).softmax(1), expected)
 
 

@@ -67,6 +67,7 @@ class Part:
         normalisation: that it expects
         trials: whose last layers it has, side by side; those of a cross-validation each in turn
         shares: of each of these layers in the answers
+        scales: factors of their outputs; none for 1
     """
 
     model: str
@@ -77,6 +78,7 @@ class Part:
     trials: tuple[str, ...]
     shares: tuple[float, ...]
     commit: str | None = None
+    scales: tuple[float, ...] = ()
 
     @property
     def is_function(self) -> bool:
@@ -96,6 +98,7 @@ class Part:
             trials=_names(part["trials"]),
             shares=_numbers("shares", part["shares"], len(part["trials"]), positive=True),
             commit=None if part.get("commit") is None else _text("commit", part["commit"]),
+            scales=_numbers("scales", part["scales"], len(part["trials"]), positive=True) if part.get("scales") else (),
         )
 
 

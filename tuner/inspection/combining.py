@@ -2,8 +2,11 @@
 
 Which trials count, and how much, is chosen greedily with replacement by the loss of the averaged answers to validation
 images (Caruana et al. 2004, "Ensemble selection from libraries of models"), several times on images drawn with
-replacement, so that chance decides less. What that gains is measured by choosing again on four fifths of these images
-and looking at the others. In a cross-validation, answers to an image are those of networks that didn't learn from it.
+replacement, so that chance decides less. Before that the outputs of each are scaled until they are as sure as they are
+right; else the surest would count for more than the best (Rahaman and Thiery 2021, "Uncertainty quantification and deep
+ensembles"). What the average gains over the winner, which else ships as it is, is measured by choosing and scaling
+again on four fifths of these images and looking at the others. In a cross-validation, answers to an image are those of
+networks that didn't learn from it.
 
 Trials whose layers before the head are the same, as with `finetune="head"`, share these, so they cost hardly more time
 than one of them.
@@ -35,6 +38,7 @@ from tuner.trial.tasks import ONE_LABEL
 ROUNDS, BAGS, NESTED = 20, 20, 5
 LEAST_SHARE = 0.05  # of a trial in the answers; those with less are left out
 LEAST_GAIN = 0.02  # of the winner's loss; less isn't worth another model
+MOST_SCALED = 2_000  # images, to which factors of outputs are fitted
 TIMED = 5  # answers to one image, of which the median time is told
 ROUNDING = 1e-9
 SINGLE = "single"  # folder in `best/` of the winner's own model
@@ -77,19 +81,18 @@ def write_combined(
         "candidates": len(pool.members),
         "left_out": list(pool.left_out),
     }
-    several = int((found.shares > 0).sum()) > 1
-    if not several or not (found.pays or not must_pay(how)):
+    if not found.several or not (found.pays or not must_pay(how)):
         write_best(best, trial, winner.config, own, dict(record) | {"combined": told | {"in": False}})
         return
-    model = pool.averaged(found.shares)
+    model = pool.averaged(found.shares, found.scales)
     scored = score_of(trial.of(winner.config), model, device)
     gain, error = paired_gain(own.goodness, scored.goodness)
     task = scored.answers.targets.task
     told |= {
         "in": True,
         "members": [
-            {"trial": one.trial, "epoch": one.epoch, "share": float(share)}
-            for one, share in zip(pool.members, found.shares, strict=True)
+            {"trial": one.trial, "epoch": one.epoch, "share": float(share), "scale": float(scale)}
+            for one, share, scale in zip(pool.members, found.shares, found.scales, strict=True)
             if share > 0
         ],
         "own": {**own.test.by_name("test"), "metric": task.paired, "gain": gain, "error": error},
@@ -121,13 +124,15 @@ class Found:
 
     Attributes:
         shares: [M] float64 of the candidates, the winner first; their sum is 1
-        loss: the winner's mean loss
+        scales: [M] float64, factors of their outputs, see `Targets.scales`
+        loss: the winner's mean loss, not scaled, as it would ship
         gain, error: mean loss less than the winner's, paired by images, and its standard error
         better, better_error: the same of how good answers are, see `Targets.goodness`
         images: how many validation images there are
     """
 
     shares: Tensor
+    scales: Tensor
     loss: float
     gain: float
     error: float
@@ -136,9 +141,14 @@ class Found:
     images: int
 
     @property
+    def several(self) -> bool:
+        """Whether more than one trial has a share."""
+        return int((self.shares > 0).sum()) > 1
+
+    @property
     def pays(self) -> bool:
-        """Whether the gain matters and is none of chance, and no fewer answers are right beyond chance."""
-        sure = self.gain - NORMAL_90 * self.error > 0 and self.gain >= LEAST_GAIN * self.loss
+        """Whether an average's gain matters and is none of chance, and no fewer answers are right beyond chance."""
+        sure = self.several and self.gain - NORMAL_90 * self.error > 0 and self.gain >= LEAST_GAIN * self.loss
         return sure and self.better + NORMAL_90 * self.better_error >= 0
 
     @property
@@ -151,21 +161,30 @@ class Found:
 def found_among(outputs: Tensor, labels: Tensor, targets: Targets, *, seed: int) -> Found:
     """Choose among candidates, the winner first, by their outputs [M, N, L] for N validation images with labels."""
     generator = np.random.default_rng(seed)
-    merits = targets.merits(outputs, labels)
-    blended = torch.empty_like(merits[0])
-    good = torch.zeros(len(labels), dtype=torch.float64)
+    losses = targets.losses(targets.merits(outputs[:1], labels))[0]
+    blended, good = torch.zeros_like(losses), torch.zeros_like(losses)
     parts = np.array_split(generator.permutation(len(labels)), min(NESTED, len(labels)))
     for part in map(torch.from_numpy, parts):
         rest = torch.ones(len(labels), dtype=torch.bool)
         rest[part] = False
+        scaled, _ = _scaled(outputs, labels, rest, targets)
+        merits = targets.merits(scaled, labels)
         shares = chosen_shares(merits[:, rest], targets.losses, generator)
-        blended[part] = (merits[:, part] * shares[:, None, None]).sum(0)
-        good[part] = targets.goodness(targets.together(outputs[:, part], shares.float()), labels[part])
-    losses = targets.losses(merits[0])
-    gain, error = paired_gain(targets.losses(blended), losses)
+        blended[part] = targets.losses((merits[:, part] * shares[:, None, None]).sum(0))
+        good[part] = targets.goodness(targets.together(scaled[:, part], shares.float()), labels[part])
+    gain, error = paired_gain(blended, losses)
     better, better_error = paired_gain(targets.goodness(outputs[0], labels), good)
-    shares = chosen_shares(merits, targets.losses, generator)
-    return Found(shares, float(losses.mean()), gain, error, better, better_error, len(labels))
+    scaled, scales = _scaled(outputs, labels, torch.ones(len(labels), dtype=torch.bool), targets)
+    shares = chosen_shares(targets.merits(scaled, labels), targets.losses, generator)
+    return Found(shares, scales, float(losses.mean()), gain, error, better, better_error, len(labels))
+
+
+def _scaled(outputs: Tensor, labels: Tensor, seen: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
+    """The outputs [M, N, L] times factors [M] that suit the images for which `seen` [N] is true, and these factors."""
+    rows = seen.nonzero()[:, 0]
+    rows = rows[:: max(1, len(rows) // MOST_SCALED)]  # from every class, as images may be sorted by it
+    scales = targets.scales(outputs[:, rows], labels[rows])
+    return outputs * scales.to(outputs)[:, None, None], scales
 
 
 def chosen_shares(merits: Tensor, losses: Losses, generator: np.random.Generator) -> Tensor:

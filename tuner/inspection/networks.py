@@ -82,6 +82,7 @@ def _as_member(network: nn.Module, part: Part, given: tuple[int, Normalisation])
     return Member(
         network,
         part.shares,
+        scales=part.scales or None,
         size=None if part.image_size == size else part.image_size,
         normalisation=None if part.normalisation == normalisation else (normalisation, part.normalisation),
     )
@@ -189,8 +190,8 @@ class Pool:
         validated = None if self.outputs is None else (self.outputs[0], self.labels)
         return Trained(self.splits, module.to(self._device).eval(), validated, self._test_answers(one)[row])
 
-    def averaged(self, shares: Tensor) -> Trained:
-        """The model that averages the candidates with these shares [M]."""
+    def averaged(self, shares: Tensor, scales: Tensor | None = None) -> Trained:
+        """The model that averages the candidates with these shares [M], their outputs times `scales` [M]."""
         members, parts, tested = [], [], []
         for one in self._backbones:
             rows = one.rows_of(shares)
@@ -198,18 +199,20 @@ class Pool:
                 heads = [one.heads[row] for row in rows]
                 told = tuple(float(shares[number]) / max(1, self._trial.folds) for number, _, _ in heads)
                 trials = tuple(self.members[number].trial for number, _, _ in heads)
-                parts.append(replace(one.part, trials=trials, shares=told))
+                factors = () if scales is None else tuple(float(scales[number]) for number, _, _ in heads)
+                parts.append(replace(one.part, trials=trials, shares=told, scales=factors))
                 members.append(
                     self._member(
                         one if len(rows) == len(one.heads) else replace(one, heads=heads, member=None), parts[-1]
                     )
                 )
-                tested.append(self._test_answers(one)[rows])
+                tested.append(_scaled(self._test_answers(one)[rows], torch.tensor(factors) if factors else None))
         targets, by_head = self.splits.targets, torch.tensor([share for part in parts for share in part.shares])
         validated = None
         if self.outputs is not None:
             chosen = shares > 0
-            validated = _together(targets, self.outputs[chosen], shares[chosen].float()), self.labels
+            scaled = _scaled(self.outputs[chosen], None if scales is None else scales[chosen])
+            validated = _together(targets, scaled, shares[chosen].float()), self.labels
         module = Ensemble(members, targets.together).to(self._device).eval()
         return Trained(self.splits, module, validated, _together(targets, torch.cat(tested), by_head), tuple(parts))
 
@@ -297,6 +300,11 @@ class Pool:
         """Outputs [H, N, L] of a backbone's heads for the images of a split, on the CPU."""
         member = self._whole(one)
         return member.apart(Evaluator(self._device).logits(member, split, self.splits.normalisation)).cpu()
+
+
+def _scaled(outputs: Tensor, scales: Tensor | None) -> Tensor:
+    """Outputs [K, N, L] times factors [K]."""
+    return outputs if scales is None else outputs * scales.to(outputs)[:, None, None]
 
 
 def _together(targets: Targets, outputs: Tensor, shares: Tensor) -> Tensor:

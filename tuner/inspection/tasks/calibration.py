@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+
+from tuner.train.tasks import targets_of
+from tuner.trial.tasks import ONE_LABEL
 
 BINS = 15
-TEMPERATURES = 0.05, 20.0  # beyond this range models are always right, or never
-STEPS = 60  # each narrows the search for the temperature by a third
 
 
 @dataclass(frozen=True)
@@ -70,15 +69,10 @@ def calibration(logits: Tensor, labels: Tensor, validation: tuple[Tensor, Tensor
 
 
 def fitted_temperature(logits: Tensor, labels: Tensor) -> float:
-    """The temperature with the lowest cross-entropy, from 0.05 to 20; as that has one valley, thirds find it."""
-    low, high = (math.log(bound) for bound in TEMPERATURES)
-    for _ in range(STEPS):
-        third = (high - low) / 3
-        if _loss(logits, labels, low + third) < _loss(logits, labels, high - third):
-            high -= third
-        else:
-            low += third
-    return math.exp((low + high) / 2)
+    """The temperature with the lowest cross-entropy, from 0.05 to 20: see `Targets.scales`."""
+    targets = targets_of(ONE_LABEL)(tuple(map(str, range(logits.shape[1]))))
+    with torch.inference_mode():
+        return 1 / float(targets.scales(logits[None], labels))
 
 
 def bins_of(logits: Tensor, labels: Tensor) -> tuple[Bin, ...]:
@@ -98,8 +92,3 @@ def calibration_error(bins: tuple[Bin, ...]) -> float:
     """The expected calibration error, 0 to 1."""
     images = sum(one.images for one in bins)
     return sum(one.images * abs(one.accuracy - one.confidence) for one in bins) / images
-
-
-def _loss(logits: Tensor, labels: Tensor, log_temperature: float) -> float:
-    with torch.inference_mode():
-        return float(F.cross_entropy(logits.double() / math.exp(log_temperature), labels))

@@ -28,6 +28,7 @@ class Member(nn.Module):
     Attributes:
         network: its last layer has H * L outputs
         shares: [H] of the layers in the ensemble's answers
+        scales: [H] factors of their outputs, which are then as sure as they are right
         size: edge in pixels of the images that it takes; None for the ensemble's
     """
 
@@ -36,6 +37,7 @@ class Member(nn.Module):
         network: nn.Module,
         shares: Sequence[float],
         *,
+        scales: Sequence[float] | None = None,
         size: int | None = None,
         normalisation: tuple[Normalisation, Normalisation] | None = None,
     ) -> None:
@@ -43,6 +45,8 @@ class Member(nn.Module):
         super().__init__()
         self.network, self.size = network, size
         self.register_buffer("shares", torch.tensor(shares, dtype=torch.float32), persistent=False)
+        self.scaled = scales is not None
+        self.register_buffer("scales", torch.tensor(scales or [1.0], dtype=torch.float32), persistent=False)
         factor, shift = [1.0], [0.0]
         if normalisation is not None:
             given, own = normalisation
@@ -64,9 +68,10 @@ class Member(nn.Module):
         return found
 
     def apart(self, outputs: Tensor) -> Tensor:
-        """Outputs [H, N, L] of the last layers, from those side by side."""
+        """Outputs [H, N, L] of the last layers, scaled, from those side by side."""
         heads = len(self.get_buffer("shares"))
-        return outputs.reshape(-1, heads, outputs.shape[1] // heads).transpose(0, 1)
+        each = outputs.reshape(-1, heads, outputs.shape[1] // heads).transpose(0, 1)
+        return each * self.get_buffer("scales")[:, None, None] if self.scaled else each
 
 
 class Ensemble(nn.Module):

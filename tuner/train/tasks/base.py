@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,9 @@ from torch import Tensor
 from tuner.train.tasks.objective import Objective
 from tuner.trial.metrics import ChosenMetric
 from tuner.trial.tasks import Label, Task
+
+SCALES = 0.05, 20.0  # factors of logits; beyond this range models are always right, or never
+STEPS = 25  # each narrows the search for a factor by a third: to 0.02 % of it
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,25 @@ class Targets(ABC):
     @abstractmethod
     def losses(merits: Tensor) -> Tensor:
         """The loss of each answer [..., N], whose mean is that of `own_metrics`, from `merits` [..., N, J]."""
+
+    def scales(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Factors [M] float64 of outputs [M, N, L] with which they are as sure as they are right: 1 / temperature.
+
+        Those with the least loss, from 0.05 to 20; as that has one valley, thirds find it. After Guo et al. (2017), "On
+        Calibration of Modern Neural Networks". Where all answers to few images are right, no factor would be too large.
+        So a prior holds its logarithm near 0: a normal distribution with a deviation of 1.
+        """
+        low, high = (torch.full((len(outputs),), math.log(bound), dtype=torch.float64) for bound in SCALES)
+        for _ in range(STEPS):
+            third = (high - low) / 3
+            nearer = self._scaled(outputs, labels, low + third) < self._scaled(outputs, labels, high - third)
+            low, high = torch.where(nearer, low, low + third), torch.where(nearer, high - third, high)
+        return ((low + high) / 2).exp()
+
+    def _scaled(self, outputs: Tensor, labels: Tensor, logs: Tensor) -> Tensor:
+        """The mean loss [M] of outputs times factors with these logarithms [M], with what is held of the factors."""
+        losses = self.losses(self.merits(outputs * logs.exp().to(outputs)[:, None, None], labels))
+        return losses.mean(1) + logs**2 / (2 * len(labels))
 
     def metrics(self, outputs: Tensor, labels: Tensor, chosen: Sequence[ChosenMetric] = ()) -> Metrics:
         """The metrics of outputs [N, L] for labels, on any devices, and the user's `chosen` ones."""

@@ -112,6 +112,10 @@ class NumberTargets(Targets):
         """Errors of standardised numbers, J = 1."""
         return (self.answers(outputs.double()) - labels) / self.deviation
 
+    def scales(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """All 1: numbers are no logits."""
+        return torch.ones(len(outputs), dtype=torch.float64)
+
     @staticmethod
     def losses(merits: Tensor) -> Tensor:
         """See `Targets.losses`."""
