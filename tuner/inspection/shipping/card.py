@@ -83,7 +83,8 @@ def _use(loaded: LoadedModel, form: str, facts: Mapping[str, Any], *, scripted: 
         yield (
             f"It has {len(loaded.card.parts)} networks, named `networks.0.network.` and so on, some of which may have "
             f"the last layers of several side by side; the mean of their {loaded.answers.output} is the answer, "
-            "weighted by `shares` of `parts` in `best/model.json` of the run."
+            "weighted by `shares` of `parts` in `best/model.json` of the run; before, what each last layer gives is "
+            "multiplied by its number of `scales` there."
         )
     elif form == "safetensors" and loaded.card.networks > 1:
         yield (
