@@ -73,16 +73,30 @@ def test_splits_on_the_disk_are_counted_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("counted")
-def test_a_frozen_backbone_runs_once_and_its_epochs_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("epochs", [1, 4])
+def test_a_frozen_backbone_runs_once_and_its_epochs_are_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochs: int
+) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "empty"))
     trial = ImageClassifier(f"folder:{photos(tmp_path / 'photos')}", "mobilenet_v3_small")  # its weights aren't here
-    head = measured(trial, finetune="head", image_size=64)
-    everything = measured(trial, finetune="head", image_size=64, flip=0.5)
+    head = measured(trial, epochs, finetune="head", image_size=64)
+    everything = measured(trial, epochs, finetune="head", image_size=64, flip=0.5)
     assert head.once_for == "mobilenet_v3_small 64"
     assert head.once_seconds == pytest.approx((40 + 4) / head.images_per_second)
     assert head.epoch_seconds[0] < everything.epoch_seconds[0]
     assert everything.once_seconds == 0.0
     assert list((tmp_path / "empty").rglob("*")) == []  # nothing was downloaded or left behind
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_last_layer_that_is_solved_in_one_epoch_needs_the_backbone_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "empty"))
+    trial = ImageClassifier(f"folder:{photos(tmp_path / 'photos')}", "mobilenet_v3_small", validation=Folds(4))
+    found = measured(trial, 1, finetune="head", optimizer="lbfgs", image_size=64)
+    assert found.once_seconds > 0
+    assert found.epoch_seconds[0] < 0.1 * found.once_seconds
 
 
 @pytest.mark.usefixtures("counted")

@@ -50,6 +50,7 @@ class _Sample:
     images: Tensor
     sizes: tuple[int, int, int]  # for training, validation and test of one network
     classes: int
+    keeps: bool  # whether features of a frozen backbone are kept for later trials, so that they pay in one epoch
     read_seconds: float = 0.0  # per image
 
 
@@ -128,7 +129,7 @@ def _sample(trial: ImageClassifier, config: dict[str, Any], split_seed: int) -> 
     splits = load_splits(one, seed=split_seed, image_size=trial.asked_size(config))
     first = torch.arange(min(STANDING, len(splits.train)))
     sizes = len(splits.train), len(splits.validation), len(splits.test)
-    return _Sample(splits.train.images(first), sizes, len(splits.classes))
+    return _Sample(splits.train.images(first), sizes, len(splits.classes), splits.key is not None)
 
 
 def _of_files(trial: ImageClassifier, files: ImageFiles, framing: Framing) -> _Sample:
@@ -148,7 +149,7 @@ def _of_files(trial: ImageClassifier, files: ImageFiles, framing: Framing) -> _S
     if not images:
         raise DataError(f"a folder of images needs some that can be read, got none of {begun} in {files.place}")
     each = (time.perf_counter() - start) / begun
-    return _Sample(torch.stack(images), _sizes(found, trial), len(found.outputs), each)
+    return _Sample(torch.stack(images), _sizes(found, trial), len(found.outputs), True, each)
 
 
 def _sizes(found: Found, trial: ImageClassifier) -> tuple[int, int, int]:
@@ -206,6 +207,8 @@ def _trainer(
         given |= {"optimizer": "sgd", "momentum": 0.0, "batch_size": count}
     if _views_kept(trial, config):
         given |= {name: HYPERPARAMETERS[name].default for name in ("views", *CHANGES_IMAGES)}
+    if sample.keeps and trial.hyperparameters(config)["finetune"] == "head":
+        epochs = max(2, epochs)  # the images here are not those that are kept: features have to pay in this trial
     start = time.perf_counter()
     like = replace(trial, data=stand_in, validation=None, group=None, metrics=(), task="one")  # takes the same time
     trainer = Trainer(like, given, epochs=epochs, device=device, step_path="eager")
