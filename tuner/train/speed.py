@@ -209,8 +209,9 @@ def _trainer(
         given |= {name: HYPERPARAMETERS[name].default for name in ("views", *CHANGES_IMAGES)}
     if sample.keeps and trial.hyperparameters(config)["finetune"] == "head":
         epochs = max(2, epochs)  # the images here are not those that are kept: features have to pay in this trial
-    start = time.perf_counter()
     like = replace(trial, data=stand_in, validation=None, group=None, metrics=(), task="one")  # takes the same time
+    Trainer(like, given, epochs=epochs, device=device, step_path="eager").close()  # loads libraries, once in a worker
+    start = time.perf_counter()
     trainer = Trainer(like, given, epochs=epochs, device=device, step_path="eager")
     return trainer, time.perf_counter() - start
 
