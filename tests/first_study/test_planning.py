@@ -178,7 +178,7 @@ def test_copies_of_an_image_count_once_for_the_folds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("minutes", "sizes", "more"),
     [
-        (4.0, 'choice([224, 288]).when(model="efficientnet_b0")', "allow larger images"),
+        (3.4, 'choice([224, 288]).when(model="efficientnet_b0")', "allow larger images"),
         (7.0, "choice([224, 288])", "change nothing"),
     ],
 )

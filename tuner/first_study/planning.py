@@ -21,7 +21,6 @@ FINE_TUNED = 600  # from so many training images on all layers may learn; with f
 FINE_EPOCHS = 45  # of all trials together that fine-tuning needs: about six trials of 7
 BACKWARD = 3.5  # time per image for training all layers, as a multiple of the forward pass
 SHARE_FOR_FEATURES = 0.6  # of the time, for frozen backbones; heads on features take a fraction of the rest
-SHARE_WITH_LARGER = 0.45  # the same if larger images are added: a machine that gets busier must have time for the rest
 MOST_MODELS = 3
 MOST_TOTAL = 4_000  # epochs of all trials
 LENGTHS = {"solved": 1, "head": 20, "gradual": 8, "all": 12}  # of a trial
@@ -79,10 +78,6 @@ class Means:
     def forward(self, model: str) -> float:
         """Seconds per image through the network."""
         return 1 / self.speeds[model].images_per_second
-
-    def seconds(self, parts: Sequence[float]) -> float:
-        """Until features are computed that take one worker so many seconds each: of a model and an image size."""
-        return max(*parts, sum(parts) / self.workers)
 
 
 @dataclass(frozen=True)
@@ -158,7 +153,7 @@ def _choose(look: FirstLook, wishes: Wishes, means: Means) -> _Choice:
     room = SHARE_FOR_FEATURES * seconds
     fitting: list[Candidate] = []
     for each in best_first:
-        if means.seconds([features[one.model] for one in (*fitting, each)]) <= room:
+        if sum(features[one.model] for one in (*fitting, each)) <= room:
             fitting.append(each)
     few = train < FINE_TUNED
     why = (
@@ -172,8 +167,7 @@ def _choose(look: FirstLook, wishes: Wishes, means: Means) -> _Choice:
         models = tuple(fitting[:MOST_MODELS])
         if few and list(models) != best_first[:MOST_MODELS]:
             more = "allow more accurate models"
-        spare = SHARE_WITH_LARGER * seconds
-        larger, left = _larger(look, models, features, means, spare) if kind == "solved" else ({}, False)
+        larger, left = _larger(look, models, features, room) if kind == "solved" else ({}, False)
         if left and more == NOTHING:
             more = "allow larger images"
         return _Choice(models, kind, why, {each.model: (each.pixels,) for each in models if each.pixels} | larger, more)
@@ -190,26 +184,26 @@ def _edge(one: Candidate) -> int:
 
 
 def _larger(
-    look: FirstLook, models: Sequence[Candidate], features: Mapping[str, float], means: Means, room: float
+    look: FirstLook, models: Sequence[Candidate], features: Mapping[str, float], room: float
 ) -> tuple[dict[str, tuple[int, ...]], bool]:
     """The usual size and a larger one for the models that have time for both, and whether time is all that others lack.
 
     A space has one domain for all image sizes: the models that have one share it.
     """
     found: dict[str, tuple[int, ...]] = {}
-    parts = [features[each.model] for each in models]
+    room -= sum(features[each.model] for each in models)
     left = False
     own = [each for each in models if each.pixels is None]
     for together in filter(None, [[each for each in models if each.pixels], *([each] for each in own)]):
-        sizes, further = set(found.values()), []
+        sizes, seconds = set(found.values()), 0.0
         for each in together:
             edge = _edge(each)
             larger = find_model(each.model).sizes_like([round(LARGER * edge / MULTIPLE) * MULTIPLE])
             sizes.add((edge, *(size for size in larger if size > edge and look.shorter >= SHORTEST * edge)))
-            further.append(features[each.model] * (max(larger, default=edge) / edge) ** 2)
+            seconds += features[each.model] * (max(larger, default=edge) / edge) ** 2
         ((_, *more), *others) = sizes
-        if more and not others and means.seconds(parts + further) <= room:
-            parts += further
+        if more and not others and seconds <= room:
+            room -= seconds
             found |= dict.fromkeys([each.model for each in together], next(iter(sizes)))
             continue
         left = left or bool(more and not others)
