@@ -97,6 +97,15 @@ def test_heads_of_one_backbone_answer_with_their_mean_and_share_it(
     expected = sum(answers(each[number].module, images) for number in (0, 2)) / 2
     torch.testing.assert_close(answers(model.module, images), expected, rtol=1e-4, atol=1e-5)
 
+    scales = torch.tensor([1.0, 1.0, 0.3], dtype=torch.float64) / pool.outputs.std((1, 2))  # answers far from 0 and 1
+    scaled = pool.averaged(shares, scales)
+    torch.testing.assert_close(answers(scaled.module, images), scaled.tested.softmax(1), rtol=1e-4, atol=1e-5)
+    assert scaled.validated is not None
+    assert model.validated is not None
+    assert not scaled.validated[0].softmax(1).allclose(model.validated[0].softmax(1))
+    seen = sum(scaled_answers(each[number].module, images, float(scales[number])) for number in (0, 2))
+    torch.testing.assert_close(answers(scaled.module, images), seen / 2, rtol=1e-4, atol=1e-5)
+
     told = combined(trial, members, tmp_path / "best")
     loaded = load_model(tmp_path / "best")
     assert loaded.card.test_time_flip == flips
@@ -106,6 +115,11 @@ def test_heads_of_one_backbone_answer_with_their_mean_and_share_it(
         for one in told["combined"]["members"]
     )
     torch.testing.assert_close(answers(loaded.module, images), found, rtol=1e-4, atol=1e-5)
+    (part,), (network,) = loaded.card.parts, loaded.module.networks  # the answers here are too sure to show it
+    assert dict(zip(part.trials, part.scales, strict=True)) == {
+        one["trial"]: one["scale"] for one in told["combined"]["members"]
+    }
+    assert network.scales.tolist() == pytest.approx(part.scales)
     by_class = told["combined"]["classes"]
     counts = torch.bincount(splits.test.labels, minlength=len(splits.classes)).tolist()
     assert {one["class"]: one["images"] for one in by_class} == dict(zip(splits.classes, counts, strict=True))
