@@ -24,7 +24,7 @@ def study(**given: Any) -> Study:
 
 def speed(*epochs: float, once: float = 0.0, start: float = 0.0, **given: Any) -> Speed:
     fields = {"once_for": "model 224", "score_seconds": 3.0, "look_seconds": 0.0, "cache_bytes": 5, "memory_bytes": 7}
-    rest = {"images": (80, 10, 10), "images_per_second": 9.0, "busy": 1.0}
+    rest = {"images": (80, 10, 10), "images_per_second": 9.0, "features_per_second": 9.0, "busy": 1.0}
     return Speed(start_seconds=start, once_seconds=once, epoch_seconds=epochs, **{**fields, **rest, **given})
 
 

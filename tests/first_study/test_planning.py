@@ -34,6 +34,7 @@ def speed(rate: float) -> Speed:
         memory_bytes=10**9,
         images=(1, 1, 1),
         images_per_second=rate,
+        features_per_second=rate,
         busy=1.0,
     )
 

@@ -19,6 +19,7 @@ from tuner.inspection.combining import SINGLE, Found, chosen_shares, found_among
 from tuner.inspection.networks import Pool, trained, trial_splits
 from tuner.train import trainer_of
 from tuner.train.data import Normalisation
+from tuner.train.evaluation import Evaluator
 from tuner.train.models import Ensemble, Member, networks_of
 from tuner.train.tasks import targets_of
 from tuner.trial import ImageClassifier
@@ -133,24 +134,55 @@ def test_heads_of_one_backbone_answer_with_their_mean_and_share_it(
     )
 
 
-def test_other_sizes_and_networks_see_the_winners_images_resized(pretrained: ImageClassifier, tmp_path: Path) -> None:
+def test_smaller_sizes_and_other_networks_see_the_largest_images_resized(
+    pretrained: ImageClassifier, tmp_path: Path
+) -> None:
     members = candidates(pretrained, tmp_path, HEAD, HEAD | {"image_size": 48}, HEAD | {"finetune": "all"})
     told = combined(pretrained, members, tmp_path / "best")
     pool = Pool(pretrained, members, 0, "cpu")
     model = pool.averaged(torch.full((3,), 1 / 3, dtype=torch.float64))
-    parts = model.parts
-    assert [part.image_size for part in parts] == [32, 48, 32]
+    assert [part.image_size for part in model.parts] == [32, 48, 32]
     assert told["combined"]["candidates"] == 3
-    splits = pool.splits
+    splits = trial_splits(pretrained, HEAD | {"image_size": 48}, split_seed=0)
+    assert (model.splits.image_size, pool.splits.image_size) == (48, 32)
     images = splits.normalisation(splits.test.images())
-    resized = nn.functional.interpolate(images, (48, 48), mode="bilinear", antialias=True)
-    each = [trained(pretrained, one.config, one.checkpoint, 0, "cpu").module for one in members]
-    expected = (answers(each[0], images) + answers(each[1], resized) + answers(each[2], images)) / 3
-    torch.testing.assert_close(answers(model.module, images), expected, rtol=1e-4, atol=1e-5)
+    resized = nn.functional.interpolate(images, (32, 32), mode="bilinear", antialias=True)
+    each = [trained(pretrained, one.config, one.checkpoint, 0, "cpu") for one in members]
+    expected = answers(each[0].module, resized) + answers(each[1].module, images) + answers(each[2].module, resized)
+    torch.testing.assert_close(answers(model.module, images), expected / 3, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model.tested.softmax(1), expected / 3, rtol=1e-4, atol=1e-5)
     assert isinstance(model.module, Ensemble)
-    larger = model.module.networks[1]
-    assert isinstance(larger, Member)
-    torch.testing.assert_close(larger.fitted(images), resized, rtol=0, atol=0.01)  # other statistics by a little
+    smaller = model.module.networks[0]
+    assert isinstance(smaller, Member)
+    torch.testing.assert_close(smaller.fitted(images), resized, rtol=0, atol=0.01)  # other statistics by a little
+    assert pool.outputs is not None
+    for one, outputs in zip(each, pool.outputs, strict=True):  # to images as each takes them
+        assert one.validated is not None
+        torch.testing.assert_close(outputs, one.validated[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("folds", [None, Folds(3)])
+@pytest.mark.parametrize("settings", [{}, {"test_time_flip": True}, {"views": 2, "flip": 0.5}])
+def test_validation_images_are_answered_from_stored_features(
+    pretrained: ImageClassifier,
+    tmp_path: Path,
+    folds: Folds | None,
+    settings: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trial = replace(pretrained, validation=folds)
+    members = candidates(trial, tmp_path, HEAD | settings, HEAD | settings | {"image_size": 48, "lr": 0.1})
+    seen = Pool(trial, members, 0, "cpu").outputs
+    with monkeypatch.context() as patch:  # no backbone runs
+        patch.setattr(Evaluator, "logits", lambda *given: pytest.fail("images went through a backbone"))
+        found = Pool(trial, members, 0, "cpu").outputs
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "another machine's"))
+    computed = Pool(trial, members, 0, "cpu").outputs
+    assert seen is not None
+    assert found is not None
+    assert computed is not None
+    assert found.equal(seen)
+    torch.testing.assert_close(found, computed, rtol=1e-4, atol=1e-4)
 
 
 def test_networks_of_a_users_function_are_averaged(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from tuner.inspection.shipping.forms import onnx_answers, whole, write_onnx
 from tuner.train import Trainer, trainer_of
 from tuner.train.evaluation import Evaluator
 from tuner.train.models import random_network, single_networks
-from tuner.train.models.eight_bits import answer_in_eight_bits, answering_in_float, eight_bits_of, quantised
+from tuner.train.models.eight_bits import answering_in_float, eight_bits_of, quantised
+from tuner.train.models.onnx_layers import answer_by
 from tuner.train.parallel.one_process import OneProcess
 from tuner.trial import ImageClassifier
 from tuner.worker.network_cost import inference_cost
@@ -155,7 +156,7 @@ def test_other_weights_of_the_same_network_are_not_mistaken() -> None:
         module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)).eval()
         before = quantised(module, images)
         expected = module(images).detach()
-        answer_in_eight_bits(module, before)
+        answer_by(module, before)
         assert torch.allclose(module(images), expected, atol=0.05)
 
 

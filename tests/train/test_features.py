@@ -15,7 +15,7 @@ from tuner.train.checkpoint import Checkpoint, read_model, write_checkpoint
 from tuner.train.checkpoint_size import checkpoint_bytes
 from tuner.train.cross_validation import whole_model
 from tuner.train.data import cache
-from tuner.train.models import empty_model, head_is_last, random_network
+from tuner.train.models import empty_model, head_is_last, onnx_layers, random_network
 from tuner.trial import Folds, ImageClassifier
 from tuner.trial.models import find_model
 
@@ -93,6 +93,35 @@ def test_heads_on_features_answer_as_heads_on_images(pretrained: ImageClassifier
     for left, right in zip(results[:3], results[3:], strict=True):
         assert left.train_loss == pytest.approx(right.train_loss, abs=1e-5)
         assert left.validation.loss == pytest.approx(right.validation.loss, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["plain", "mirrored", "views"])
+@pytest.mark.parametrize("folds", [None, Folds(3)])
+def test_onnxruntime_computes_the_features_of_many_images_on_the_cpu(
+    pretrained: ImageClassifier, kind: str, folds: Folds | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = replace(pretrained, validation=folds)
+    running = trainer(trial.fold(0) if folds else trial)
+    parts, splits, normalise = running.parts, running.splits, running.splits.normalisation
+    views = features.Views(2, lambda images: normalise(images).flip(-1), "flipped") if kind == "views" else None
+    wanted = features.Wanted(SMALL, kind == "mirrored", views)
+
+    def learned() -> tuple[list[torch.Tensor], int]:
+        """Features for training, of views, and for validation, and how many images went through torch's network."""
+        with images_through(parts.network.module.get_submodule("conv5")) as sizes:
+            found = features.extract_features(parts.network, splits, parts.evaluator, wanted, keep=True)
+        return [split.images() for split in (found.train, *found.views, found.validation)], sum(sizes)
+
+    slow, images = learned()
+    assert images >= 48
+    monkeypatch.setattr(onnx_layers, "WORTH", 48 * 12**2)
+    quick, images = learned()
+    assert images == 3 + 2  # to write the file, and to check it
+    assert len(list((tmp_path / "cache").glob("*/entry.json"))) == 3  # the images are there, too
+    assert learned()[1] == 0
+    for one, other in zip(quick, slow, strict=True):
+        assert (one - other).abs().max() <= onnx_layers.SAME * other.abs().max()
+        assert not one.equal(other)
 
 
 def test_the_backbone_sees_every_image_once_in_all_trials_together(pretrained: ImageClassifier) -> None:

@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.first_study.scenes import write_scenes
 from tuner import Folds, RecallAtPrecision
 from tuner.train import load_splits
+from tuner.train.models import onnx_layers
 from tuner.train.speed import measure_trial
 from tuner.trial import ImageClassifier
 from tuner.trial.speed import Speed
@@ -86,6 +87,28 @@ def test_a_frozen_backbone_runs_once_and_its_epochs_are_short(
     assert head.epoch_seconds[0] < everything.epoch_seconds[0]
     assert everything.once_seconds == 0.0
     assert list((tmp_path / "empty").rglob("*")) == []  # nothing was downloaded or left behind
+
+
+def test_features_that_onnxruntime_computes_are_measured_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "empty"))
+    monkeypatch.setattr(onnx_layers, "WORTH", 44 * 64**2)
+    by_onnxruntime: list[bool] = []
+
+    def repeated(work: Callable[[], None], *_: object) -> float:
+        """One call, which takes longer if a network of torch computes it."""
+        with FlopCounterMode(display=False) as counter:
+            work()
+        by_onnxruntime.append(not counter.get_total_flops())
+        return 0.5 if by_onnxruntime[-1] else 16.0
+
+    monkeypatch.setattr("tuner.train.speed._repeated", repeated)
+    trial = ImageClassifier(f"folder:{photos(tmp_path / 'photos')}", "mobilenet_v3_small")
+    found = measured(trial, finetune="head", image_size=64)
+    assert by_onnxruntime.count(True) == 1
+    assert found.features_per_second == pytest.approx(16 / 0.5)
+    assert found.images_per_second == pytest.approx(8 / 16)
+    assert found.once_seconds > (40 + 4) / found.features_per_second  # writing the file takes time, too
+    assert found.score_seconds - found.once_seconds == pytest.approx((4 - 40 - 4) / found.features_per_second)
 
 
 @pytest.mark.usefixtures("counted")

@@ -29,7 +29,7 @@ from tuner.worker.implementation import implementation_of
 SAMPLES = 200  # configurations among which the largest checkpoint is found
 MOST_PLAYED = 200  # trials; beyond that the number that waits grows in proportion
 COURSES = 3  # of a search, in which good and bad configurations come in another order
-ALIKE = Speed(0.0, 0.0, "", (1.0,), 0.0, 0.0, 0, 0, (0, 0, 0), 0.0, 1.0)
+ALIKE = Speed(0.0, 0.0, "", (1.0,), 0.0, 0.0, 0, 0, (0, 0, 0), 0.0, 0.0, 1.0)
 Largest = tuple[int | None, dict[str, Any]]  # bytes of a checkpoint, and the configuration that has it
 DECISIVE = ("optimizer", "momentum", "ema_decay", "finetune")  # hyperparameters that the size depends on
 LOOK_BELOW_GB = 20.0  # with more free space a search without a limit skips this check, which loads torch

@@ -79,6 +79,10 @@ class Means:
         """Seconds per image through the network."""
         return 1 / self.speeds[model].images_per_second
 
+    def features(self, model: str) -> float:
+        """Seconds per image through the frozen network."""
+        return 1 / self.speeds[model].features_per_second
+
 
 @dataclass(frozen=True)
 class _Choice:
@@ -149,7 +153,7 @@ def _choose(look: FirstLook, wishes: Wishes, means: Means) -> _Choice:
                 more = NOTHING if each is best_first[0] else "allow a more accurate model"
                 own = {each.model: (each.pixels,)} if each.is_file and each.pixels else {}
                 return _Choice((each,), "gradual", f"about {affordable[each.model]:.0f} epochs of it fit", own, more)
-    features = {each.model: _all_images(look) * means.forward(each.model) for each in best_first}
+    features = {each.model: _all_images(look) * means.features(each.model) for each in best_first}
     room = SHARE_FOR_FEATURES * seconds
     fitting: list[Candidate] = []
     for each in best_first:

@@ -42,7 +42,8 @@ from tuner.train.models import (
     read_state,
     single_networks,
 )
-from tuner.train.models.eight_bits import EightBits, answer_in_eight_bits, eight_bits_of
+from tuner.train.models.eight_bits import EightBits, eight_bits_of
+from tuner.train.models.onnx_layers import answer_by
 from tuner.train.tasks import Metrics, targets_of
 from tuner.trial import ImageClassifier
 from tuner.trial.earlier_pixels import scale_note, scale_together
@@ -318,7 +319,7 @@ def _module(best: Path, card: ModelCard, trial: ImageClassifier, restore: Restor
     load_state(module, state, source=str(best / MODEL), name=card.model)
     for number, (network, chosen) in enumerate(zip(single_networks(module), configs, strict=True)):
         if chosen["quantization"] == INT8:
-            answer_in_eight_bits(network, EightBits((best / _eight_bits_file(number)).read_bytes()))
+            answer_by(network, EightBits((best / _eight_bits_file(number)).read_bytes()))
     return module
 
 

@@ -57,8 +57,8 @@ def write_combined(
 ) -> None:
     """Write `best/` with the average of the candidates' answers, or with the winner if that gains nothing that matters.
 
-    The averaged model takes images as the winner does; others get them resized from these. The winner's own model is
-    then in `single/`. "combined" in metrics.json says what was found.
+    The averaged model takes images of the largest size that one of its networks has; others get them resized from
+    these. The winner's own model is then in `single/`. "combined" in metrics.json says what was found.
 
     Args:
         trial: data and model as the study declares them
@@ -216,24 +216,23 @@ def _greedy(merits: Tensor, losses: Losses, weights: Tensor) -> Tensor:
 
 def _cost(model: Trained, own: Trained) -> dict[str, float]:
     """Milliseconds for an image and bytes of the averaged model, and of the winner's own."""
-    splits = own.splits
-    device = next(own.module.parameters()).device
-    images = splits.normalisation(splits.train.images(torch.zeros(1, dtype=torch.int64)).to(device))
     return {
-        "milliseconds": _milliseconds(model.module, images),
-        "own_milliseconds": _milliseconds(own.module, images),
+        "milliseconds": _milliseconds(model),
+        "own_milliseconds": _milliseconds(own),
         "bytes": _bytes(model.module),
         "own_bytes": _bytes(own.module),
     }
 
 
-def _milliseconds(module: nn.Module, images: Tensor) -> float:
+def _milliseconds(model: Trained) -> float:
     """Median time of an answer to one image, as it is computed here."""
+    splits, device = model.splits, next(model.module.parameters()).device
+    images = splits.normalisation(splits.train.images(torch.zeros(1, dtype=torch.int64)).to(device))
     times = []
     with torch.inference_mode():
         for _ in range(TIMED + 1):
             start = time.perf_counter()
-            module.eval()(images).cpu()
+            model.module.eval()(images).cpu()
             times.append(1000 * (time.perf_counter() - start))
     return statistics.median(times[1:])
 

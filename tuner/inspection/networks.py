@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ from tuner.space.values import recorded
 from tuner.train.cross_validation import NETWORKS, whole_model
 from tuner.train.data import Normalisation, Split, Splits, load_splits
 from tuner.train.evaluation import Evaluator
-from tuner.train.models import Ensemble, Member, answering_network, empty_network, load_state
-from tuner.train.models.eight_bits import EightBits, answer_in_eight_bits, quantised
+from tuner.train.feed import validation_features
+from tuner.train.models import Ensemble, Member, Network, answering_network, empty_network, load_state
+from tuner.train.models.eight_bits import EightBits, quantised
+from tuner.train.models.onnx_layers import answer_by, quickened
 from tuner.train.tasks import Targets
 from tuner.trial import ImageClassifier
 from tuner.trial.hyperparameters import INT8
@@ -95,24 +97,24 @@ class _Backbone:
     Attributes:
         trial: whose model it is
         config: all hyperparameters of one of the candidates
+        splits: the data as its trials take it
         part: says how images are taken; without trials and shares
         state: tensors before the last layer, or all where it isn't known
         heads: each last layer's candidate, part of the cross-validation, and tensors
-        calibration: gives the images by which it is quantised
         quantised: the layers before the last one in 8 bits, once they were asked for
-        member: the network with all heads, on the device, if it is kept there
-        tested: its outputs [H, N, L] for the test images, once these were asked for
+        network: with all heads, on the device, if it is kept there
+        tested: outputs [H, N, L] for the test images at a size, once these were asked for
     """
 
     trial: ImageClassifier
     config: dict[str, Any]
+    splits: Splits
     part: Part
     state: State
     heads: list[tuple[int, int, State]]
-    calibration: Callable[[], Tensor]
-    member: Member | None = None
+    network: nn.Module | None = None
     quantised: EightBits | None = None
-    tested: Tensor | None = None
+    tested: dict[int, Tensor] = field(default_factory=dict)
 
     def joins(self, config: Mapping[str, Any], part: Part, state: State) -> bool:
         """Whether a network of these hyperparameters, part and tensors before the last layer is this one."""
@@ -126,8 +128,8 @@ class _Backbone:
     def quantise(self, network: nn.Module) -> None:
         """Let a network with these layers answer in 8 bits if the trial did."""
         if self.config["quantization"] == INT8:
-            self.quantised = self.quantised or quantised(network, self.calibration())
-            answer_in_eight_bits(network, self.quantised)
+            self.quantised = self.quantised or quantised(network, self.splits.calibration())
+            answer_by(network, self.quantised)
 
     def rows_of(self, shares: Tensor) -> list[int]:
         """The places of the heads whose candidate has a share, of shares [M]."""
@@ -141,7 +143,7 @@ class Pool:
         splits: the data as the winner takes it
         members: the candidates that take the same part of an image as the winner does, the winner first
         left_out: names of the others
-        outputs: [M, N, L] float32 for the validation images, on the CPU; None if there are none
+        outputs: [M, N, L] float32 for the validation images as each takes them, on the CPU; None if there are none
         labels: of these, [N] or [N, L]
         parts: the splits with these validation images: of each part of a cross-validation, or the only ones
     """
@@ -169,7 +171,7 @@ class Pool:
             else:
                 left_out.append(candidate.trial)
         self.left_out = tuple(left_out)
-        self.parts = [self._part(number) for number in range(trial.folds)] or [self.splits]
+        self.parts = self._parts_as(self._backbones[0])
         self.labels = torch.cat([splits.validation.labels for splits in self.parts])
         self.outputs = self._answers() if len(self.labels) else None
 
@@ -181,18 +183,22 @@ class Pool:
             return self.averaged(shares)
         own, one = self._trial.of(self._config), self._backbones[0]
         if len(one.heads) == 1:
-            module = self._whole(one).network
+            module = self._whole(one)
         else:
             module = answering_network(own, channels=self.splits.channels, outputs=self._classes, config=one.config)
             load_state(module, one.state | one.heads[0][2], source=self._source(one), name=own.model_name)
             one.quantise(module)
         (row,) = one.rows_of(shares)
         validated = None if self.outputs is None else (self.outputs[0], self.labels)
-        return Trained(self.splits, module.to(self._device).eval(), validated, self._test_answers(one)[row])
+        return Trained(self.splits, module.to(self._device).eval(), validated, self._test_answers(one, one.splits)[row])
 
     def averaged(self, shares: Tensor, scales: Tensor | None = None) -> Trained:
-        """The model that averages the candidates with these shares [M], their outputs times `scales` [M]."""
+        """The model that averages the candidates with these shares [M], their outputs times `scales` [M].
+
+        It takes images as the network with the largest ones does; others get them smaller.
+        """
         members, parts, tested = [], [], []
+        given = max((one.splits for one in self._backbones if one.rows_of(shares)), key=lambda one: one.image_size)
         for one in self._backbones:
             rows = one.rows_of(shares)
             if rows:
@@ -201,12 +207,10 @@ class Pool:
                 trials = tuple(self.members[number].trial for number, _, _ in heads)
                 factors = () if scales is None else tuple(float(scales[number]) for number, _, _ in heads)
                 parts.append(replace(one.part, trials=trials, shares=told, scales=factors))
-                members.append(
-                    self._member(
-                        one if len(rows) == len(one.heads) else replace(one, heads=heads, member=None), parts[-1]
-                    )
-                )
-                tested.append(_scaled(self._test_answers(one)[rows], torch.tensor(factors) if factors else None))
+                whole = one if len(rows) == len(one.heads) else replace(one, heads=heads, network=None)
+                members.append(_as_member(self._network(whole), parts[-1], _taken(given)))
+                answers = self._test_answers(one, given)[rows]
+                tested.append(_scaled(answers, torch.tensor(factors) if factors else None))
         targets, by_head = self.splits.targets, torch.tensor([share for part in parts for share in part.shares])
         validated = None
         if self.outputs is not None:
@@ -214,7 +218,7 @@ class Pool:
             scaled = _scaled(self.outputs[chosen], None if scales is None else scales[chosen])
             validated = _together(targets, scaled, shares[chosen].float()), self.labels
         module = Ensemble(members, targets.together).to(self._device).eval()
-        return Trained(self.splits, module, validated, _together(targets, torch.cat(tested), by_head), tuple(parts))
+        return Trained(given, module, validated, _together(targets, torch.cat(tested), by_head), tuple(parts))
 
     @property
     def _classes(self) -> int:
@@ -234,13 +238,16 @@ class Pool:
             *((), (), trial.commit),
         )
         self.members.append(candidate)
-        head = self._head_of(trial, config) if library and self._shared else None  # a function makes its own outputs
+        apart = (
+            self._shared or config.get("finetune") == "head"
+        )  # the last layers, as others may be those of more heads
+        head = self._head_of(trial, config) if library and apart else None  # a function makes its own outputs
         for fold, tensors in enumerate(_networks(state, trial.folds)):
             last = {name: one for name, one in tensors.items() if head is not None and name.startswith(f"{head}.")}
             before = {name: one for name, one in tensors.items() if name not in last}
             found = next((one for one in self._backbones if last and one.joins(config, part, before)), None)
             if found is None:
-                found = _Backbone(trial, config, part, before, [], splits.calibration)
+                found = _Backbone(trial, config, splits, part, before, [])
                 self._backbones.append(found)
             found.heads.append((number, fold, last))
 
@@ -254,52 +261,92 @@ class Pool:
     def _source(self, one: _Backbone) -> str:
         return str(self.members[one.heads[0][0]].checkpoint)
 
-    def _member(self, one: _Backbone, part: Part) -> Member:
-        given = self.splits.image_size, self.splits.normalisation
-        channels = self.splits.channels
-        if one.member is not None and len(one.heads) == len(part.shares):
-            return _as_member(one.member.network, part, given)
-        member = empty_member(one.trial, part, one.config, channels=channels, classes=self._classes, given=given)
-        heads = {name: torch.cat([head[name] for _, _, head in one.heads]) for name in one.heads[0][2]}
-        load_state(member.network, one.state | heads, source=self._source(one), name=one.part.model)
-        one.quantise(member.network)
-        return member
+    def _network(self, one: _Backbone) -> nn.Module:
+        """The network with the heads of a backbone, whose outputs stand side by side."""
+        if one.network is not None:
+            return one.network
+        outputs = self._classes * len(one.heads)
+        network = answering_network(one.trial, channels=self.splits.channels, outputs=outputs, config=one.config)
+        load_state(network, self._state(one), source=self._source(one), name=one.part.model)
+        one.quantise(network)
+        return network
 
-    def _whole(self, one: _Backbone) -> Member:
+    def _state(self, one: _Backbone) -> State:
+        """All tensors of the network with the heads of a backbone."""
+        return one.state | {name: torch.cat([last[name] for _, _, last in one.heads]) for name in one.heads[0][2]}
+
+    def _whole(self, one: _Backbone) -> nn.Module:
         """The network with all heads, on the device; of several trials' backbones none stays there."""
-        count = len(one.heads)
-        part = replace(one.part, trials=("",) * count, shares=(1.0,) * count)
-        found = one.member or self._member(one, part).to(self._device)
-        one.member = found if len(self._backbones) == 1 or len(self.members) == 1 else None
+        found = self._network(one).to(self._device)
+        one.network = found if len(self._backbones) == 1 or len(self.members) == 1 else None
         return found
 
-    def _part(self, number: int) -> Splits:
-        """The data of a part of the cross-validation."""
-        winner = self._trial.of(self._config)
-        return trial_splits(winner.fold(number), self._config, split_seed=self._seed)
+    def _parts_as(self, one: _Backbone) -> list[Splits]:
+        """The parts of the cross-validation, or the only one, as a backbone's trials take them."""
+        config = self.members[one.heads[0][0]].config
+        folds = [self._trial.of(config).fold(number) for number in range(self._trial.folds)]
+        return [trial_splits(fold, config, split_seed=self._seed) for fold in folds] or [one.splits]
 
     def _answers(self) -> Tensor:
         """Outputs [M, N, L] for validation images, of each part by the networks that didn't learn from it."""
         told: dict[tuple[int, int], Tensor] = {}
         for one in self._backbones:
+            parts = self.parts if one.splits is self.splits else self._parts_as(one)
+            frozen = self._frozen(one)
             for fold in {fold for _, fold, _ in one.heads}:
-                outputs = self._asked(one, self.parts[fold].validation)
+                outputs = self._validated(one, frozen, parts[fold])
                 told |= {(number, fold): outputs[row] for row, (number, of, _) in enumerate(one.heads) if of == fold}
         each = [
             torch.cat([told[number, fold] for fold in range(len(self.parts))]) for number in range(len(self.members))
         ]
         return torch.stack(each)
 
-    def _test_answers(self, one: _Backbone) -> Tensor:
-        """Outputs [H, N, L] of a backbone's heads for the test images."""
-        if one.tested is None:
-            one.tested = self._asked(one, self.splits.test)
-        return one.tested
+    def _frozen(self, one: _Backbone) -> Network | None:
+        """The network with all heads of a backbone that learned nothing; None of others."""
+        if one.config.get("finetune") != "head" or not one.heads[0][2]:
+            return None
+        outputs = self._classes * len(one.heads)
+        network = empty_network(one.trial, channels=self.splits.channels, classes=outputs, config=one.config)
+        load_state(network.module, self._state(one), source=self._source(one), name=one.part.model)
+        network.module.to(self._device).eval()
+        return network
 
-    def _asked(self, one: _Backbone, split: Split) -> Tensor:
-        """Outputs [H, N, L] of a backbone's heads for the images of a split, on the CPU."""
-        member = self._whole(one)
-        return member.apart(Evaluator(self._device).logits(member, split, self.splits.normalisation)).cpu()
+    def _validated(self, one: _Backbone, frozen: Network | None, splits: Splits) -> Tensor:
+        """Outputs [H, N, L] of a backbone's heads for the validation images of splits, as its trials take them."""
+        device, features = self._device, None
+        if frozen is not None:
+            features = validation_features(frozen, splits, device, one.config, model=one.part.model)
+        if frozen is not None and features is not None:
+            with torch.inference_mode():
+                outputs: Tensor = frozen.head_layer(features.to(device))
+        else:
+            outputs = self._asked(self._whole(one), splits.validation, splits.normalisation)
+        return outputs.cpu().reshape(-1, len(one.heads), self._classes).transpose(0, 1)
+
+    def _test_answers(self, one: _Backbone, given: Splits) -> Tensor:
+        """Outputs [H, N, L] of a backbone's heads for the test images of splits as a model takes them."""
+        if given.image_size not in one.tested:
+            count = len(one.heads)
+            part = replace(one.part, trials=("",) * count, shares=(1.0,) * count)
+            member = _as_member(self._whole(one), part, _taken(given)).to(self._device)
+            outputs = self._asked(member, given.test, given.normalisation)
+            one.tested[given.image_size] = member.apart(outputs).cpu()
+        return one.tested[given.image_size]
+
+    def _asked(self, module: nn.Module, split: Split, normalisation: Normalisation) -> Tensor:
+        """The outputs of a network, or of a member, for the images of a split."""
+        device = torch.device(self._device)
+        images = normalisation(split.images(torch.arange(min(3, len(split)))).to(device))
+        network = module
+        if isinstance(module, Member):
+            network, images = module.network, module.fitted(images)
+        with quickened(network, images, count=len(split)):
+            return Evaluator(device).logits(module, split, normalisation)
+
+
+def _taken(splits: Splits) -> tuple[int, Normalisation]:
+    """What a model takes: images of this size with this normalisation."""
+    return splits.image_size, splits.normalisation
 
 
 def _scaled(outputs: Tensor, scales: Tensor | None) -> Tensor:

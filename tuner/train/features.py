@@ -27,6 +27,7 @@ from tuner.train.evaluation import Evaluator
 from tuner.train.models.eight_bits import quantised
 from tuner.train.models.mirrored import mean_of_views, mirror
 from tuner.train.models.network import Network
+from tuner.train.models.onnx_layers import by_onnxruntime, pays
 from tuner.train.randomness import VIEWS, derive_seed, seeded
 
 PARTS = ("train", "validation")
@@ -66,6 +67,24 @@ class Views:
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """Which features.
+
+    Attributes:
+        model: name of the model's architecture
+        mirrored: those for validation are the mean of those of an image and of its mirror image: because the last layer
+            is linear, it gives the mean of both outputs
+        views: of training images
+        eight_bits: the backbone answers in 8 bits
+    """
+
+    model: str
+    mirrored: bool = False
+    views: Views | None = None
+    eight_bits: bool = False
+
+
+@dataclass(frozen=True)
 class FeatureProgress:
     """How far the features of `model` are: those of so many `images`, of `total`, after so many seconds."""
 
@@ -93,56 +112,25 @@ def progress_told_to(tell: Tell) -> Iterator[None]:
         _tell.reset(token)
 
 
-def extract_features(
-    network: Network,
-    splits: Splits,
-    evaluator: Evaluator,
-    *,
-    model: str,
-    keep: bool,
-    mirrored: bool = False,
-    views: Views | None = None,
-    eight_bits: bool = False,
-) -> Features:
+def extract_features(network: Network, splits: Splits, evaluator: Evaluator, wanted: Wanted, *, keep: bool) -> Features:
     """The head's inputs for training and validation images, from the machine's cache if it has them.
 
     Args:
         network: whose backbone is frozen; left in evaluation mode
         splits: the images
         evaluator: computes them
-        model: name of the model's architecture
+        wanted: which
         keep: store them in the machine's cache; otherwise they only live in this process, as they should if no other
             trial can have the same backbone
-        mirrored: features for validation are the mean of those of an image and of its mirror image: because the last
-            layer is linear, it gives the mean of both outputs
-        views: of training images
-        eight_bits: the backbone answers in 8 bits
     """
     before = splits.before
     alike = before is not None and before.normalisation == splits.normalisation
-    other = mirrored or views is not None  # than training needs are features of a cut's images for validation
+    other = wanted.mirrored or wanted.views is not None  # than training needs are features of a cut for validation
     if before is not None and alike and (before.whole is not None or not other):  # trials have computed them already
-        of_trials = extract_features(
-            *(network, before, evaluator),
-            model=model,
-            keep=keep,
-            mirrored=mirrored,
-            views=views,
-            eight_bits=eight_bits,
-        )
-        return _joined(of_trials, splits)
-    builder = _Extraction(
-        network, splits, evaluator, model=model, mirrored=mirrored, views=views, eight_bits=eight_bits
-    )
-    images_key = splits.key if splits.whole is None else splits.whole.key
+        return _joined(extract_features(network, before, evaluator, wanted, keep=keep), splits)
+    builder = _Extraction(network, splits, evaluator, wanted)
     notes: tuple[str, ...] = ()
-    if keep and images_key is not None:
-        settings = network.head, images_key, repr(splits.normalisation), evaluator.precision.name, evaluator.device.type
-        pooling = [] if network.pooling is None else [repr(network.pooling)]
-        quantiser = [f"int8 by {version_of('onnxruntime')}"] if eight_bits else []
-        views_kept = [] if views is None else [f"{views.count} views", views.name]
-        kind = [*["mirrored"] * mirrored, *quantiser, *views_kept]
-        key = cache_key("features", model, network.backbone_key, *settings, *pooling, *kind)
+    if keep and (key := _key(network, splits, evaluator, wanted)) is not None:
         try:
             entry = ArrayCache().get(key, builder.build)
             return _as_splits(entry.arrays, splits, entry.notes)
@@ -153,23 +141,49 @@ def extract_features(
     return _as_splits({part: builder.array(part) for part in builder.parts}, splits, notes)
 
 
+def stored_features(network: Network, splits: Splits, evaluator: Evaluator, wanted: Wanted) -> Features | None:
+    """Those that `extract_features` has stored on this machine; None if there are none."""
+    key = _key(network, splits, evaluator, wanted)
+    entry = None if key is None else ArrayCache().find(key)
+    return None if entry is None else _as_splits(entry.arrays, splits, entry.notes)
+
+
+def _key(network: Network, splits: Splits, evaluator: Evaluator, wanted: Wanted) -> str | None:
+    """The name of an entry in the cache; None for images that may be others the next time."""
+    images_key = splits.key if splits.whole is None else splits.whole.key
+    if images_key is None:
+        return None
+    settings = network.head, images_key, repr(splits.normalisation), evaluator.precision.name, evaluator.device.type
+    pooling = [] if network.pooling is None else [repr(network.pooling)]
+    quantiser = [f"int8 by {version_of('onnxruntime')}"] if wanted.eight_bits else []
+    views = [] if wanted.views is None else [f"{wanted.views.count} views", wanted.views.name]
+    quick = [f"by onnxruntime {version_of('onnxruntime')}"] if _quickened(network, splits, evaluator, wanted) else []
+    kind = [*["mirrored"] * wanted.mirrored, *quantiser, *quick, *views]
+    return cache_key("features", wanted.model, network.backbone_key, *settings, *pooling, *kind)
+
+
+def _quickened(network: Network, splits: Splits, evaluator: Evaluator, wanted: Wanted) -> bool:
+    """Whether onnxruntime computes the backbone in float32, if it can; the same for all trials with these images."""
+    images = sum(map(len, _unchanged(splits).values()))
+    return not wanted.eight_bits and pays(
+        network.module, images, splits.image_size, evaluator.device, evaluator.precision.name
+    )
+
+
+def _unchanged(splits: Splits) -> dict[str, Split]:
+    """The images without views of them, by the name of their part."""
+    if splits.whole is None:
+        return {part: split for part in PARTS if len(split := getattr(splits, part))}
+    return {WHOLE: splits.whole.split}
+
+
 class _Extraction:
-    def __init__(
-        self,
-        network: Network,
-        splits: Splits,
-        evaluator: Evaluator,
-        *,
-        model: str,
-        mirrored: bool,
-        views: Views | None,
-        eight_bits: bool,
-    ) -> None:
-        self._network, self._splits, self._evaluator, self._mirrored = network, splits, evaluator, mirrored
-        self._changed, self._in_8_bits = views, eight_bits
+    def __init__(self, network: Network, splits: Splits, evaluator: Evaluator, wanted: Wanted) -> None:
+        self._network, self._splits, self._evaluator, self._mirrored = network, splits, evaluator, wanted.mirrored
+        self._changed, self._wanted = wanted.views, wanted
         self._progress = _Counted(
-            model,
-            images=sum(map(len, self._unchanged.values())),
+            wanted.model,
+            images=sum(map(len, _unchanged(self._splits).values())),
             passes=sum(self._views(part) * len(split) for part, split in self.parts.items()),
         )
 
@@ -179,16 +193,9 @@ class _Extraction:
             builder.put(part, self.array(part))
 
     @property
-    def _unchanged(self) -> dict[str, Split]:
-        whole = self._splits.whole
-        if whole is None:
-            return {part: split for part in PARTS if len(split := getattr(self._splits, part))}
-        return {WHOLE: whole.split}
-
-    @property
     def parts(self) -> dict[str, Split]:
         """The images whose features are computed, by name: those of a cross-validation once for all its networks."""
-        found = self._unchanged
+        found = _unchanged(self._splits)
         part, split = ("train", found["train"]) if self._splits.whole is None else (WHOLE, found[WHOLE])
         if self._mirrored and part == WHOLE:
             found |= {WHOLE_MIRRORED: split}
@@ -199,7 +206,7 @@ class _Extraction:
         """The head's input for each image of a part: [N, features] float32."""
         split, normalise = self.parts[part], self._splits.normalisation
         with ExitStack() as stack:
-            backbone = self._quantised
+            backbone = self._by_onnxruntime
             if backbone is None:
                 backbone = stack.enter_context(_headless(self._network))
             if VIEW in part and self._changed is not None:
@@ -212,10 +219,14 @@ class _Extraction:
         return features.cpu().numpy()
 
     @cached_property
-    def _quantised(self) -> nn.Module | None:
-        if not self._in_8_bits:
+    def _by_onnxruntime(self) -> nn.Module | None:
+        if self._wanted.eight_bits:
+            return quantised(self._network.module, self._splits.calibration())
+        if not _quickened(self._network, self._splits, self._evaluator, self._wanted):
             return None
-        return quantised(self._network.module, self._splits.calibration())
+        split = next(iter(_unchanged(self._splits).values()))
+        with _headless(self._network) as backbone:
+            return by_onnxruntime(backbone, self._splits.normalisation(split.images(torch.arange(min(3, len(split))))))
 
     def _views(self, part: str) -> int:
         return 2 if self._mirrored and part in MIRRORED else 1

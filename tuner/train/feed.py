@@ -14,11 +14,12 @@ from tuner.train.data.augmentation import Augmentation
 from tuner.train.data.device_images import on_device
 from tuner.train.data.policies import Policy
 from tuner.train.evaluation import Evaluator
-from tuner.train.features import Views, extract_features
+from tuner.train.features import Views, Wanted, extract_features, stored_features
 from tuner.train.fine_tuning import LP_FT, probe_epochs
 from tuner.train.models.network import Network, head_is_last
 from tuner.train.optimisation import Mixing
 from tuner.train.optimisation.mixing import Numbers
+from tuner.train.optimisation.precision import Precision
 from tuner.train.parallel.strategy import Strategy
 from tuner.trial.hyperparameters import INT8
 
@@ -96,9 +97,7 @@ class Feeds:
         self._keeps_features, self._model, self._note = strategy.keeps_features, model, note
         frozen = {"head": epochs, LP_FT: probe_epochs(dict(chosen), epochs)}
         self._frozen_epochs = frozen.get(chosen["finetune"], chosen["unfreeze_every"])
-        self._mirrored = bool(chosen["test_time_flip"])
-        self._eight_bits = chosen["quantization"] == INT8
-        self._view_count, self._augmentation = chosen.get("views", 0), _augmentation(chosen)
+        self._chosen = chosen
         self.images = _image_feed(splits, device, chosen, drawn=strategy.draws)
         self._unaugmented = _unchanged(self.images, splits, device, drawn=strategy.draws)
         self._features: Feed | None = None
@@ -122,7 +121,7 @@ class Feeds:
     def _feature_feed(self, images: Feed) -> Feed | None:
         """The head's inputs instead of the images, or None if they would change or aren't worth computing."""
         shared = self._network.pretrained and self._splits.key is not None
-        changes = images.changes if not self._view_count else not images.train.deterministic
+        changes = images.changes if not self._chosen.get("views") else not images.train.deterministic
         if changes or (self._frozen_epochs < 2 and not shared):
             return None
         example = self._splits.train.images(torch.arange(min(2, len(self._splits.train)))).to(self._device)
@@ -132,14 +131,9 @@ class Feeds:
                 "every epoch computes them again"
             )
             return None
-        features = extract_features(
-            *(self._network, self._splits, self._evaluator),
-            model=self._model,
-            keep=shared,
-            mirrored=self._mirrored,
-            views=self._views(images),
-            eight_bits=self._eight_bits,
-        )
+        labels = self._splits.train.labels
+        wanted = _wanted(self._model, self._chosen, lambda values: images.prepare(values, labels[: len(values)])[0])
+        features = extract_features(self._network, self._splits, self._evaluator, wanted, keep=shared)
         for note in features.notes:
             self._note(note)
         train, validation, *views = on_device([features.train, features.validation, *features.views], self._device)
@@ -153,15 +147,29 @@ class Feeds:
             views=tuple(views),
         )
 
-    def _views(self, images: Feed) -> Views | None:
-        if not self._view_count:
-            return None
-        labels = self._splits.train.labels
 
-        def change(values: Tensor) -> Tensor:
-            return images.prepare(values, labels[: len(values)])[0]
+def validation_features(
+    network: Network, splits: Splits, device: torch.device | str, chosen: Mapping[str, Any], *, model: str
+) -> Tensor | None:
+    """The head's inputs [N, features] for validation images as trials of this machine have stored them; else None.
 
-        return Views(self._view_count, change, repr(self._augmentation))
+    Args:
+        network: with the frozen backbone, on the device
+        splits: the images
+        device: on which trials computed them
+        chosen: hyperparameters of these trials
+        model: name of the model's architecture
+    """
+    evaluator = Evaluator(device, Precision(chosen["precision"], torch.device(device)))
+    found = stored_features(network, splits, evaluator, _wanted(model, chosen, splits.normalisation))
+    return None if found is None else found.validation.images()
+
+
+def _wanted(model: str, chosen: Mapping[str, Any], change: Callable[[Tensor], Tensor]) -> Wanted:
+    """The features that a trial learns from, whose views `change` makes."""
+    count = chosen.get("views", 0)
+    views = Views(count, change, repr(_augmentation(chosen))) if count else None
+    return Wanted(model, bool(chosen["test_time_flip"]), views, chosen["quantization"] == INT8)
 
 
 def _image_feed(splits: Splits, device: torch.device, chosen: Mapping[str, Any], *, drawn: bool) -> Feed:

@@ -7,13 +7,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tuner.errors import DataError
 from tuner.train.data import load_splits
@@ -25,6 +26,8 @@ from tuner.train.data.pool import PARTS
 from tuner.train.memory.estimate import Images, estimate_memory
 from tuner.train.models import random_network
 from tuner.train.models.eight_bits import answering_in_eight_bits, quantised
+from tuner.train.models.network import find_head
+from tuner.train.models.onnx_layers import by_onnxruntime, pays
 from tuner.train.trainer import Trainer
 from tuner.trial import ImageClassifier
 from tuner.trial.data_source import Found, ImageFiles
@@ -81,7 +84,11 @@ def measure_trial(
     with _with_weights(trial, sample) as ready:
         trainer, starting = _trainer(ready, config, sample, epochs, device)
         per_image, quantising = _answering(trainer, seconds / 4)
-        once, lengths = _training(trainer, sample, per_image, batch, seconds, quantising)
+        frozen, lengths = _training(trainer, sample, per_image, batch, seconds, quantising)
+        through, before = (frozen and _by_onnxruntime(trainer, sample, seconds / 4)) or (per_image, quantising)
+        once = 0.0
+        if frozen:
+            once = (sample.sizes[0] + sample.sizes[1] * _views(trainer)) * through + before
         if _solved(trial, config):
             lengths = [PASSES * lengths[0], lengths[0]]
         once *= 1 + _views_kept(trial, config)
@@ -91,31 +98,35 @@ def measure_trial(
     starting += _between_trials(trainer, features=once > 0)
     busy = (time.process_time() - cpu) / (time.perf_counter() - wall)
     train, validation, test = sample.sizes
-    stored = sum(sample.sizes) * sample.images[0].numel()
-    streamed = sample.read_seconds > 0 and stored > memory_for_images(trial)
+    held = sum(sample.sizes) * sample.images[0].numel()
+    streamed = sample.read_seconds > 0 and held > memory_for_images(trial)
     lengths = [networks * (each + (train * sample.read_seconds if streamed else 0.0)) for each in lengths]
     return Speed(
         start_seconds=networks * starting,
         once_seconds=once,
         once_for=f"{trial.model_name} {sample.images.shape[-1]}" + " int8" * (quantising > 0),
         epoch_seconds=tuple(lengths),
-        score_seconds=_answered(trial, config, sample.sizes) * per_image * _views(trainer),
+        score_seconds=_answered(trial, config, sample.sizes, stored=frozen) * through * _views(trainer) + before,
         look_seconds=sum(sample.sizes) * sample.read_seconds,
-        cache_bytes=0 if streamed or not sample.read_seconds else stored,
+        cache_bytes=0 if streamed or not sample.read_seconds else held,
         memory_bytes=memory,
         images=(train, validation, test),
         images_per_second=1 / per_image,
+        features_per_second=1 / through,
         busy=busy,
     )
 
 
-def _answered(trial: ImageClassifier, config: dict[str, Any], sizes: tuple[int, int, int]) -> int:
-    """How many images a winner's networks answer for its score; heads of a cross-validation share their backbone."""
+def _answered(trial: ImageClassifier, config: dict[str, Any], sizes: tuple[int, int, int], *, stored: bool) -> int:
+    """How many images go through a winner's networks for its score: not those whose features trials have stored.
+
+    Heads of a cross-validation share their backbone.
+    """
     train, validation, test = sizes
-    if not trial.folds:
-        return validation + test
     alone = trial.hyperparameters(config)["finetune"] == "head"
-    return train + validation + test * (1 if alone else trial.folds)
+    if alone and stored:
+        return test
+    return train + validation + test * (1 if alone else trial.folds) if trial.folds else validation + test
 
 
 # Images that represent all
@@ -251,10 +262,30 @@ def _answering(trainer: Trainer, seconds: float) -> tuple[float, float]:
         return _repeated(answer, seconds, trainer) / len(few), took
 
 
+def _by_onnxruntime(trainer: Trainer, sample: _Sample, seconds: float) -> tuple[float, float] | None:
+    """Seconds per image whose features are stored, and those before, if onnxruntime computes them; None if not."""
+    module, splits = deepcopy(trainer.parts.best_module), trainer.splits
+    images, device = splits.normalisation(splits.train.images()), trainer.parts.device
+    chosen, count = trainer.parts.chosen, sum(sample.sizes[:2])
+    if chosen["quantization"] == INT8 or not pays(module, count, images.shape[-1], device, chosen["precision"]):
+        return None
+    module.set_submodule(find_head(module), nn.Identity())
+    start = time.perf_counter()
+    layers = by_onnxruntime(module, images)
+    took = time.perf_counter() - start
+    if layers is None:
+        return None
+
+    def answer() -> None:
+        trainer.parts.evaluator.logits(layers, splits.train, splits.normalisation)
+
+    return _repeated(answer, seconds, trainer) / len(splits.train), took
+
+
 def _training(
     trainer: Trainer, sample: _Sample, per_image: float, batch: int, seconds: float, quantising: float
-) -> tuple[float, list[float]]:
-    """Seconds of work done once for all trials, and of each epoch until they stay the same.
+) -> tuple[bool, list[float]]:
+    """Whether features of a frozen backbone are stored, and seconds of each epoch until they stay the same.
 
     Args:
         trainer: on the images that represent all
@@ -265,7 +296,7 @@ def _training(
         quantising: seconds before validation
     """
     train, validation = sample.sizes[0], sample.sizes[1] * _views(trainer)
-    once, lengths = 0.0, []
+    stored, lengths = False, []
     probes = _probes(trainer)
     for epoch in probes:
         trainer.epoch, trainer.step = epoch, 0
@@ -276,9 +307,9 @@ def _training(
         if feed.whole:
             lengths.append(train * step / size + validation * per_image + quantising)
         else:
-            once = (train + validation) * per_image + quantising
+            stored = True
             lengths.append(max(1.0, train / batch) * step)
-    return once, _between(trainer, probes, lengths)
+    return stored, _between(trainer, probes, lengths)
 
 
 def _probes(trainer: Trainer) -> list[int]:

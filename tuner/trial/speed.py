@@ -29,6 +29,7 @@ class Speed:
         memory_bytes: the most of the worker's process
         images: for training, validation and test
         images_per_second: through the network, without training
+        features_per_second: images through a frozen backbone, whose outputs are stored
         busy: CPU time as a share of elapsed time: well below 1 if others used the machine
     """
 
@@ -42,6 +43,7 @@ class Speed:
     memory_bytes: int
     images: tuple[int, int, int]
     images_per_second: float
+    features_per_second: float
     busy: float
 
     def together(self, trials: int) -> Speed:

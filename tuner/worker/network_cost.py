@@ -21,7 +21,8 @@ from tuner.machine.hardware import NO_GPUS, python_environment
 from tuner.machine.repeated_runs import median_of_repeated
 from tuner.train.data import Normalisation
 from tuner.train.models import answering_network, empty_model, single_networks
-from tuner.train.models.eight_bits import answer_in_eight_bits, quantised, save_as_it_answers
+from tuner.train.models.eight_bits import quantised, save_as_it_answers
+from tuner.train.models.onnx_layers import answer_by
 from tuner.trial import ImageClassifier
 from tuner.trial.hyperparameters import INT8
 from tuner.trial.inference_cost import InferenceCost, Latency
@@ -91,7 +92,7 @@ def _quantise(network: nn.Module, images: Tensor, latency: Latency) -> None:
             f"quantization='{INT8}' computes on the CPU, got Latency(device='{latency.device}'); leave out either"
         )
     for one in single_networks(network):
-        answer_in_eight_bits(one, quantised(one, images))
+        answer_by(one, quantised(one, images))
 
 
 def _softmax(logits: Tensor) -> Tensor:

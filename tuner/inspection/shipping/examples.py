@@ -61,7 +61,7 @@ def examples(run: RecordedRun, loaded: LoadedModel, *, trust: bool, loses: bool 
     Those by which a loss of accuracy is measured, and a network quantised, are only read if `loses`.
     """
     try:
-        splits, files = _splits(run, trust=trust)
+        splits, files = _splits(run, loaded, trust=trust)
     except (StudyError, OSError) as error:
         inputs = loaded.card.inputs
         shape = CHECKED, inputs.channels, inputs.image_size, inputs.image_size
@@ -93,8 +93,8 @@ def random_images(shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
 
 
-def _splits(run: RecordedRun, *, trust: bool) -> tuple[Splits, tuple[Path, ...]]:
-    """The data as the winner saw it, and the files of its test images."""
+def _splits(run: RecordedRun, loaded: LoadedModel, *, trust: bool) -> tuple[Splits, tuple[Path, ...]]:
+    """The data as the model takes it, and the files of its test images."""
     best = run.best
     if best is None or run.info["study_file"] is None:
         raise StudyError("the run was started from Python, so that its data is known to that program alone")
@@ -106,7 +106,10 @@ def _splits(run: RecordedRun, *, trust: bool) -> tuple[Splits, tuple[Path, ...]]
     if missing := trial.source.missing(trial.data_folder):
         raise StudyError(f"the data isn't here: {missing[0]}")
     trial = trial.refitted() if run.refit else replace(trial)
-    splits, source = trial_splits(trial, best.config, split_seed=study.seed), trial.image_files
+    size = loaded.card.inputs.image_size
+    givers = [part.trials[0] for part in loaded.card.parts if part.image_size == size] or [best.trial]
+    config = run.record.trials[givers[0] or best.trial].config
+    splits, source = trial_splits(trial, config, split_seed=study.seed), trial.image_files
     files = [] if source is None else [source.path / name for name in splits.files("test")]
     return splits, tuple(file for file in files if file.is_file())
 

@@ -151,7 +151,7 @@ def safetensors_answers(file: Path, loaded: LoadedModel) -> Answers:
 
 def safetensors_script(loaded: LoadedModel) -> str | None:
     """How predict.py makes the network and answers; None if its library's own model with the weights is another one."""
-    if loaded.card.is_function:
+    if loaded.card.is_function or loaded.card.parts:
         return None
     made = builder(declared_trial(loaded.card).model_facts).script
     inputs = loaded.card.inputs
@@ -369,7 +369,7 @@ def facts_of(loaded: LoadedModel) -> dict[str, Any]:
         "model": card.model,
         "test_time_flip": card.test_time_flip,
         "answers": loaded.answers.facts,
-    } | ({} if card.is_function else {"network": _settings(loaded)})
+    } | ({} if card.is_function or card.parts else {"network": _settings(loaded)})
 
 
 def _settings(loaded: LoadedModel) -> Mapping[str, Any]:

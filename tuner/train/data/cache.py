@@ -149,6 +149,13 @@ class ArrayCache:
             "set TUNER_CACHE to a folder on another disk"
         )
 
+    def find(self, key: str) -> Entry | None:
+        """The entry; None if there is none that is whole."""
+        try:
+            return self._verified(key)
+        except _Unfit:
+            return None
+
     def prune(self, max_age_days: float = DAYS_KEPT, keep: str | None = None) -> None:
         """Delete what nobody used for this long, and remains of builders that died more than a day ago.
 

@@ -20,43 +20,37 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import TrialDiverged, TrialError, describe_error
-from tuner.train.models.network import find_head, head_is_last, head_of
+from tuner.train.models.network import find_head, head_is_last
 from tuner.train.models.onnx_files import IMAGES, onnx_session, save_onnx, write_int8
+from tuner.train.models.onnx_layers import OnnxLayers, answer_alone, answer_by, layers_of
 
 MOST_PROGRAMS = 4
-PIXELS_AT_ONCE = 2**20  # more would take much memory of the host, beside a GPU
 SAME = 1e-3  # largest difference between a network and its ONNX file, as a share of the largest feature
 DOMAIN, NODE = "tuner", "EightBits"  # of the nodes that stand for layers in 8 bits while a file is written
 FEATURES = "features"
 
 
-class EightBits(nn.Module):
+class EightBits(OnnxLayers):
     """The layers of a network before its last one, in 8 bits.
 
     Attributes:
-        content: of an ONNX file, from normalised images [N, C, H, W] float32 to features [N, F] float32
         number: of this object in this process
     """
 
     def __init__(self, content: bytes) -> None:
         """Load the file. Raises an exception of onnxruntime's if it is damaged."""
-        super().__init__()
-        self.content, self.number = content, next(_numbers)
-        self._session = onnx_session(content)
-        self._features = int(self._session.get_outputs()[0].shape[1])
+        super().__init__(content)
+        self.number = next(_numbers)
         _loaded[self.number] = self
 
     def forward(self, images: Tensor) -> Tensor:
         """Features of images, on the images' device; while a file is written, a node that stands for them."""
         if torch.compiler.is_exporting():
-            shape, kind = (images.shape[0], self._features), f"{DOMAIN}::{NODE}"
+            shape, kind = (images.shape[0], self.outputs), f"{DOMAIN}::{NODE}"
             return torch.onnx.ops.symbolic(
                 kind, (images,), {"number": self.number}, dtype=torch.float32, shape=shape, version=1
             )
-        at_once = max(1, PIXELS_AT_ONCE // images[0, 0].numel())
-        parts = [part.detach().float().cpu().numpy() for part in torch.split(images, at_once)]
-        found = [torch.from_numpy(self._session.run(None, {IMAGES: part})[0]) for part in parts]
-        return torch.cat(found).to(images.device)
+        return super().forward(images)
 
 
 _numbers = count()
@@ -131,42 +125,32 @@ def _write_float32(backbone: nn.Module, two: Tensor, features: Tensor, file: Pat
     raise ValueError("other answers as ONNX")
 
 
-def answer_in_eight_bits(module: nn.Module, before: EightBits) -> None:
-    """Let a network's layers before its last one be those in 8 bits; its tensors keep their names and values."""
-    last = head_of(module)
-    vars(module).update(forward=lambda images: last(before(images)), eight_bits=before)
-
-
 def eight_bits_of(module: nn.Module) -> EightBits | None:
     """The layers in 8 bits of a network; None if it has none."""
-    return vars(module).get("eight_bits")
+    found = layers_of(module)
+    return found if isinstance(found, EightBits) else None
 
 
 @contextmanager
 def answering_in_eight_bits(module: nn.Module, images: Tensor) -> Iterator[nn.Module]:
     """Within it the network answers in 8 bits, quantised by normalised images [N, C, H, W]; raises as `quantised`."""
-    answer_in_eight_bits(module, quantised(module, images))
+    answer_by(module, quantised(module, images))
     try:
         yield module
     finally:
-        _answer_in_float(module)
+        answer_alone(module)
 
 
 @contextmanager
 def answering_in_float(module: nn.Module) -> Iterator[None]:
     """Within it a network computes all of its layers itself: those in 8 bits have neither maps nor gradients."""
-    before = eight_bits_of(module)
-    _answer_in_float(module)
+    before = layers_of(module)
+    answer_alone(module)
     try:
         yield
     finally:
         if before is not None:
-            answer_in_eight_bits(module, before)
-
-
-def _answer_in_float(module: nn.Module) -> None:
-    for name in ("forward", "eight_bits"):
-        vars(module).pop(name, None)
+            answer_by(module, before)
 
 
 def save_as_it_answers(module: nn.Module, example: Tensor, file: Path, *, output: str, facts: Mapping[str, Any]) -> int:
