@@ -98,14 +98,16 @@ def assemble(
     device: torch.device | str,
     strategy: Strategy | None,
     step_path: str | None,
+    network: Network | None = None,
 ) -> Parts:
     """Load data and model, and make the other parts for them; raises as `Trainer` does.
 
-    `image_size` is the configuration's, None for the default of data and weights.
+    `image_size` is the configuration's, None for the default of data and weights; `network` one of the same
+    configuration, which is used instead of another.
     """
     where, strategy = _with_index(torch.device(device)), strategy or Strategy()
     splits = load_splits(trial, seed=split_seed, image_size=image_size)
-    network = _network(trial, chosen, splits, seed)
+    network = network or _network(trial, chosen, splits, seed)
     notes = Notes([*splits.notes, *network.notes])
     precision = Precision(chosen["precision"], where)
     check_outputs(network.module, trial, splits)

@@ -22,6 +22,7 @@ from tuner.train.epoch_result import EpochResult, Notes
 from tuner.train.models import build_network
 from tuner.train.parallel.group import Group
 from tuner.train.state import BACKBONE, completed
+from tuner.train.step import collect_garbage
 from tuner.train.trainer import Trainer
 from tuner.trial import ImageClassifier
 from tuner.trial.metrics import STANDARD_ERROR
@@ -140,7 +141,8 @@ class CrossValidation:
     def close(self) -> None:
         """See `Trainer.close`."""
         for trainer in self.trainers:
-            trainer.close()
+            trainer.release()
+        collect_garbage()
 
     def snapshot(self) -> Checkpoint:
         """Everything that the next epoch depends on, of all networks."""

@@ -16,7 +16,7 @@ from tuner.train.data.policies import Policy
 from tuner.train.evaluation import Evaluator
 from tuner.train.features import Views, Wanted, extract_features, stored_features
 from tuner.train.fine_tuning import LP_FT, probe_epochs
-from tuner.train.models.network import Network, head_is_last
+from tuner.train.models.network import Network
 from tuner.train.optimisation import Mixing
 from tuner.train.optimisation.mixing import Numbers
 from tuner.train.optimisation.precision import Precision
@@ -125,7 +125,7 @@ class Feeds:
         if changes or (self._frozen_epochs < 2 and not shared):
             return None
         example = self._splits.train.images(torch.arange(min(2, len(self._splits.train)))).to(self._device)
-        if not head_is_last(self._network.module, self._splits.normalisation(example)):
+        if not self._network.head_is_last(self._splits.normalisation(example)):
             self._note(
                 f"{self._model} has layers after its head, so the features of the frozen backbone can't be stored: "
                 "every epoch computes them again"

@@ -30,7 +30,7 @@ from tuner.train.feed import Feed
 from tuner.train.memory.errors import is_out_of_memory
 from tuner.train.optimisation import AveragedWeights
 from tuner.train.randomness import reseed
-from tuner.train.step import TrainingStep, collect_garbage
+from tuner.train.step import TrainingStep
 
 SIDE_STEPS = 3  # steps that warm up before the recording
 
@@ -163,7 +163,7 @@ class Stepping:
         elif path == COMPILED:
             self._network.release()
 
-    def close(self) -> None:
+    def release(self) -> None:
         """Release what would outlive the trial in its process: recorded and compiled code, and compiler processes.
 
         Further steps are possible, eagerly.
@@ -171,7 +171,6 @@ class Stepping:
         self._settle_eagerly()
         self.forget_recording()
         self._network.release()
-        collect_garbage()
 
     def _settle_eagerly(self) -> None:
         for choice in self._choices.values():

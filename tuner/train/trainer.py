@@ -29,7 +29,7 @@ from tuner.train.parallel.group import Group
 from tuner.train.parallel.strategy import Strategy
 from tuner.train.randomness import IMAGES, STEPS, derive_seed, derive_seeds, epoch_order, seeded
 from tuner.train.state import put_back, taken
-from tuner.train.step import in_batches
+from tuner.train.step import collect_garbage, in_batches
 from tuner.train.tasks import Metrics
 from tuner.trial import ImageClassifier
 from tuner.trial.hyperparameters import INT8
@@ -220,7 +220,12 @@ class Trainer:
         reference, but compiled code, CUDA graphs and compiler processes aren't. Images on a GPU stay there for the next
         trial, unless other trials share the GPU.
         """
-        self.parts.stepping.close()
+        self.release()
+        collect_garbage()
+
+    def release(self) -> None:
+        """As `close`, for one of several trainers: the last one's garbage is collected with that of the others."""
+        self.parts.stepping.release()
         forget_images(self.parts.device)
 
     def validate(self) -> Metrics:

@@ -11,6 +11,7 @@ from tuner.train.cross_validation import CrossValidated, joint_snapshot, restore
 from tuner.train.epoch_result import EpochResult, Notes
 from tuner.train.heads.heads import Heads, HeadTrial
 from tuner.train.randomness import PARTS, derive_seed
+from tuner.train.step import collect_garbage
 from tuner.trial import ImageClassifier
 
 
@@ -44,7 +45,10 @@ class HeadBatch:
         """
         self._folds = trial.folds
         parts = [(trial.fold(part), _of_part(members, part)) for part in range(trial.folds)] or [(trial, list(members))]
-        self._each = [Heads(one, heads, epochs=epochs, split_seed=split_seed, device=device) for one, heads in parts]
+        self._each: list[Heads] = []
+        for one, heads in parts:
+            beside = self._each[0] if self._each else None
+            self._each.append(Heads(one, heads, epochs=epochs, split_seed=split_seed, device=device, beside=beside))
 
     @property
     def total_epochs(self) -> list[int]:
@@ -100,7 +104,8 @@ class HeadBatch:
     def close(self) -> None:
         """See `Trainer.close`."""
         for heads in self._each:
-            heads.close()
+            heads.release()
+        collect_garbage()
 
     def _together(self, results: Sequence[EpochResult]) -> EpochResult | CrossValidated:
         return CrossValidated(tuple(results)) if self._folds else results[0]

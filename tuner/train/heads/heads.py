@@ -74,14 +74,24 @@ class Heads:
     """
 
     def __init__(
-        self, trial: ImageClassifier, members: Sequence[HeadTrial], *, epochs: int, split_seed: int, device: str
+        self,
+        trial: ImageClassifier,
+        members: Sequence[HeadTrial],
+        *,
+        epochs: int,
+        split_seed: int,
+        device: str,
+        beside: Heads | None = None,
     ) -> None:
-        """Load data, features and heads; arguments and exceptions are those of `HeadBatch`."""
+        """Load data, features and heads; arguments and exceptions are those of `HeadBatch`.
+
+        `beside` are heads of the same trials on another cut, whose network is used: before the head nothing learns.
+        """
         first = members[0].config
         every = [trial.hyperparameters(member.config) for member in members]
         self.total_epochs = [min(epochs, chosen["epochs"] or epochs) for chosen in every]
         trial = trial.of(first)
-        self._parts = assemble(
+        self._parts: Parts = assemble(
             *(trial, every[0]),
             image_size=trial.asked_size(first),
             epochs=max(self.total_epochs),
@@ -90,6 +100,7 @@ class Heads:
             device=device,
             strategy=None,
             step_path="eager",
+            network=None if beside is None else beside._parts.network,
         )
         self._layer = _check_head(self._parts, len(members))
         self._train, self._validation = _features(self._parts)
@@ -159,9 +170,9 @@ class Heads:
             head.updates = progress.average_updates
         head.epoch = progress.epoch
 
-    def close(self) -> None:
-        """See `Trainer.close`."""
-        self._parts.stepping.close()
+    def release(self) -> None:
+        """See `Trainer.release`."""
+        self._parts.stepping.release()
         forget_images(self._parts.device)
 
     # Inside

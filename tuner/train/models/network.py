@@ -82,6 +82,13 @@ class Network:
             digest.update(values.view(-1).view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()
 
+    def head_is_last(self, images: Tensor) -> bool:
+        """See the function; found out once."""
+        found = self.__dict__.setdefault("_head_is_last", [])
+        if not found:
+            found.append(head_is_last(self.module, images))
+        return bool(found[0])
+
     def drop_before_head(self, share: float) -> None:
         """Drop a share of the head's inputs in training; the names of the weights don't change."""
         if share:

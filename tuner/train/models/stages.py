@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from torch import nn
@@ -59,16 +59,19 @@ def find_stages(module: nn.Module, head: str, layers: Sequence[Sequence[str]] = 
 def _of_the_library(module: nn.Module, head: str, layers: Sequence[Sequence[str]]) -> tuple[Stage, ...]:
     """A stage for each layer, and one for the head, which the library may have joined with others."""
     before = [[name for name in layer if not _inside(name, head)] for layer in layers]
-    stages = [Stage(layer[0], tuple(_modules_of(module, set(layer))), tuple(layer)) for layer in before if layer]
+    parameters = {
+        name: {full for full, _ in submodule.named_parameters(prefix=name)}
+        for name, submodule in module.named_modules()
+    }
+    stages = [Stage(layer[0], tuple(_modules_of(parameters, set(layer))), tuple(layer)) for layer in before if layer]
     own_of_head = [name for name, _ in module.named_parameters() if _inside(name, head)]
     return (*stages, Stage(head, (head,), tuple(own_of_head)))
 
 
-def _modules_of(module: nn.Module, parameters: Set[str]) -> Iterator[str]:
-    """Names of the largest submodules that have none but these parameters."""
+def _modules_of(each: Mapping[str, Set[str]], parameters: Set[str]) -> Iterator[str]:
+    """Names of the largest submodules, of `each` with its parameters, that have none but these parameters."""
     found: list[str] = []
-    for name, submodule in module.named_modules():
-        own = {full for full, _ in submodule.named_parameters(prefix=name)}
+    for name, own in each.items():
         if own and own <= parameters and not any(_inside(name, larger) for larger in found):
             found.append(name)
             yield name
