@@ -238,9 +238,7 @@ class Pool:
             *((), (), trial.commit),
         )
         self.members.append(candidate)
-        apart = (
-            self._shared or config.get("finetune") == "head"
-        )  # the last layers, as others may be those of more heads
+        apart = self._shared or config.get("finetune") == "head"
         head = self._head_of(trial, config) if library and apart else None  # a function makes its own outputs
         for fold, tensors in enumerate(_networks(state, trial.folds)):
             last = {name: one for name, one in tensors.items() if head is not None and name.startswith(f"{head}.")}
@@ -290,11 +288,13 @@ class Pool:
     def _answers(self) -> Tensor:
         """Outputs [M, N, L] for validation images, of each part by the networks that didn't learn from it."""
         told: dict[tuple[int, int], Tensor] = {}
+        parts = {id(self.splits): self.parts}  # of each way to take images
         for one in self._backbones:
-            parts = self.parts if one.splits is self.splits else self._parts_as(one)
+            if id(one.splits) not in parts:
+                parts[id(one.splits)] = self._parts_as(one)
             frozen = self._frozen(one)
             for fold in {fold for _, fold, _ in one.heads}:
-                outputs = self._validated(one, frozen, parts[fold])
+                outputs = self._validated(one, frozen, parts[id(one.splits)][fold])
                 told |= {(number, fold): outputs[row] for row, (number, of, _) in enumerate(one.heads) if of == fold}
         each = [
             torch.cat([told[number, fold] for fold in range(len(self.parts))]) for number in range(len(self.members))

@@ -7,14 +7,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tuner.errors import DataError
 from tuner.train.data import load_splits
@@ -26,8 +25,7 @@ from tuner.train.data.pool import PARTS
 from tuner.train.memory.estimate import Images, estimate_memory
 from tuner.train.models import random_network
 from tuner.train.models.eight_bits import answering_in_eight_bits, quantised
-from tuner.train.models.network import find_head
-from tuner.train.models.onnx_layers import by_onnxruntime, pays
+from tuner.train.models.onnx_layers import by_onnxruntime, headless, pays
 from tuner.train.trainer import Trainer
 from tuner.trial import ImageClassifier
 from tuner.trial.data_source import Found, ImageFiles
@@ -264,14 +262,14 @@ def _answering(trainer: Trainer, seconds: float) -> tuple[float, float]:
 
 def _by_onnxruntime(trainer: Trainer, sample: _Sample, seconds: float) -> tuple[float, float] | None:
     """Seconds per image whose features are stored, and those before, if onnxruntime computes them; None if not."""
-    module, splits = deepcopy(trainer.parts.best_module), trainer.splits
+    module, splits = trainer.parts.best_module, trainer.splits
     images, device = splits.normalisation(splits.train.images()), trainer.parts.device
     chosen, count = trainer.parts.chosen, sum(sample.sizes[:2])
     if chosen["quantization"] == INT8 or not pays(module, count, images.shape[-1], device, chosen["precision"]):
         return None
-    module.set_submodule(find_head(module), nn.Identity())
     start = time.perf_counter()
-    layers = by_onnxruntime(module, images)
+    backbone = headless(module, images[:1])
+    layers = None if backbone is None else by_onnxruntime(backbone, images)
     took = time.perf_counter() - start
     if layers is None:
         return None

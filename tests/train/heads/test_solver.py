@@ -11,7 +11,8 @@ from tests.train.test_features import CONFIG
 from tuner import Study, choice, loguniform
 from tuner.errors import StudyError, TrialDiverged, TrialError
 from tuner.space import Space
-from tuner.train import CrossValidation, LoneHead, Trainer, trainer_of
+from tuner.train import CrossValidation, LoneHead, Trainer, assembly, trainer_of
+from tuner.train.cross_validation import NETWORKS
 from tuner.train.data.splits import HeldSplit, Weights
 from tuner.train.epoch_result import EpochResult
 from tuner.train.heads import HeadBatch, HeadTrial, solver
@@ -19,7 +20,9 @@ from tuner.train.heads.features import SharedFeatures
 from tuner.train.heads.head import Head, flat, parts_of
 from tuner.train.heads.solver import SMALL as SOLVED
 from tuner.train.heads.solver import Solver
+from tuner.train.models import Network
 from tuner.train.optimisation import Schedule
+from tuner.train.randomness import PARTS, derive_seed
 from tuner.train.tasks.one_label import CrossEntropy, balanced_weights
 from tuner.trial import Folds, ImageClassifier
 from tuner.trial.hyperparameters import HYPERPARAMETERS
@@ -167,6 +170,31 @@ def test_it_goes_on_from_a_checkpoint_as_if_it_had_not_ended(
     for name, value in one.snapshot().model.items():
         assert torch.equal(other.snapshot().model[name], value)
     one.close()
+
+
+def test_heads_of_a_cross_validation_share_one_network(
+    pretrained: ImageClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[Any] = []
+    build = assembly.build_network
+
+    def counted(*given: Any, **how: Any) -> Network:
+        built.append(given)
+        return build(*given, **how)
+
+    monkeypatch.setattr(assembly, "build_network", counted)
+    monkeypatch.setattr(solver, "ITERATIONS", 3)
+    trial = replace(pretrained, validation=Folds(3))
+    batch = HeadBatch(trial, [HeadTrial(BASE, 0), HeadTrial(BASE | {"weight_decay": 0.3}, 1)], epochs=1)
+    assert len(built) == 1
+    batch.run_epoch([0, 1])
+    found = batch.snapshot(0).model  # taken before the other's, which are filled into the same network
+    batch.snapshot(1)
+    for part in range(3):
+        alone = solved(trial.fold(part), derive_seed(0, PARTS, part))
+        alone.run_epoch()
+        for name, value in alone.snapshot().model.items():
+            torch.testing.assert_close(found[f"{NETWORKS}.{part}.{name}"], value, rtol=1e-3, atol=1e-3)
 
 
 def test_a_head_whose_weights_are_not_finite_diverged(pretrained: ImageClassifier) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tuner.train.models import answering_network, random_network
+from tuner.train.models import answering_network, onnx_layers, random_network
 from tuner.train.models.onnx_layers import OnnxLayers, by_onnxruntime, layers_of, pays, quickened
 from tuner.trial import ImageClassifier
 
@@ -67,6 +67,13 @@ def test_few_images_other_devices_half_precision_and_transformers_are_left_to_to
     assert not pays(resnet, 100, 224, cpu, "bf16")
     assert not pays(resnet, WORTH, 224, torch.device("cuda"))
     assert not pays(random_network("vit_b_16", channels=3, classes=5, seed=0).module, WORTH, 224, cpu)
+
+
+@pytest.mark.parametrize("library", ["onnx", "onnxruntime"])
+def test_without_the_libraries_torch_computes_everything(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    resnet = random_network("resnet18", channels=3, classes=5, seed=0).module
+    monkeypatch.setattr(onnx_layers, "is_installed", lambda name: name != library)
+    assert not pays(resnet, WORTH, 224, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("flips", [False, True])

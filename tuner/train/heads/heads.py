@@ -85,7 +85,7 @@ class Heads:
     ) -> None:
         """Load data, features and heads; arguments and exceptions are those of `HeadBatch`.
 
-        `beside` are heads of the same trials on another cut, whose network is used: before the head nothing learns.
+        `beside` are heads of the same trials on another cut, whose network is used: before its head nothing is random.
         """
         first = members[0].config
         every = [trial.hyperparameters(member.config) for member in members]

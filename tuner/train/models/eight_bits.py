@@ -20,9 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import TrialDiverged, TrialError, describe_error
-from tuner.train.models.network import find_head, head_is_last
 from tuner.train.models.onnx_files import IMAGES, onnx_session, save_onnx, write_int8
-from tuner.train.models.onnx_layers import OnnxLayers, answer_alone, answer_by, layers_of
+from tuner.train.models.onnx_layers import OnnxLayers, answer_alone, answer_by, headless, layers_of
 
 MOST_PROGRAMS = 4
 SAME = 1e-3  # largest difference between a network and its ONNX file, as a share of the largest feature
@@ -69,18 +68,17 @@ def quantised(module: nn.Module, images: Tensor) -> EightBits:
         TrialError: it doesn't end in a linear layer, or ONNX can't express it.
         TrialDiverged: its answers aren't finite.
     """
-    backbone, images = deepcopy(module).cpu().float().eval(), images.float().cpu()
-    backbone._forward_hooks.clear()  # for one view, of which a hook would make two
+    whole, images = deepcopy(module).cpu().float().eval(), images.float().cpu()
     two = images[torch.arange(2) % len(images)]
     with torch.inference_mode():
-        if not backbone(two).isfinite().all():
+        if not whole(two).isfinite().all():
             raise TrialDiverged("a network's answers must stay finite, got others in validation; lower lr")
-        if not head_is_last(backbone, two):
+        backbone = headless(whole, two)
+        if backbone is None:
             raise TrialError(
                 f"quantization='int8' needs a network that ends in a linear layer, got {type(module).__name__}; leave "
                 "it out for this model"
             )
-        backbone.set_submodule(find_head(backbone), nn.Identity())
         features = backbone(two)
     with tempfile.TemporaryDirectory() as folder:
         float32, file = Path(folder, "float32.onnx"), Path(folder, "int8.onnx")

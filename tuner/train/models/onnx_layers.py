@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tuner.machine.installation import is_installed
 from tuner.train.models.network import find_head, head_is_last, head_of
 from tuner.train.models.onnx_files import IMAGES, onnx_session
 
@@ -27,6 +28,7 @@ PIXELS_AT_ONCE = 2**20  # more would take much memory of the host, beside a GPU
 WORTH = 100 * 224**2  # pixels of all images together, from which on the file's writing, a second or two, pays
 SAME = 1e-4  # largest difference from what torch computes, as a share of the largest output
 OUTPUTS = "outputs"
+NEEDED = ("onnx", "onnxruntime")
 FULL = ("fp32", "tf32")  # precisions; a CPU rounds nothing in either
 
 
@@ -60,8 +62,21 @@ def pays(module: nn.Module, images: int, size: int, device: torch.device, precis
 
     Transformers, with one convolution at most, gain nothing.
     """
-    fits = device.type == "cpu" and precision in FULL and images * size**2 >= WORTH
+    fits = device.type == "cpu" and precision in FULL and images * size**2 >= WORTH and all(map(is_installed, NEEDED))
     return fits and sum(isinstance(layer, nn.Conv2d) for layer in module.modules()) > 1
+
+
+def headless(module: nn.Module, images: Tensor) -> nn.Module | None:
+    """A copy of a network for one view, without its last layer; None if that isn't what gives its output.
+
+    `images` are normalised, [N, C, H, W], on its device.
+    """
+    copy = deepcopy(module)
+    copy._forward_hooks.clear()  # a hook would make two views of one
+    if not head_is_last(copy, images):
+        return None
+    copy.set_submodule(find_head(copy), nn.Identity())
+    return copy
 
 
 def by_onnxruntime(module: nn.Module, images: Tensor) -> OnnxLayers | None:
@@ -124,11 +139,8 @@ def quickened(module: nn.Module, images: Tensor, *, count: int) -> Iterator[None
     """
     before = None
     if layers_of(module) is None and pays(module, count, images.shape[-1], images.device):
-        headless = deepcopy(module)
-        headless._forward_hooks.clear()  # for one view, of which a hook would make two
-        if head_is_last(headless, images[:1]):
-            headless.set_submodule(find_head(headless), nn.Identity())
-            before = by_onnxruntime(headless, images)
+        backbone = headless(module, images[:1])
+        before = None if backbone is None else by_onnxruntime(backbone, images)
     if before is not None:
         answer_by(module, before)
     try:
