@@ -399,7 +399,7 @@ def test_none_share_a_stay_where_memory_says_how_many_run_at_once() -> None:
 
 
 def test_a_search_over_heads_is_foretold_to_be_as_quick_as_it_is() -> None:
-    alone = Speed(0.4, 9.0, "", (2.0, 1.0), 0.1, 0.0, 0, 10**9, (960, 120, 120), 50.0, 1.0)
+    alone = Speed(0.4, 9.0, "", (2.0, 1.0), 0.1, 0.0, 0, 10**9, (960, 120, 120), 50.0, 50.0, 1.0)
     assert alone.together(1) == alone
     of_ten = alone.together(10)
     assert (of_ten.start_seconds, *of_ten.epoch_seconds) == pytest.approx((0.076, 0.38, 0.19))
