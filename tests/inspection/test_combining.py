@@ -255,6 +255,53 @@ def test_the_same_network_several_times_pays_nothing() -> None:
     assert found.shares.tolist() == [1, 0, 0, 0, 0]
 
 
+def test_a_winner_that_is_too_sure_is_scaled_where_others_add_nothing() -> None:
+    outputs, labels = drawn(300, 1, together=1.0, seed=0)
+    found = found_among(3 * outputs.expand(5, -1, -1), labels, targets(), seed=0)
+    assert found.pays
+    assert not found.several
+    assert (found.better, found.better_error) == (0, 0)
+    fresh, others = drawn(4000, 1, together=1.0, seed=1)
+    before, after = (targets().metrics(3 * fresh[0] * factor, others).loss for factor in (1, float(found.scales[0])))
+    assert found.gain == pytest.approx(before - after, abs=3 * found.error)
+    assert not found_among(outputs, labels, targets(), seed=0).pays
+
+
+@pytest.mark.parametrize(("together", "averaged"), [(0.998, range(2)), (0.3, range(7, 9))])
+def test_an_average_has_to_beat_the_winner_when_scaled(together: float, averaged: range) -> None:
+    found = [
+        found_among(3 * outputs, labels, targets(), seed=seed)
+        for seed in range(8)
+        for outputs, labels in [drawn(150, 5, together=together, seed=seed)]
+    ]
+    assert all(one.pays for one in found)
+    assert sum(one.several for one in found) in averaged
+
+
+def test_an_average_that_was_asked_for_in_any_case_need_not_beat_it() -> None:
+    outputs, labels = drawn(150, 5, together=0.998, seed=0)
+    assert not found_among(3 * outputs, labels, targets(), seed=0).several
+    assert found_among(3 * outputs, labels, targets(), seed=0, must_pay=False).several
+
+
+def test_a_scaled_winner_ships_as_an_average_of_one(tmp_path: Path) -> None:
+    trial = ImageClassifier(f"folder:{write_colours(tmp_path / 'colours')}", small_model, weights=None)
+    config = {"lr": 1e-2, "batch_size": 16, "image_size": 12, "label_smoothing": 0.4}
+    (member,) = candidates(trial, tmp_path, config, epochs=6)
+    told = combined(trial, [member], tmp_path / "best", "auto")
+    found = told["combined"]
+    ((part,),) = [load_model(tmp_path / "best", trial=trial).card.parts]
+    assert found["in"]
+    assert found["classes"] == []
+    assert [one["scale"] for one in found["members"]] == list(part.scales)
+    assert told["metrics"]["test_accuracy"] == found["own"]["test_accuracy"]
+    assert told["metrics"]["test_loss"] < found["own"]["test_loss"]
+    images = torch.randint(256, (5, 3, 12, 12), dtype=torch.uint8)
+    scaled = load_model(tmp_path / "best", trial=trial).probabilities(images)
+    plain = load_model(tmp_path / "best" / SINGLE, trial=trial).probabilities(images)
+    torch.testing.assert_close((part.scales[0] * plain.log()).softmax(1), scaled, rtol=1e-3, atol=1e-5)
+
+
 def test_of_equally_good_networks_a_gain_is_rarely_claimed() -> None:
     claims = sum(
         found_among(*drawn(150, 5, together=0.998, seed=seed), targets(), seed=seed).pays for seed in range(100)
@@ -282,7 +329,6 @@ def test_fewer_right_answers_beyond_chance_do_not_pay() -> None:
     assert not Found(**kinds, better=-0.05, better_error=0.02).pays
     assert not Found(**(kinds | {"gain": 0.01, "error": 0.001}), better=0.1, better_error=0.02).pays  # too little
     assert not Found(**(kinds | {"error": 0.1}), better=0.1, better_error=0.02).pays
-    assert not Found(**(kinds | {"shares": torch.tensor([1.0, 0.0])}), better=0.1, better_error=0.02).pays
 
 
 @pytest.mark.parametrize("task", [ONE_LABEL, SEVERAL_LABELS, NUMBER])

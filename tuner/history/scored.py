@@ -92,7 +92,7 @@ def _is_of_own(content: Any) -> bool:
 
 
 def _is_average(content: Any) -> bool:
-    """Whether it says what averaging several trials gains, or only that nothing is averaged."""
+    """Whether it says what averaging or scaling gains, or only that nothing is averaged."""
     if not isinstance(content, dict) or not isinstance(content.get("in"), bool):
         return False
     if set(content) <= {"asked", "in", "failed"}:
@@ -139,7 +139,7 @@ _GAIN = _record(
 )
 _IN_USE = _record(
     {
-        "members": _each(_record({"trial": _is_text, "share": finite})),
+        "members": _each(_record({"trial": _is_text, "share": finite}, {"scale": finite})),
         "own": _is_of_own,
         "cost": _record(_finite("milliseconds", "own_milliseconds", "bytes", "own_bytes")),
     },

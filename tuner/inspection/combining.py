@@ -8,6 +8,9 @@ ensembles"). What the average gains over the winner, which else ships as it is, 
 again on four fifths of these images and looking at the others. In a cross-validation, answers to an image are those of
 networks that didn't learn from it.
 
+Scaling alone often lowers the winner's loss. So an average has to beat the winner when scaled; if none does, the winner
+ships scaled, as an average of one.
+
 Trials whose layers before the head are the same, as with `finetune="head"`, share these, so they cost hardly more time
 than one of them.
 """
@@ -41,6 +44,7 @@ LEAST_GAIN = 0.02  # of the winner's loss; less isn't worth another model
 MOST_SCALED = 2_000  # images, to which factors of outputs are fitted
 TIMED = 5  # answers to one image, of which the median time is told
 ROUNDING = 1e-9
+RIVALS = WINNER, SCALED, AVERAGE = range(3)
 SINGLE = "single"  # folder in `best/` of the winner's own model
 
 Losses = Callable[[Tensor], Tensor]  # see `Targets.losses`
@@ -55,7 +59,7 @@ def write_combined(
     split_seed: int,
     device: torch.device | str = "cpu",
 ) -> None:
-    """Write `best/` with the average of the candidates' answers, or with the winner if that gains nothing that matters.
+    """Write `best/` with the average of the candidates' answers, with the winner scaled, or as it is, by what matters.
 
     The averaged model takes images of the largest size that one of its networks has; others get them resized from
     these. The winner's own model is then in `single/`. "combined" in metrics.json says what was found.
@@ -74,14 +78,14 @@ def write_combined(
     own = score_of(trial.of(winner.config), pool.winner(), device)
     if pool.outputs is None:
         raise DataError("combine needs validation images to choose by, got data without any")
-    found = found_among(pool.outputs, pool.labels, pool.splits.targets, seed=split_seed)
+    found = found_among(pool.outputs, pool.labels, pool.splits.targets, seed=split_seed, must_pay=must_pay(how))
     told: dict[str, Any] = {
         "asked": how,
         **found.told,
         "candidates": len(pool.members),
         "left_out": list(pool.left_out),
     }
-    if not found.several or not (found.pays or not must_pay(how)):
+    if not found.pays and (must_pay(how) or not found.several):
         write_best(best, trial, winner.config, own, dict(record) | {"combined": told | {"in": False}})
         return
     model = pool.averaged(found.shares, found.scales)
@@ -96,7 +100,7 @@ def write_combined(
             if share > 0
         ],
         "own": {**own.test.by_name("test"), "metric": task.paired, "gain": gain, "error": error},
-        "classes": _by_class(own, scored),
+        "classes": _by_class(own, scored) if found.several else [],
         "cost": _cost(model, own.model),
     }
     write_best(best, trial, winner.config, scored, dict(record) | {"combined": told})
@@ -147,8 +151,8 @@ class Found:
 
     @property
     def pays(self) -> bool:
-        """Whether an average's gain matters and is none of chance, and no fewer answers are right beyond chance."""
-        sure = self.several and self.gain - NORMAL_90 * self.error > 0 and self.gain >= LEAST_GAIN * self.loss
+        """Whether the gain matters and is none of chance, and no fewer answers are right beyond chance."""
+        sure = self.gain - NORMAL_90 * self.error > 0 and self.gain >= LEAST_GAIN * self.loss
         return sure and self.better + NORMAL_90 * self.better_error >= 0
 
     @property
@@ -158,25 +162,40 @@ class Found:
         return {name: getattr(self, name) for name in names} | {"pays": self.pays}
 
 
-def found_among(outputs: Tensor, labels: Tensor, targets: Targets, *, seed: int) -> Found:
-    """Choose among candidates, the winner first, by their outputs [M, N, L] for N validation images with labels."""
+def found_among(
+    outputs: Tensor, labels: Tensor, targets: Targets, *, seed: int, must_pay: bool = True
+) -> Found:
+    """Choose among candidates, the winner first, by their outputs [M, N, L] for N validation images with labels.
+
+    That is an average of several that pays, also beside the winner scaled, or with `must_pay` false any of several;
+    else the winner scaled if that pays; else what pays nothing.
+    """
     generator = np.random.default_rng(seed)
-    losses = targets.losses(targets.merits(outputs[:1], labels))[0]
-    blended, good = torch.zeros_like(losses), torch.zeros_like(losses)
+    alone = torch.zeros(len(outputs), dtype=torch.float64)
+    alone[0] = 1
+    losses = targets.losses(targets.merits(outputs[:1], labels)).repeat(len(RIVALS), 1)
+    good = targets.goodness(outputs[0], labels).repeat(len(RIVALS), 1)
     parts = np.array_split(generator.permutation(len(labels)), min(NESTED, len(labels)))
     for part in map(torch.from_numpy, parts):
         rest = torch.ones(len(labels), dtype=torch.bool)
         rest[part] = False
         scaled, _ = _scaled(outputs, labels, rest, targets)
         merits = targets.merits(scaled, labels)
-        shares = chosen_shares(merits[:, rest], targets.losses, generator)
-        blended[part] = targets.losses((merits[:, part] * shares[:, None, None]).sum(0))
-        good[part] = targets.goodness(targets.together(scaled[:, part], shares.float()), labels[part])
-    gain, error = paired_gain(blended, losses)
-    better, better_error = paired_gain(targets.goodness(outputs[0], labels), good)
+        for row, shares in ((SCALED, alone), (AVERAGE, chosen_shares(merits[:, rest], targets.losses, generator))):
+            losses[row, part] = targets.losses((merits[:, part] * shares[:, None, None]).sum(0))
+            good[row, part] = targets.goodness(targets.together(scaled[:, part], shares.float()), labels[part])
     scaled, scales = _scaled(outputs, labels, torch.ones(len(labels), dtype=torch.bool), targets)
     shares = chosen_shares(targets.merits(scaled, labels), targets.losses, generator)
-    return Found(shares, scales, float(losses.mean()), gain, error, better, better_error, len(labels))
+
+    def found(shares: Tensor, row: int, rival: int) -> Found:
+        gain, better = paired_gain(losses[row], losses[rival]), paired_gain(good[rival], good[row])
+        return Found(shares, scales, float(losses[rival].mean()), *gain, *better, len(labels))
+
+    winner, average = found(alone, SCALED, WINNER), found(shares, AVERAGE, WINNER)
+    pays = average.pays and (not winner.pays or found(shares, AVERAGE, SCALED).pays)
+    if average.several and (pays or not must_pay):
+        return average
+    return winner if winner.pays or not average.several else average
 
 
 def _scaled(outputs: Tensor, labels: Tensor, seen: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:

@@ -51,7 +51,7 @@ def in_words(run: RecordedRun, ships: Ships) -> str:
     if ships == "no-refit":
         return f"best/ gets the winner's own network in place of that of trial {check_undoable(run).trial}"
     if ships == "no-combination":
-        return "best/ gets the winner's own network in place of the average of several trials"
+        return "best/ gets the winner's own network, not averaged and not scaled"
     pays = " if validation images show that it pays" if ships == AUTO else ""
     return f"best/ gets the average of the answers of the best trials{pays}, of {len(pool(run.record))}; starting Ray"
 
@@ -84,6 +84,6 @@ def _check_combinable(run: RecordedRun) -> None:
 def _check_combined(run: RecordedRun) -> None:
     if not (run.average or {}).get("in"):
         raise RunFolderError(
-            f"combine --undo needs a run whose best/ averages several trials, got {run.path!r}, whose doesn't; "
+            f"combine --undo needs a run whose best/ has an average or a scaled winner, got {run.path!r}, whose hasn't; "
             f"see it with: {command('show', run.path)}"
         )

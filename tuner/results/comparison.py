@@ -236,7 +236,10 @@ def _shipped(run: RecordedRun) -> str:
     if run.refit is not None:
         return "the winner, trained again"
     found = run.average
-    return f"the average of {plural(len(found['members']), 'trial')}" if found and found.get("in") else ""
+    if not found or not found.get("in"):
+        return ""
+    members = len(found["members"])
+    return f"the average of {plural(members, 'trial')}" if members > 1 else "the winner, its outputs scaled"
 
 
 def _against_epochs(run: RecordedRun) -> list[Point]:

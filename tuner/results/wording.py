@@ -151,7 +151,7 @@ def _beside_own(own: Mapping[str, Any], shipped: str, undo: str) -> str:
 
 
 def combination(run: RecordedRun) -> list[str]:
-    """Sentences about the average of several trials that `best/` has, or why it hasn't; none if that wasn't asked for.
+    """Sentences about the average that `best/` has, or the winner scaled, or why neither; none if that wasn't asked for.
 
     They name its members, what it gains on validation and on test images, and what it costs.
     """
@@ -171,6 +171,13 @@ def combination(run: RecordedRun) -> list[str]:
         return [
             f"averaging the answers of the best {plural(found['candidates'], 'trial')} gains nothing that matters on "
             f"{seen} ({change} {direction}); best/ has the winner's own network"
+        ]
+    if len(found["members"]) == 1:
+        factor = found["members"][0].get("scale", 1.0)
+        return [
+            f"the outputs of the winner's network are multiplied by {factor:.3g} in best/, so that "
+            f"its answers are as sure as they are right; on {seen} that gains: {change} {direction}; an average of "
+            "several trials gains no more that matters, and best/single has the network without the factor"
         ]
     members = ", ".join(f"{one['trial']} {one['share']:.0%}" for one in found["members"])
     cost = found["cost"]
