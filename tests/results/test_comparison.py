@@ -14,6 +14,7 @@ from tuner.history.records import RunRecord
 from tuner.history.run_info import write_info
 from tuner.html_report import comparison_html, elements, report_html
 from tuner.results.comparison import CAVEAT
+from tuner.results.wording import combination
 from tuner.storage.folder import LocalFolder
 
 
@@ -87,6 +88,16 @@ def test_what_ships_in_place_of_a_winners_own_network_has_a_column(tmp_path: Pat
     file.write_text(json.dumps(told))
     assert averaged.average is not None
     assert compare([own, averaged]).table["in best/"].tolist() == ["the winner", "the average of 3 trials"]
+    scaled = {
+        "members": [{"trial": "00000", "share": 1.0, "scale": 0.614}],
+        "own": of_own | {"gain": 0.0, "error": 0.0},
+    }
+    file.write_text(json.dumps(told | {"combined": combined | scaled}))
+    found = load_run(averaged.path)
+    assert compare([own, found]).table["in best/"].tolist() == ["the winner", "the winner, its outputs scaled"]
+    (sentence,) = combination(found)
+    assert "the outputs of the winner's network are multiplied by 0.614 in best/" in sentence
+    assert "that gains: loss 3 to 2.5, 0.5 ± 0.1 less" in sentence
 
 
 def test_the_conclusion_names_the_better_one_and_the_difference(runs: list[Run]) -> None:

@@ -186,7 +186,8 @@ def combine(
 
     Args:
         run: or the path of its folder, or of a folder above it, for the newest run there
-        how: "auto" if images that the choice hasn't seen show that it pays, "ensemble" in any case
+        how: "auto" if images that the choice hasn't seen show that it pays, or else the winner scaled if that does,
+            "ensemble" in any case
         undo: put the winner's own network back into `best/`
         study: needed if the run was started from Python and not from a file
         address: of an existing Ray cluster

@@ -162,9 +162,7 @@ class Found:
         return {name: getattr(self, name) for name in names} | {"pays": self.pays}
 
 
-def found_among(
-    outputs: Tensor, labels: Tensor, targets: Targets, *, seed: int, must_pay: bool = True
-) -> Found:
+def found_among(outputs: Tensor, labels: Tensor, targets: Targets, *, seed: int, must_pay: bool = True) -> Found:
     """Choose among candidates, the winner first, by their outputs [M, N, L] for N validation images with labels.
 
     That is an average of several that pays, also beside the winner scaled, or with `must_pay` false any of several;

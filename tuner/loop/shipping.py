@@ -84,6 +84,6 @@ def _check_combinable(run: RecordedRun) -> None:
 def _check_combined(run: RecordedRun) -> None:
     if not (run.average or {}).get("in"):
         raise RunFolderError(
-            f"combine --undo needs a run whose best/ has an average or a scaled winner, got {run.path!r}, whose hasn't; "
-            f"see it with: {command('show', run.path)}"
+            f"combine --undo needs a run whose best/ has an average or a scaled winner, got {run.path!r}, whose "
+            f"hasn't; see it with: {command('show', run.path)}"
         )

@@ -151,7 +151,7 @@ def _beside_own(own: Mapping[str, Any], shipped: str, undo: str) -> str:
 
 
 def combination(run: RecordedRun) -> list[str]:
-    """Sentences about the average that `best/` has, or the winner scaled, or why neither; none if that wasn't asked for.
+    """Sentences about the average that `best/` has, or the winner scaled, or why neither; none if none was asked for.
 
     They name its members, what it gains on validation and on test images, and what it costs.
     """
