@@ -116,8 +116,9 @@ def test_onnxruntime_computes_the_features_of_many_images_on_the_cpu(
     assert images >= 48
     monkeypatch.setattr(onnx_layers, "WORTH", 48 * 12**2)
     quick, images = learned()
-    assert images == 3 + 2  # to write the file, and to check it
-    assert len(list((tmp_path / "cache").glob("*/entry.json"))) == 3  # the images are there, too
+    entries = 1 if kind == "plain" else 2
+    assert images == entries * (3 + 2)  # to write the file, and to check it
+    assert len(list((tmp_path / "cache").glob("*/entry.json"))) == 1 + 2 * entries  # the images are there, too
     assert learned()[1] == 0
     for one, other in zip(quick, slow, strict=True):
         assert (one - other).abs().max() <= onnx_layers.SAME * other.abs().max()
@@ -335,10 +336,27 @@ def test_answers_to_both_views_are_validated_whether_by_features_or_by_images(
     assert abs(of_one - loss) > 1e-4 * loss
 
 
-def test_features_of_both_views_are_an_entry_of_their_own(pretrained: ImageClassifier, tmp_path: Path) -> None:
-    trainer(pretrained).run_epoch()
-    trainer(pretrained, test_time_flip=True).run_epoch()
-    assert len(keys(tmp_path)) == 2
+@pytest.mark.parametrize(("folds", "passes"), [(None, (54, 6, 96)), (Folds(3), (54, 54, 108))])
+def test_mirror_images_and_views_alone_are_computed_beside_stored_features(
+    pretrained: ImageClassifier, folds: Folds | None, passes: tuple[int, int, int]
+) -> None:
+    """Of 48 images for training and 6 for validation; those of a cross-validation are one part."""
+    running = trainer(replace(pretrained, validation=folds).fold(0) if folds else pretrained)
+    parts, splits, normalise = running.parts, running.splits, running.splits.normalisation
+    plain = features.Wanted(SMALL)
+    mirrored = replace(plain, mirrored=True)
+    both = replace(mirrored, views=features.Views(2, lambda images: normalise(images).flip(-1), "flipped"))
+    found = []
+    with images_through(parts.network.module.get_submodule("conv5")) as sizes:
+        for wanted, images in zip((plain, mirrored, both), passes, strict=True):
+            assert features.stored_features(parts.network, splits, parts.evaluator, wanted) is None
+            found.append(features.extract_features(parts.network, splits, parts.evaluator, wanted, keep=True))
+            assert sum(sizes) == images
+            sizes.clear()
+    assert found[1].train.images().equal(found[0].train.images())
+    assert found[2].validation.images().equal(found[1].validation.images())
+    assert not found[1].validation.images().equal(found[0].validation.images())
+    assert len(found[2].views) == 2
 
 
 def test_features_of_each_pooling_are_an_entry_of_their_own(colours: ImageClassifier, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import count, takewhile
 from typing import Any
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from tuner.machine.installation import version_of
 from tuner.train.data import Splits
-from tuner.train.data.cache import ArrayCache, Builder, CacheUnavailable, cache_key
+from tuner.train.data.cache import ArrayCache, Builder, CacheUnavailable, Entry, cache_key
 from tuner.train.data.splits import HeldSplit, Split
 from tuner.train.evaluation import Evaluator
 from tuner.train.models.eight_bits import quantised
@@ -32,8 +32,7 @@ from tuner.train.randomness import VIEWS, derive_seed, seeded
 
 PARTS = ("train", "validation")
 WHOLE = "whole"  # of a cross-validation
-WHOLE_MIRRORED = "whole-mirrored"  # the same for validation, if predictions are those of two views
-MIRRORED = ("validation", WHOLE_MIRRORED)
+MIRRORED = " mirrored"  # features of the mirror images of a part
 VIEW = " view "
 FIRST_SECONDS, BETWEEN_SECONDS = 2.0, 5.0  # until their progress is told, and told again
 
@@ -83,6 +82,15 @@ class Wanted:
     views: Views | None = None
     eight_bits: bool = False
 
+    @property
+    def entries(self) -> tuple[Wanted, ...]:
+        """What is stored apart: features of the images, then those that some trials need in addition."""
+        plain = replace(self, mirrored=False, views=None)
+        further = [replace(plain, mirrored=True)] * self.mirrored + [replace(plain, views=self.views)] * bool(
+            self.views
+        )
+        return plain, *further
+
 
 @dataclass(frozen=True)
 class FeatureProgress:
@@ -128,46 +136,52 @@ def extract_features(network: Network, splits: Splits, evaluator: Evaluator, wan
     other = wanted.mirrored or wanted.views is not None  # than training needs are features of a cut for validation
     if before is not None and alike and (before.whole is not None or not other):  # trials have computed them already
         return _joined(extract_features(network, before, evaluator, wanted, keep=keep), splits)
-    builder = _Extraction(network, splits, evaluator, wanted)
+    arrays: dict[str, np.ndarray] = {}
     notes: tuple[str, ...] = ()
-    if keep and (key := _key(network, splits, evaluator, wanted)) is not None:
+    extractions = _extractions(network, splits, evaluator, wanted)
+    passes = sum(each.passes for each in extractions if not (keep and each.stored))
+    progress = _Counted(wanted.model, images=sum(map(len, _unchanged(splits).values())), passes=passes)
+    for each in extractions:
+        found, told = _arrays(each, progress, keep=keep)
+        arrays, notes = arrays | found, told or notes
+    return _as_splits(arrays, splits, notes)
+
+
+def stored_features(network: Network, splits: Splits, evaluator: Evaluator, wanted: Wanted) -> Features | None:
+    """Those that `extract_features` has stored on this machine; None if some aren't there."""
+    arrays: dict[str, np.ndarray] = {}
+    for each in _extractions(network, splits, evaluator, wanted):
+        if (entry := each.stored) is None:
+            return None
+        arrays |= entry.arrays
+    return _as_splits(arrays, splits, ())
+
+
+def _extractions(network: Network, splits: Splits, evaluator: Evaluator, wanted: Wanted) -> list[_Extraction]:
+    """One for each entry that has images."""
+    return [each for one in wanted.entries if (each := _Extraction(network, splits, evaluator, one)).parts]
+
+
+def _arrays(
+    extraction: _Extraction, progress: _Counted, *, keep: bool
+) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """The features of each part, and what the user should know."""
+
+    def build(builder: Builder) -> None:
+        for part in extraction.parts:
+            builder.put(part, extraction.array(part, progress))
+
+    notes: tuple[str, ...] = ()
+    if keep and extraction.key is not None:
         try:
-            entry = ArrayCache().get(key, builder.build)
-            return _as_splits(entry.arrays, splits, entry.notes)
+            entry = ArrayCache().get(extraction.key, build)
         except CacheUnavailable as error:
             notes = (
                 f"the cache can't be used, so each trial computes and holds the backbone's features itself: {error}",
             )
-    return _as_splits({part: builder.array(part) for part in builder.parts}, splits, notes)
-
-
-def stored_features(network: Network, splits: Splits, evaluator: Evaluator, wanted: Wanted) -> Features | None:
-    """Those that `extract_features` has stored on this machine; None if there are none."""
-    key = _key(network, splits, evaluator, wanted)
-    entry = None if key is None else ArrayCache().find(key)
-    return None if entry is None else _as_splits(entry.arrays, splits, entry.notes)
-
-
-def _key(network: Network, splits: Splits, evaluator: Evaluator, wanted: Wanted) -> str | None:
-    """The name of an entry in the cache; None for images that may be others the next time."""
-    images_key = splits.key if splits.whole is None else splits.whole.key
-    if images_key is None:
-        return None
-    settings = network.head, images_key, repr(splits.normalisation), evaluator.precision.name, evaluator.device.type
-    pooling = [] if network.pooling is None else [repr(network.pooling)]
-    quantiser = [f"int8 by {version_of('onnxruntime')}"] if wanted.eight_bits else []
-    views = [] if wanted.views is None else [f"{wanted.views.count} views", wanted.views.name]
-    quick = [f"by onnxruntime {version_of('onnxruntime')}"] if _quickened(network, splits, evaluator, wanted) else []
-    kind = [*["mirrored"] * wanted.mirrored, *quantiser, *quick, *views]
-    return cache_key("features", wanted.model, network.backbone_key, *settings, *pooling, *kind)
-
-
-def _quickened(network: Network, splits: Splits, evaluator: Evaluator, wanted: Wanted) -> bool:
-    """Whether onnxruntime computes the backbone in float32, if it can; the same for all trials with these images."""
-    images = sum(map(len, _unchanged(splits).values()))
-    return not wanted.eight_bits and pays(
-        network.module, images, splits.image_size, evaluator.device, evaluator.precision.name
-    )
+        else:
+            return entry.arrays, entry.notes
+    return {part: extraction.array(part, progress) for part in extraction.parts}, notes
 
 
 def _unchanged(splits: Splits) -> dict[str, Split]:
@@ -178,58 +192,74 @@ def _unchanged(splits: Splits) -> dict[str, Split]:
 
 
 class _Extraction:
+    """Computes one of `Wanted.entries`."""
+
     def __init__(self, network: Network, splits: Splits, evaluator: Evaluator, wanted: Wanted) -> None:
-        self._network, self._splits, self._evaluator, self._mirrored = network, splits, evaluator, wanted.mirrored
-        self._changed, self._wanted = wanted.views, wanted
-        self._progress = _Counted(
-            wanted.model,
-            images=sum(map(len, _unchanged(self._splits).values())),
-            passes=sum(self._views(part) * len(split) for part, split in self.parts.items()),
+        self._network, self._splits, self._evaluator, self._wanted = network, splits, evaluator, wanted
+        self._unchanged = _unchanged(splits)
+        images, precision = sum(map(len, self._unchanged.values())), evaluator.precision.name
+        self._quickened = not wanted.eight_bits and pays(
+            network.module, images, splits.image_size, evaluator.device, precision
         )
 
-    def build(self, builder: Builder) -> None:
-        """Fill a cache entry."""
-        for part in self.parts:
-            builder.put(part, self.array(part))
+    @cached_property
+    def key(self) -> str | None:
+        """The name of the entry in the cache; None for images that may be others the next time."""
+        network, splits, evaluator, wanted = self._network, self._splits, self._evaluator, self._wanted
+        images_key = splits.key if splits.whole is None else splits.whole.key
+        if images_key is None:
+            return None
+        settings = network.head, images_key, repr(splits.normalisation), evaluator.precision.name, evaluator.device.type
+        pooling = [] if network.pooling is None else [repr(network.pooling)]
+        quantiser = [f"int8 by {version_of('onnxruntime')}"] if wanted.eight_bits else []
+        views = [] if wanted.views is None else [f"{wanted.views.count} views alone", wanted.views.name]
+        quick = [f"by onnxruntime {version_of('onnxruntime')}"] if self._quickened else []
+        kind = [*["mirror images alone"] * wanted.mirrored, *quantiser, *quick, *views]
+        return cache_key("features", wanted.model, network.backbone_key, *settings, *pooling, *kind)
 
     @property
+    def stored(self) -> Entry | None:
+        """The entry, if this machine has it."""
+        return None if self.key is None else ArrayCache().find(self.key)
+
+    @property
+    def passes(self) -> int:
+        """How many images go through the backbone."""
+        return sum(map(len, self.parts.values()))
+
+    @cached_property
     def parts(self) -> dict[str, Split]:
         """The images whose features are computed, by name: those of a cross-validation once for all its networks."""
-        found = _unchanged(self._splits)
-        part, split = ("train", found["train"]) if self._splits.whole is None else (WHOLE, found[WHOLE])
-        if self._mirrored and part == WHOLE:
-            found |= {WHOLE_MIRRORED: split}
-        views = 0 if self._changed is None else self._changed.count
-        return found | {view_name(part, number): split for number in range(views)}
+        found, views = self._unchanged, self._wanted.views
+        if self._wanted.mirrored:  # of images that training alone needs too, where all are one part
+            return {f"{part}{MIRRORED}": split for part, split in found.items() if part != "train"}
+        if views is not None:
+            part, split = next(iter(found.items()))
+            return {view_name(part, number): split for number in range(views.count)}
+        return found
 
-    def array(self, part: str) -> np.ndarray:
+    def array(self, part: str, progress: _Counted) -> np.ndarray:
         """The head's input for each image of a part: [N, features] float32."""
-        split, normalise = self.parts[part], self._splits.normalisation
+        split, normalise, views = self.parts[part], self._splits.normalisation, self._wanted.views
         with ExitStack() as stack:
             backbone = self._by_onnxruntime
             if backbone is None:
                 backbone = stack.enter_context(_headless(self._network))
-            if VIEW in part and self._changed is not None:
-                change, number = self._progress.counting(self._changed.change), int(part.partition(VIEW)[2])
-                with seeded(derive_seed(number, VIEWS), self._evaluator.device):
-                    return self._evaluator.logits(backbone, split, change).cpu().numpy()
-            views = [self._progress.counting(view) for view in (normalise, mirror(normalise))[: self._views(part)]]
-            outputs = [self._evaluator.logits(backbone, split, view) for view in views]
-            features = outputs[0] if len(outputs) == 1 else mean_of_views(*outputs)
-        return features.cpu().numpy()
+            change = mirror(normalise) if self._wanted.mirrored else normalise
+            if views is not None:
+                stack.enter_context(seeded(derive_seed(int(part.partition(VIEW)[2]), VIEWS), self._evaluator.device))
+                change = views.change
+            return self._evaluator.logits(backbone, split, progress.counting(change)).cpu().numpy()
 
     @cached_property
     def _by_onnxruntime(self) -> nn.Module | None:
         if self._wanted.eight_bits:
             return quantised(self._network.module, self._splits.calibration())
-        if not _quickened(self._network, self._splits, self._evaluator, self._wanted):
+        if not self._quickened:
             return None
-        split = next(iter(_unchanged(self._splits).values()))
+        split = next(iter(self._unchanged.values()))
         with _headless(self._network) as backbone:
             return by_onnxruntime(backbone, self._splits.normalisation(split.images(torch.arange(min(3, len(split))))))
-
-    def _views(self, part: str) -> int:
-        return 2 if self._mirrored and part in MIRRORED else 1
 
 
 def view_name(part: str, number: int) -> str:
@@ -296,8 +326,10 @@ def _as_splits(arrays: dict[str, np.ndarray], splits: Splits, notes: tuple[str, 
 
 def _as_split(arrays: dict[str, np.ndarray], splits: Splits, part: str) -> HeldSplit:
     split: Split = getattr(splits, part)
-    if splits.whole is None:
-        none = arrays["train"][:0]  # no image is for validation
-        return split.of_features(torch.from_numpy(arrays.get(part, none)))
-    name = WHOLE_MIRRORED if part in MIRRORED and WHOLE_MIRRORED in arrays else WHOLE
-    return split.of_features(torch.from_numpy(arrays[name]), splits.whole.places[part])
+    if splits.whole is None and part not in arrays:  # no image is for validation
+        return split.of_features(torch.from_numpy(arrays["train"][:0]))
+    name, rows = (part, None) if splits.whole is None else (WHOLE, splits.whole.places[part])
+    values = torch.from_numpy(arrays[name])
+    if part == "validation" and f"{name}{MIRRORED}" in arrays:
+        values = mean_of_views(values, torch.from_numpy(arrays[f"{name}{MIRRORED}"]))
+    return split.of_features(values, rows)
