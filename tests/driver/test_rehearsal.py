@@ -60,6 +60,13 @@ def test_features_are_computed_once_and_waited_for() -> None:
     assert found.seconds == seconds(30 + 1 + REPORT_SECONDS)
 
 
+def test_views_are_computed_once_beside_the_features_of_all() -> None:
+    declared = study(scheduler=NoEarlyStopping(), budget=Budget(trials=20, max_epochs=1))
+    plain, other = speed(1.0, once=30.0), speed(1.0, once=30.0, views_seconds=60.0, views_for="with views")
+    found = rehearse(declared, 1, lambda config: other if config["kind"] == "slow" else plain, seed=0)
+    assert found.seconds == seconds(20 * (1 + REPORT_SECONDS) + 30 + 60)
+
+
 @pytest.mark.parametrize(
     ("limits", "validation", "total", "trials", "lasts"),
     [

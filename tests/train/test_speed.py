@@ -123,6 +123,21 @@ def test_a_last_layer_that_is_solved_in_one_epoch_needs_the_backbone_once(
 
 
 @pytest.mark.usefixtures("counted")
+@pytest.mark.parametrize(("folds", "images"), [(None, 3 * 40 + 4), (Folds(4), 4 * 44)])
+def test_views_and_mirror_images_come_on_top_of_plain_features(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folds: Folds | None, images: int
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "empty"))
+    trial = ImageClassifier(f"folder:{photos(tmp_path / 'photos')}", "mobilenet_v3_small", validation=folds)
+    config = {"finetune": "head", "optimizer": "lbfgs", "image_size": 64, "views": 3, "flip": 0.5}
+    found = measured(trial, 1, **config, test_time_flip=True)
+    assert found.views_seconds == pytest.approx(images / found.features_per_second)
+    assert found.once_seconds == pytest.approx(44 / found.features_per_second)
+    plain = measured(trial, 1, **config | {"views": 0, "flip": 0.0})
+    assert plain.once == [(found.once_for, plain.once_seconds)]
+
+
+@pytest.mark.usefixtures("counted")
 def test_gradual_fine_tuning_takes_longer_from_epoch_to_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "empty"))
     trial = ImageClassifier(f"folder:{photos(tmp_path / 'photos')}", "mobilenet_v3_small")
@@ -139,7 +154,8 @@ def test_the_epochs_of_a_linear_probe_are_short_all_alike_and_those_after_it_lon
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "empty"))
     trial = ImageClassifier(f"folder:{photos(tmp_path / 'photos')}", "mobilenet_v3_small")
     found = measured(trial, finetune="lp-ft", probe_epochs=2, image_size=64, flip=0.5, test_time_flip=True)
-    assert found.once_seconds == pytest.approx((40 + 2 * 4) / found.images_per_second)
+    assert found.once_seconds == pytest.approx((40 + 4) / found.images_per_second)
+    assert found.views_seconds == pytest.approx(4 / found.images_per_second)
     assert len(found.epoch_seconds) == 3
     assert found.epoch_seconds[0] == found.epoch_seconds[1] < found.epoch_seconds[2]
 

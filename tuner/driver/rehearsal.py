@@ -163,8 +163,8 @@ class _Play:
     def _start(self, speed: Speed) -> float:
         """Seconds until the first epoch begins; trials that start while features are computed wait for them."""
         ready = self.clock + speed.start_seconds
-        if speed.once_seconds:
-            ready = self._ready.setdefault(speed.once_for, ready + speed.once_seconds)
+        for name, seconds in speed.once:
+            ready = max(ready, self._ready.setdefault(name, ready + seconds))
         return max(0.0, ready - self.clock, speed.start_seconds)
 
     def _go_on(self, name: str, wait: float) -> None:

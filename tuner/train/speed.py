@@ -34,7 +34,7 @@ from tuner.trial.framing import Framing
 from tuner.trial.hyperparameters import HYPERPARAMETERS, INT8
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES
 from tuner.trial.only_the_head import LBFGS
-from tuner.trial.speed import Speed
+from tuner.trial.speed import Speed, kind_of
 
 STANDING = 16  # images that represent all
 READ = 48  # the most files that are decoded, and the time for it
@@ -84,12 +84,9 @@ def measure_trial(
         per_image, quantising = _answering(trainer, seconds / 4)
         frozen, lengths = _training(trainer, sample, per_image, batch, seconds, quantising)
         through, before = (frozen and _by_onnxruntime(trainer, sample, seconds / 4)) or (per_image, quantising)
-        once = 0.0
-        if frozen:
-            once = (sample.sizes[0] + sample.sizes[1] * _views(trainer)) * through + before
+        once = (sample.sizes[0] + sample.sizes[1]) * through + before if frozen else 0.0
         if _solved(trial, config):
             lengths = [PASSES * lengths[0], lengths[0]]
-        once *= 1 + _views_kept(trial, config)
         memory = _memory(trainer, ready, config, sample, device)
         networks = max(1, trial.folds)  # one for each part of a cross-validation, trained in turn
         memory += (networks - 1) * _held_bytes(trainer)
@@ -99,10 +96,14 @@ def measure_trial(
     held = sum(sample.sizes) * sample.images[0].numel()
     streamed = sample.read_seconds > 0 and held > memory_for_images(trial)
     lengths = [networks * (each + (train * sample.read_seconds if streamed else 0.0)) for each in lengths]
+    shared = f"{trial.model_name} {sample.images.shape[-1]}" + " int8" * (quantising > 0)
+    views, flips = _views_kept(trial, config), _views(trainer) - 1
+    both = train + validation
+    seen = views * (both if trial.folds else train) + flips * (both if trial.folds else validation)
     return Speed(
         start_seconds=networks * starting,
         once_seconds=once,
-        once_for=f"{trial.model_name} {sample.images.shape[-1]}" + " int8" * (quantising > 0),
+        once_for=shared,
         epoch_seconds=tuple(lengths),
         score_seconds=_answered(trial, config, sample.sizes, stored=frozen) * through * _views(trainer) + before,
         look_seconds=sum(sample.sizes) * sample.read_seconds,
@@ -112,6 +113,8 @@ def measure_trial(
         images_per_second=1 / per_image,
         features_per_second=1 / through,
         busy=busy,
+        views_seconds=seen * through if once else 0.0,
+        views_for=kind_of(trial.hyperparameters(config)),
     )
 
 

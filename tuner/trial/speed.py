@@ -31,6 +31,8 @@ class Speed:
         images_per_second: through the network, without training
         features_per_second: images through a frozen backbone, whose outputs are stored
         busy: CPU time as a share of elapsed time: well below 1 if others used the machine
+        views_seconds: of what the first trial with its views or mirror images does for all of these in addition
+        views_for: what these share
     """
 
     start_seconds: float
@@ -45,6 +47,14 @@ class Speed:
     images_per_second: float
     features_per_second: float
     busy: float
+    views_seconds: float = 0.0
+    views_for: str = ""
+
+    @property
+    def once(self) -> list[tuple[str, float]]:
+        """What is computed once for several trials, and its seconds."""
+        each = (self.once_for, self.once_seconds), (self.views_for, self.views_seconds)
+        return [(name, seconds) for name, seconds in each if seconds]
 
     def together(self, trials: int) -> Speed:
         """The cost of a trial that is trained as one with others: each further one takes a share of the first."""
