@@ -39,6 +39,7 @@ from tuner.trial import ImageClassifier
 from tuner.trial.tasks import ONE_LABEL
 
 ROUNDS, BAGS, NESTED = 20, 20, 5
+AT_ONCE = 10_000_000  # numbers
 LEAST_SHARE = 0.05  # of a trial in the answers; those with less are left out
 LEAST_GAIN = 0.02  # of the winner's loss; less isn't worth another model
 MOST_SCALED = 2_000  # images, to which factors of outputs are fitted
@@ -213,24 +214,33 @@ def chosen_shares(merits: Tensor, losses: Losses, generator: np.random.Generator
     if images == 0:
         shares[0] = 1
         return shares
-    for _ in range(BAGS):
-        drawn = np.bincount(generator.integers(images, size=images), minlength=images)
-        shares += _greedy(merits, losses, torch.from_numpy(drawn / images))
+    drawn = [np.bincount(generator.integers(images, size=images), minlength=images) for _ in range(BAGS)]
+    weights = torch.from_numpy(np.stack(drawn) / images)
+    for some in weights.split(max(1, AT_ONCE // merits.numel())):
+        shares += _greedy(merits, losses, some).sum(0)
     shares /= shares.sum()
     shares[shares < min(LEAST_SHARE, float(shares.max()))] = 0
     return shares / shares.sum()
 
 
 def _greedy(merits: Tensor, losses: Losses, weights: Tensor) -> Tensor:
-    """How often candidates are taken, as shares [M], if each time the one is added whose average has the least loss."""
-    total, taken, least, best = torch.zeros_like(merits[0]), [], float("inf"), 1
-    for count in range(1, ROUNDS + 1):
-        told = losses((total + merits) / count) @ weights
-        taken.append(int((told <= told.min() * (1 + ROUNDING)).nonzero()[0]))  # of equals the better trial
-        total = total + merits[taken[-1]]
-        if float(told.min()) < least:
-            least, best = float(told.min()), count
-    return torch.bincount(torch.tensor(taken[:best]), minlength=len(merits)).double() / best
+    """How often candidates are taken, as shares [B, M], if each time the one is added whose average has the least loss.
+
+    That is done B times, with weights [B, N] of the images.
+    """
+    bags, count = len(weights), len(merits)
+    total, rows = merits.new_zeros(bags, *merits.shape[1:]), torch.arange(bags)
+    taken, best = merits.new_zeros(bags, count), merits.new_zeros(bags, count)
+    least = torch.full((bags,), torch.inf, dtype=torch.float64)
+    for number in range(1, ROUNDS + 1):
+        told = (losses((total[:, None] + merits) / number) * weights[:, None]).sum(2)
+        lowest = told.min(1).values
+        first = (told <= (lowest * (1 + ROUNDING))[:, None]).int().argmax(1)  # of equals the better trial
+        total = total + merits[first]
+        taken[rows, first] += 1
+        lower = lowest < least
+        least[lower], best[lower] = lowest[lower], taken[lower] / number
+    return best
 
 
 def _cost(model: Trained, own: Trained) -> dict[str, float]:
