@@ -177,7 +177,7 @@ def combination(run: RecordedRun) -> list[str]:
         return [
             f"the outputs of the winner's network are multiplied by {factor:.3g} in best/, so that "
             f"its answers are as sure as they are right; on {seen} that gains: {change} {direction}, where "
-            "an average of several trials gains less, or nothing that matters; best/single has the network without the factor"
+            "an average of several trials gains less, or nothing that matters; best/single has the network without it"
         ]
     members = ", ".join(f"{one['trial']} {one['share']:.0%}" for one in found["members"])
     cost = found["cost"]
