@@ -114,6 +114,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         session.stash[_FILE] = item.path
         gc.collect()
         gc.freeze()
+        if "PYTEST_XDIST_WORKER" in os.environ and "torch" in sys.modules:
+            import torch
+
+            torch.set_num_threads(1)  # there are more processes than CPUs: threads of each would wait for others'
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -214,7 +214,7 @@ def chosen_shares(merits: Tensor, losses: Losses, generator: np.random.Generator
         return shares
     drawn = [np.bincount(generator.integers(images, size=images), minlength=images) for _ in range(BAGS)]
     weights = torch.from_numpy(np.stack(drawn) / images)
-    for some in weights.split(max(1, AT_ONCE // merits.numel())):
+    for some in torch.split(weights, max(1, AT_ONCE // merits.numel())):
         shares += _greedy(merits, losses, some).sum(0)
     shares /= shares.sum()
     shares[shares < min(LEAST_SHARE, float(shares.max()))] = 0
