@@ -8,8 +8,8 @@ ensembles"). What the average gains over the winner, which else ships as it is, 
 again on four fifths of these images and looking at the others. In a cross-validation, answers to an image are those of
 networks that didn't learn from it.
 
-Scaling alone often lowers the winner's loss. So an average has to beat the winner when scaled, too; if none does, the
-winner ships scaled, as an average of one.
+Scaling alone often lowers the winner's loss. So an average has to gain more than that; if none does, the winner ships
+scaled if that pays, as an average of one.
 
 Trials whose layers before the head are the same, as with `finetune="head"`, share these, so they cost hardly more time
 than one of them.
@@ -39,7 +39,7 @@ from tuner.trial import ImageClassifier
 from tuner.trial.tasks import ONE_LABEL
 
 ROUNDS, BAGS, NESTED = 20, 20, 5
-AT_ONCE = 10_000_000  # numbers
+AT_ONCE = 10_000_000  # numbers of a tensor in which several draws of images are looked at together
 LEAST_SHARE = 0.05  # of a trial in the answers; those with less are left out
 LEAST_GAIN = 0.02  # of the winner's loss; less isn't worth another model
 MOST_SCALED = 2_000  # images, to which factors of outputs are fitted

@@ -85,11 +85,12 @@ class Wanted:
     @property
     def entries(self) -> tuple[Wanted, ...]:
         """What is stored apart: features of the images, then those that some trials need in addition."""
-        plain = replace(self, mirrored=False, views=None)
-        further = [replace(plain, mirrored=True)] * self.mirrored + [replace(plain, views=self.views)] * bool(
-            self.views
-        )
-        return plain, *further
+        found = [replace(self, mirrored=False, views=None)]
+        if self.mirrored:
+            found.append(replace(self, views=None))
+        if self.views is not None:
+            found.append(replace(self, mirrored=False))
+        return tuple(found)
 
 
 @dataclass(frozen=True)
