@@ -140,8 +140,11 @@ def extract_features(network: Network, splits: Splits, evaluator: Evaluator, wan
     arrays: dict[str, np.ndarray] = {}
     notes: tuple[str, ...] = ()
     extractions = _extractions(network, splits, evaluator, wanted)
-    passes = sum(each.passes for each in extractions if not (keep and each.stored))
-    progress = _Counted(wanted.model, images=sum(map(len, _unchanged(splits).values())), passes=passes)
+    progress = _Counted(
+        wanted.model,
+        images=sum(map(len, _unchanged(splits).values())),
+        passes=lambda: sum(each.passes for each in extractions if not (keep and each.stored)),
+    )
     for each in extractions:
         found, told = _arrays(each, progress, keep=keep)
         arrays, notes = arrays | found, told or notes
@@ -269,14 +272,18 @@ def view_name(part: str, number: int) -> str:
 
 
 class _Counted:
-    """Counts images on their way through the backbone, `passes` in all, and tells the progress now and then."""
+    """Counts images on their way through the backbone, and tells the progress now and then.
 
-    def __init__(self, model: str, *, images: int, passes: int) -> None:
-        self._model, self._images, self._passes, self._done = model, images, passes, 0
+    `passes` says how many they are in all; it is asked once, and only if something is computed.
+    """
+
+    def __init__(self, model: str, *, images: int, passes: Callable[[], int]) -> None:
+        self._model, self._images, self._asked, self._done = model, images, passes, 0
         self._begun = self._next = 0.0
 
     def counting(self, normalise: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         """The function, whose next call says that the images of the one before are done."""
+        _ = self._passes  # before an entry is stored
 
         def counted(images: Tensor) -> Tensor:
             self._tell(time.perf_counter())
@@ -284,6 +291,10 @@ class _Counted:
             return normalise(images)
 
         return counted
+
+    @cached_property
+    def _passes(self) -> int:
+        return self._asked()
 
     def _tell(self, now: float) -> None:
         if not self._done:
