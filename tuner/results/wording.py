@@ -174,10 +174,11 @@ def combination(run: RecordedRun) -> list[str]:
         ]
     if len(found["members"]) == 1:
         factor = found["members"][0].get("scale", 1.0)
+        average = ", and an average of several gains less, or nothing that matters" * (found["candidates"] > 1)
         return [
             f"the outputs of the winner's network are multiplied by {factor:.3g} in best/, so that "
-            f"its answers are as sure as they are right; on {seen} that gains: {change} {direction}, where "
-            "an average of several trials gains less, or nothing that matters; best/single has the network without it"
+            f"its answers are as sure as they are right; on {seen} that gains: {change} {direction}"
+            f"{average}; best/single has the network without the factor"
         ]
     members = ", ".join(f"{one['trial']} {one['share']:.0%}" for one in found["members"])
     cost = found["cost"]
