@@ -19,6 +19,7 @@ const KINDS = {
 
 const WIDE = ["parallel", "slice"];
 const CHOOSING = 300; // milliseconds
+const USUAL = 380; // pixels high: what stands below moves little once the first one is drawn
 
 export function figuresOf(study, choose) {
   const title = el("p", { id: "figure-title" });
@@ -28,7 +29,7 @@ export function figuresOf(study, choose) {
   let asked = 0; // an answer that a later one has overtaken is not shown
   let inView = false;
   let waits = null; // who goes through the choices by keys asks for the last one only
-  const { frame, draw } = frameOf({ id: "figure", title: "figure" }, (trace, point) => {
+  const { frame, draw } = frameOf({ id: "figure", title: "figure", height: USUAL }, (trace, point) => {
     const trial = found?.data[trace] && trialAt(found.data[trace], point, (id) => /^\d{5,}$/.test(id));
     if (trial) choose(trial);
   });
