@@ -38,7 +38,7 @@ from tuner.inspection import score
 from tuner.inspection.combining import found_among, write_combined
 from tuner.space import Space
 from tuner.train import trainer_of
-from tuner.train.tasks import targets_of
+from tuner.train.tasks import Targets, targets_of
 from tuner.trial.tasks import ONE_LABEL
 
 STUDENT_90 = 1.8  # of 12 tasks
@@ -166,13 +166,34 @@ def null(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         claims, false = 0, 0
         for seed in range(200):
             outputs, labels = _drawn(150, together, seed)
-            found = found_among(outputs, labels, targets, seed=seed)
+            mixed = _mixed(outputs, labels, targets)
+            found = found_among(_with_mean(outputs, mixed), labels, targets, seed=seed, soup=len(mixed) > 1)
             fresh, others = _drawn(5000, together, 10_000 + seed)
+            fresh = _with_mean(fresh, mixed)
             averaged = targets.together(fresh * found.scales.float()[:, None, None], found.shares.float())
             gain = targets.metrics(fresh[0], others).loss - targets.metrics(averaged, others).loss
             claims += found.pays
             false += found.pays and gain <= 0
         yield {"task": f"null-{together}", "claimed": claims / 200, "wrongly": false / 200}
+
+
+def _mixed(outputs: torch.Tensor, labels: torch.Tensor, targets: Targets) -> list[int]:
+    """Whose mean a soup of heads on the same features is: the mean of their layers gives the mean of their outputs."""
+
+    def loss(several: list[int]) -> float:
+        mean = outputs[several].mean(0, keepdim=True)
+        scaled = mean * targets.scales(mean, labels).to(mean)
+        return float(targets.losses(targets.merits(scaled, labels)).mean())
+
+    taken = [0]
+    for number in sorted(range(1, len(outputs)), key=lambda one: loss([one])):
+        if loss([*taken, number]) < loss(taken):
+            taken.append(number)
+    return taken
+
+
+def _with_mean(outputs: torch.Tensor, mixed: list[int]) -> torch.Tensor:
+    return torch.cat([outputs, outputs[mixed].mean(0, keepdim=True)]) if len(mixed) > 1 else outputs
 
 
 def _drawn(images: int, together: float, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

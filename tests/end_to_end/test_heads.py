@@ -135,6 +135,19 @@ def test_the_best_trials_are_averaged_undone_and_averaged_again(tmp_path: Path) 
     assert load_model(best).predict(photo)[0].confidence == pytest.approx(answers)
     assert len(load_run(run.path).record.trials) == 12
 
+    mixed = tuner("combine", "out", "--as", "soup", folder=tmp_path)
+    assert mixed.code == 0, mixed.err
+    assert "a network with the mean of their weights" in " ".join(mixed.err.split())
+    told = load_run(run.path).scored("metrics.json")
+    assert told is not None
+    shown = " ".join(tuner("show", "out", folder=tmp_path).out.split())
+    if told["combined"]["way"] == "soup":
+        assert len(told["combined"]["members"]) > 1
+        assert "has the mean of the weights of" in shown
+        assert load_model(best).predict(photo)[0].confidence not in (answers, own)
+    else:
+        assert "no mean of the weights of several trials answers better" in shown
+
 
 OF_A_FUNCTION = """
 from pathlib import Path

@@ -16,7 +16,7 @@ from tuner import Budget, ImageClassifier, Latency, Study, choice, loguniform
 study = Study(
     "limited", trial=ImageClassifier("folder:photos", weights=None), budget=Budget(trials=%d, max_epochs=2),
     space={"model": choice(["squeezenet1_1", "resnet18"]), "lr": loguniform(1e-4, 1e-2), "image_size": 17, "batch_size": 8},
-    limits={"size_mb": %d}, latency=Latency(threads=2),
+    limits={"size_mb": %d}, latency=Latency(threads=2), combine="soup",
 )
 """
 
@@ -48,6 +48,9 @@ def test_only_networks_that_keep_the_limit_are_trained_also_by_a_resumed_search(
     averaged = tuner("combine", run.path, folder=tmp_path)
     assert averaged.code != 0
     assert "combine averages several networks, which cost more than one" in averaged.err
+    assert "use --as soup" in averaged.err
+    assert run.average is not None
+    assert run.average["asked"] == "soup"  # it costs no more than one
     (run.folder.path / "study.py").write_text(STUDY % (3, 50))
     other = tuner("resume", run.path, "--trials", "4", folder=tmp_path, **settings)
     assert other.code != 0

@@ -15,9 +15,11 @@ from tests.train.test_features import pretrained_colours
 from tuner import Folds
 from tuner.history.combination import Candidate
 from tuner.inspection import load_model
-from tuner.inspection.combining import SINGLE, Found, chosen_shares, found_among, write_combined
+from tuner.inspection.combining import SCALED, SINGLE, Found, chosen_shares, found_among, write_combined
 from tuner.inspection.networks import Pool, trained, trial_splits
+from tuner.study.declaration import ENSEMBLE, SOUP
 from tuner.train import trainer_of
+from tuner.train.checkpoint import read_checkpoint, write_checkpoint
 from tuner.train.data import Normalisation
 from tuner.train.evaluation import Evaluator
 from tuner.train.models import Ensemble, Member, networks_of
@@ -67,10 +69,10 @@ def scaled_answers(module: nn.Module, images: Tensor, scale: float) -> Tensor:
     if not isinstance(module, Ensemble):
         with torch.inference_mode():
             return (module.eval()(images) * scale).softmax(1)
-    (member,) = module.eval().networks
-    assert isinstance(member, Member)
+    members = [one for one in module.eval().networks if isinstance(one, Member)]
     with torch.inference_mode():
-        return (member.apart(member(images)) * scale).softmax(2).mean(0)
+        each = torch.cat([member.apart(member(images)) for member in members])
+    return (each * scale).softmax(2).mean(0)
 
 
 @pytest.mark.parametrize("folds", [None, Folds(3)])
@@ -259,7 +261,7 @@ def test_a_winner_that_is_too_sure_is_scaled_where_others_add_nothing() -> None:
     outputs, labels = drawn(300, 1, together=1.0, seed=0)
     found = found_among(3 * outputs.expand(5, -1, -1), labels, targets(), seed=0)
     assert found.pays
-    assert not found.several
+    assert found.way == SCALED
     assert (found.better, found.better_error) == (0, 0)
     fresh, others = drawn(4000, 1, together=1.0, seed=1)
     before, after = (targets().metrics(3 * fresh[0] * factor, others).loss for factor in (1, float(found.scales[0])))
@@ -273,11 +275,11 @@ def test_of_an_average_and_the_scaled_winner_the_one_ships_that_gains_more(toget
     for seed in range(8):
         outputs, labels = drawn(150, 5, together=together, seed=seed)
         auto = found_among(3 * outputs, labels, targets(), seed=seed)
-        average = found_among(3 * outputs, labels, targets(), seed=seed, must_pay=False)
+        average = found_among(3 * outputs, labels, targets(), seed=seed, how=ENSEMBLE)
         assert auto.pays
-        assert average.several  # as it was asked for in any case
-        assert auto.gain == average.gain if auto.several else auto.gain >= average.gain
-        several += auto.several
+        assert average.way == ENSEMBLE  # as it was asked for in any case
+        assert auto.gain == average.gain if (auto.way == ENSEMBLE) else auto.gain >= average.gain
+        several += auto.way == ENSEMBLE
     assert several in averaged
 
 
@@ -299,6 +301,63 @@ def test_a_scaled_winner_ships_as_an_average_of_one(tmp_path: Path) -> None:
     torch.testing.assert_close((part.scales[0] * plain.log()).softmax(1), scaled, rtol=1e-3, atol=1e-5)
 
 
+def shifted(one: Candidate, folder: Path, by: float) -> Candidate:
+    """The candidate with other numbers in its last layers."""
+    checkpoint, generator = read_checkpoint(one.checkpoint), torch.Generator().manual_seed(0)
+    model = {
+        name: tensor + by * torch.randn(tensor.shape, generator=generator) if "fc." in name else tensor
+        for name, tensor in checkpoint.model.items()
+    }
+    write_checkpoint(folder, replace(checkpoint, model=model))
+    return replace(one, trial=folder.name, checkpoint=folder)
+
+
+@pytest.mark.parametrize("folds", [None, Folds(3)])
+@pytest.mark.parametrize("finetune", ["head", "all"])
+def test_a_soup_is_one_network_with_the_mean_of_weights(
+    pretrained: ImageClassifier, tmp_path: Path, folds: Folds | None, finetune: str
+) -> None:
+    trial, base = replace(pretrained, validation=folds), HEAD | {"finetune": finetune}
+    middle, other = candidates(trial, tmp_path, base, base | {"image_size": 48}, epochs=8)
+    beside = [shifted(middle, tmp_path / name, by) for name, by in (("right", 2.0), ("left", -2.0))]
+    expected = trained(trial, base, middle.checkpoint, 0, "cpu")
+    pool = Pool(trial, [*beside, other], 0, "cpu")
+    assert pool.mix() == (0, 1)  # images of another size have no part in it
+    assert pool.outputs is not None
+    assert expected.validated is not None
+    shares = torch.tensor([0, 0, 0, 1.0])
+    soup = pool.averaged(shares)
+    torch.testing.assert_close(soup.tested.softmax(1), expected.tested.softmax(1), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(pool.outputs[3], expected.validated[0], rtol=1e-3, atol=1e-3)
+
+    told = combined(trial, [*beside, other], tmp_path / "best", "soup")
+    found = told["combined"]
+    assert (found["way"], found["in"], found["candidates"]) == (SOUP, True, 3)
+    assert [(one["trial"], one["share"]) for one in found["members"]] == [("right", 0.5), ("left", 0.5)]
+    loaded = load_model(tmp_path / "best")
+    images = soup.splits.normalisation(soup.splits.test.images())
+    scaled = scaled_answers(expected.module, images, found["members"][0]["scale"])
+    torch.testing.assert_close(answers(loaded.module, images), scaled, rtol=1e-3, atol=1e-4)
+    assert len(networks_of(loaded.module)) == (1 if finetune == "head" or not folds else 3)
+
+
+def test_networks_that_learned_from_nothing_are_no_soup(tmp_path: Path) -> None:
+    trial = ImageClassifier(f"folder:{write_colours(tmp_path / 'colours')}", "squeezenet1_1", weights=None)
+    config = {"lr": 1e-3, "batch_size": 16, "image_size": 32}
+    members = candidates(trial, tmp_path, config, config | {"lr": 3e-4}, epochs=1)
+    assert Pool(trial, members, 0, "cpu").mix() == ()
+
+
+def test_a_soup_that_answers_best_is_chosen_among_others() -> None:
+    outputs, labels = drawn(300, 6, together=0.3, seed=0)
+    soup = torch.cat([outputs, outputs.mean(0)[None]])
+    found = found_among(soup, labels, targets(), seed=0, soup=True, how=SOUP)
+    assert (found.way, found.shares.tolist()) == (SOUP, [0.0] * 6 + [1.0])
+    assert found.pays
+    assert found_among(soup, labels, targets(), seed=0, soup=True).gain >= found.gain
+    assert found_among(outputs, labels, targets(), seed=0, how=SOUP).way == SCALED  # there is none
+
+
 def test_of_equally_good_networks_a_gain_is_rarely_claimed() -> None:
     claims = sum(
         found_among(*drawn(150, 5, together=0.998, seed=seed), targets(), seed=seed).pays for seed in range(100)
@@ -315,6 +374,7 @@ def test_a_trial_that_loses_gets_no_share() -> None:
 
 def test_fewer_right_answers_beyond_chance_do_not_pay() -> None:
     kinds = {
+        "way": ENSEMBLE,
         "shares": torch.ones(2) / 2,
         "scales": torch.ones(2),
         "loss": 1.0,

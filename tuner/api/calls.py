@@ -166,7 +166,7 @@ def refit(
 
 def combine(
     run: Run | str | Path,
-    how: Literal["auto", "ensemble"] = "auto",
+    how: Literal["auto", "ensemble", "soup"] = "auto",
     *,
     undo: bool = False,
     study: Study | None = None,
@@ -186,8 +186,8 @@ def combine(
 
     Args:
         run: or the path of its folder, or of a folder above it, for the newest run there
-        how: "auto" if images that the choice hasn't seen show that it pays, or else the winner scaled if that does,
-            "ensemble" in any case
+        how: "auto" for what pays, as images show that the choice hasn't seen: the average, a network with the mean of
+            the weights, or the winner scaled; in any case "ensemble" for the first, "soup" for the second
         undo: put the winner's own network back into `best/`
         study: needed if the run was started from Python and not from a file
         address: of an existing Ray cluster

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.study.declaration import AUTO, OF_FORWARD
+from tuner.study.declaration import COMBINATIONS, OF_FORWARD
 
 if TYPE_CHECKING:
     from tuner.history.records import RunRecord
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LOSS = "val_loss"  # by which an average is chosen
 POOL = 10  # configurations, of those that were trained to their end, whose networks may be averaged
+AUTO, ENSEMBLE, SOUP = COMBINATIONS  # for packages that may not import studies
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,8 @@ class Candidate:
     checkpoint: Path
 
 
-def must_pay(how: str) -> bool:
-    """Whether an average that was asked for like this ships only if it pays."""
-    return how == AUTO
-
-
 def wanted(record: RunRecord) -> str | None:
-    """How the best trials are to be combined, "auto" or "ensemble"; None if they aren't."""
+    """How the best trials are to be combined, one of `COMBINATIONS`; None if they aren't."""
     return record.confirming.combine
 
 

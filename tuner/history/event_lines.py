@@ -15,7 +15,7 @@ from typing import Any
 
 from tuner.space.values import LARGEST_EXACT, recorded, value_of
 from tuner.study.budget import LONGEST_TRIAL
-from tuner.study.declaration import AUTO, ENSEMBLE
+from tuner.study.declaration import COMBINATIONS
 
 Event = dict[str, Any]
 EVENTS = "events"  # the folder of their files
@@ -176,7 +176,7 @@ def _is_ending(value: object) -> bool:
 
 
 def _is_combination(value: object) -> bool:
-    return value in (AUTO, ENSEMBLE)
+    return value in COMBINATIONS
 
 
 def _are_texts(value: object) -> bool:

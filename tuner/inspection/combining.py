@@ -8,8 +8,8 @@ ensembles"). What the average gains over the winner, which else ships as it is, 
 again on four fifths of these images and looking at the others. In a cross-validation, answers to an image are those of
 networks that didn't learn from it.
 
-Scaling alone often lowers the winner's loss. So an average has to gain more than that; if none does, the winner ships
-scaled if that pays, as an average of one.
+Scaling alone often lowers the winner's loss, and so does one network with the mean of the weights of several, a soup,
+which costs no more time. What pays and gains most ships; the scaled winner and the soup do as averages of one.
 
 Trials whose layers before the head are the same, as with `finetune="head"`, share these, so they cost hardly more time
 than one of them.
@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import DataError
-from tuner.history.combination import Candidate, must_pay
+from tuner.history.combination import AUTO, ENSEMBLE, SOUP, Candidate
 from tuner.inspection.best import write_best
 from tuner.inspection.networks import Pool, Trained
 from tuner.inspection.scoring import Score, paired_gain, score_of
@@ -45,7 +45,8 @@ LEAST_GAIN = 0.02  # of the winner's loss; less isn't worth another model
 MOST_SCALED = 2_000  # images, to which factors of outputs are fitted
 TIMED = 5  # answers to one image, of which the median time is told
 ROUNDING = 1e-9
-RIVALS = WINNER, SCALED, AVERAGE = range(3)
+SCALED = "scaled"
+WAYS = SCALED, SOUP, ENSEMBLE
 SINGLE = "single"  # folder in `best/` of the winner's own model
 
 Losses = Callable[[Tensor], Tensor]  # see `Targets.losses`
@@ -69,8 +70,7 @@ def write_combined(
         trial: data and model as the study declares them
         candidates: the winner first
         best: folder to write
-        record: becomes metrics.json, see `write_best`; "asked" of its "combined" is "auto" for an average that pays,
-            "ensemble" for one in any case
+        record: becomes metrics.json, see `write_best`; "asked" of its "combined" is one of `COMBINATIONS`
         split_seed: of the study
         device: where to compute
     """
@@ -79,14 +79,17 @@ def write_combined(
     own = score_of(trial.of(winner.config), pool.winner(), device)
     if pool.outputs is None:
         raise DataError("combine needs validation images to choose by, got data without any")
-    found = found_among(pool.outputs, pool.labels, pool.splits.targets, seed=split_seed, must_pay=must_pay(how))
+    of: list[tuple[int, ...]] = [(number,) for number in range(len(pool.members))]  # whose mean each network is
+    if how != ENSEMBLE and (several := pool.mix()):
+        of.append(several)
+    found = found_among(pool.outputs, pool.labels, pool.splits.targets, seed=split_seed, soup=len(of[-1]) > 1, how=how)
     told: dict[str, Any] = {
         "asked": how,
         **found.told,
-        "candidates": len(pool.members),
+        "candidates": len(candidates) - len(pool.left_out),
         "left_out": list(pool.left_out),
     }
-    if not found.pays and (must_pay(how) or not found.several):
+    if not found.pays and found.way != how:
         write_best(best, trial, winner.config, own, dict(record) | {"combined": told | {"in": False}})
         return
     model = pool.averaged(found.shares, found.scales)
@@ -95,17 +98,26 @@ def write_combined(
     task = scored.answers.targets.task
     told |= {
         "in": True,
-        "members": [
-            {"trial": one.trial, "epoch": one.epoch, "share": float(share), "scale": float(scale)}
-            for one, share, scale in zip(pool.members, found.shares, found.scales, strict=True)
-            if share > 0
-        ],
+        "members": _members(pool, found, of),
         "own": {**own.test.by_name("test"), "metric": task.paired, "gain": gain, "error": error},
-        "classes": _by_class(own, scored) if found.several else [],
+        "classes": _by_class(own, scored) if found.way != SCALED else [],
         "cost": _cost(model, own.model),
     }
     write_best(best, trial, winner.config, scored, dict(record) | {"combined": told})
     write_best(best / SINGLE, trial, winner.config, own, {name: record[name] for name in record if name != "combined"})
+
+
+def _members(pool: Pool, found: Found, of: Sequence[tuple[int, ...]]) -> list[dict[str, Any]]:
+    """The trials with a share, in the answers or in the weights; `of` says of which trials each network is the mean."""
+    return [
+        {
+            **{"trial": pool.members[one].trial, "epoch": pool.members[one].epoch},
+            **{"share": share / len(several), "scale": scale},
+        }
+        for several, share, scale in zip(of, found.shares.tolist(), found.scales.tolist(), strict=True)
+        for one in several
+        if share > 0
+    ]
 
 
 def _by_class(own: Score, average: Score) -> list[dict[str, Any]]:
@@ -128,6 +140,7 @@ class Found:
     """Which trials average best, and what that gains on validation images that the choice hasn't seen.
 
     Attributes:
+        way: one of `WAYS`
         shares: [M] float64 of the candidates, the winner first; their sum is 1
         scales: [M] float64, factors of their outputs, see `Targets.scales`
         loss: the winner's mean loss, not scaled, as it would ship
@@ -136,6 +149,7 @@ class Found:
         images: how many validation images there are
     """
 
+    way: str
     shares: Tensor
     scales: Tensor
     loss: float
@@ -146,11 +160,6 @@ class Found:
     images: int
 
     @property
-    def several(self) -> bool:
-        """Whether more than one trial has a share."""
-        return int((self.shares > 0).sum()) > 1
-
-    @property
     def pays(self) -> bool:
         """Whether the gain matters and is none of chance, and no fewer answers are right beyond chance."""
         sure = self.gain - NORMAL_90 * self.error > 0 and self.gain >= LEAST_GAIN * self.loss
@@ -159,42 +168,55 @@ class Found:
     @property
     def told(self) -> dict[str, Any]:
         """As plain data."""
-        names = ("loss", "gain", "error", "better", "better_error", "images")
+        names = ("way", "loss", "gain", "error", "better", "better_error", "images")
         return {name: getattr(self, name) for name in names} | {"pays": self.pays}
 
 
-def found_among(outputs: Tensor, labels: Tensor, targets: Targets, *, seed: int, must_pay: bool = True) -> Found:
+def found_among(
+    outputs: Tensor, labels: Tensor, targets: Targets, *, seed: int, soup: bool = False, how: str = AUTO
+) -> Found:
     """Choose among candidates, the winner first, by their outputs [M, N, L] for N validation images with labels.
 
-    That is an average of several that pays, or with `must_pay` false any of several; else the winner scaled if that
-    pays; else what pays nothing. Where both pay, it is the one that gains more.
+    Found is what pays and gains most: the winner scaled, the last one if it is a `soup`, or an average of several
+    others. `how` may ask for one of the latter two in any case; the scaled winner is found if there is none.
     """
-    generator = np.random.default_rng(seed)
-    alone = torch.zeros(len(outputs), dtype=torch.float64)
-    alone[0] = 1
-    losses = targets.losses(targets.merits(outputs[:1], labels)).repeat(len(RIVALS), 1)
-    good = targets.goodness(outputs[0], labels).repeat(len(RIVALS), 1)
+    generator, count = np.random.default_rng(seed), len(outputs) - soup
+    everything = torch.ones(len(labels), dtype=torch.bool)
+    losses = targets.losses(targets.merits(outputs[:1], labels)).repeat(1 + len(WAYS), 1)
+    good = targets.goodness(outputs[0], labels).repeat(1 + len(WAYS), 1)
     parts = np.array_split(generator.permutation(len(labels)), min(NESTED, len(labels)))
     for part in map(torch.from_numpy, parts):
-        rest = torch.ones(len(labels), dtype=torch.bool)
+        rest = everything.clone()
         rest[part] = False
-        scaled, _ = _scaled(outputs, labels, rest, targets)
-        merits = targets.merits(scaled, labels)
-        for row, shares in ((SCALED, alone), (AVERAGE, chosen_shares(merits[:, rest], targets.losses, generator))):
+        scaled, merits, _, chosen = _chosen(outputs, labels, rest, targets, count, generator)
+        for row, shares in enumerate(chosen, 1):
             losses[row, part] = targets.losses((merits[:, part] * shares[:, None, None]).sum(0))
             good[row, part] = targets.goodness(targets.together(scaled[:, part], shares.float()), labels[part])
-    scaled, scales = _scaled(outputs, labels, torch.ones(len(labels), dtype=torch.bool), targets)
-    shares = chosen_shares(targets.merits(scaled, labels), targets.losses, generator)
+    *_, scales, chosen = _chosen(outputs, labels, everything, targets, count, generator)
+    ways = {}
+    for row, (way, shares) in enumerate(zip(WAYS, chosen, strict=True), 1):
+        gain, better = paired_gain(losses[row], losses[0]), paired_gain(good[0], good[row])
+        one = Found(way, shares, scales, float(losses[0].mean()), *gain, *better, len(labels))
+        if way == SCALED or (soup if way == SOUP else (shares > 0).sum() > 1):
+            ways[way] = one
+    if how in ways:
+        return ways[how]
+    if how != AUTO:
+        return ways[SCALED]
+    paying = [one for one in ways.values() if one.pays]
+    return max(paying, key=lambda one: one.gain) if paying else ways.get(ENSEMBLE, ways[SCALED])
 
-    def found(shares: Tensor, row: int, rival: int) -> Found:
-        gain, better = paired_gain(losses[row], losses[rival]), paired_gain(good[rival], good[row])
-        return Found(shares, scales, float(losses[rival].mean()), *gain, *better, len(labels))
 
-    winner, average = found(alone, SCALED, WINNER), found(shares, AVERAGE, WINNER)
-    pays = average.pays and (average.gain > winner.gain or not winner.pays)
-    if average.several and (pays or not must_pay):
-        return average
-    return winner if winner.pays or not average.several else average
+def _chosen(
+    outputs: Tensor, labels: Tensor, seen: Tensor, targets: Targets, count: int, generator: np.random.Generator
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    """Outputs scaled, their merits, the factors, and the shares [M] of each of `WAYS`, by images of `seen` [N]."""
+    scaled, scales = _scaled(outputs, labels, seen, targets)
+    merits = targets.merits(scaled, labels)
+    alone, soup, average = torch.zeros(len(WAYS), len(outputs), dtype=torch.float64)
+    alone[0] = soup[-1] = 1
+    average[:count] = chosen_shares(merits[:count, seen], targets.losses, generator)
+    return scaled, merits, scales, [alone, soup, average]
 
 
 def _scaled(outputs: Tensor, labels: Tensor, seen: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tuner.history.combination import Candidate
+from tuner.history.combination import Candidate, kind_of
 from tuner.inspection.card import Part
 from tuner.space.values import recorded
 from tuner.train.cross_validation import NETWORKS, whole_model
@@ -175,6 +175,28 @@ class Pool:
         self.labels = torch.cat([splits.validation.labels for splits in self.parts])
         self.outputs = self._answers() if len(self.labels) else None
 
+    def mix(self) -> tuple[int, ...]:
+        """Add a network with the mean of the weights of several members, and say of which, if there is a good one.
+
+        It is a greedy soup (Wortsman et al. 2022, "Model soups"): the winner's network is joined by that of the next
+        best member with the same layers and published weights, as long as the loss on the validation images falls.
+        Networks that learned from other weights don't lie in one valley, so they have no part in it.
+        """
+        taken: tuple[int, ...] = (0,)
+        if self.outputs is None:
+            return ()
+        losses = [self._loss(each) for each in self.outputs]
+        least, best = losses[0], None
+        alike = [number for number in range(1, len(self.members)) if self._mixes(number)]
+        for number in sorted(alike, key=losses.__getitem__):
+            mixed = self._mixed((*taken, number))
+            if (loss := self._loss(mixed[0])) < least:
+                taken, least, best = (*taken, number), loss, mixed
+        if best is None:
+            return ()
+        self._take(*best)
+        return taken
+
     def winner(self) -> Trained:
         """The first candidate's own model: a plain network, or those of its cross-validation."""
         shares = torch.zeros(len(self.members))
@@ -248,6 +270,56 @@ class Pool:
                 found = _Backbone(trial, config, splits, part, before, [])
                 self._backbones.append(found)
             found.heads.append((number, fold, last))
+
+    def _mixes(self, number: int) -> bool:
+        """Whether a member's networks have the winner's layers, and learned from the same published weights."""
+        own, other = (self._trial.of(self.members[one].config) for one in (0, number))
+        alike = (own.model_name, own.own_weights) == (other.model_name, other.own_weights)
+        known = isinstance(own.model, str) and own.own_weights is not None
+        return known and alike and kind_of(self.members[0].config) == kind_of(self.members[number].config)
+
+    def _loss(self, outputs: Tensor) -> float:
+        """The mean loss of outputs [N, L] for the validation images, with the factor that suits them."""
+        targets = self.splits.targets
+        scaled = outputs[None] * targets.scales(outputs[None], self.labels).to(outputs)
+        return float(targets.losses(targets.merits(scaled, self.labels)).mean())
+
+    def _networks_of(self, number: int) -> list[tuple[_Backbone, State]]:
+        """For each part of the cross-validation, or the only one, a member's backbone and last layer."""
+        each = {fold: (one, last) for one in self._backbones for of, fold, last in one.heads if of == number}
+        return [each[fold] for fold in sorted(each)]
+
+    def _mixed(self, taken: tuple[int, ...]) -> tuple[Tensor, list[tuple[_Backbone, State]]]:
+        """Outputs [N, L] for the validation images, and for each part a backbone and a last layer, of a mean."""
+        assert self.outputs is not None
+        networks, told = [], []
+        lengths = [len(splits.validation.labels) for splits in self.parts]
+        answered = torch.split(self.outputs[list(taken)].mean(0), lengths)
+        for fold, several in enumerate(zip(*map(self._networks_of, taken), strict=True)):
+            one, first = several[0]
+            if first and all(each is one for each, _ in several):  # outputs of the mean layer are the mean of outputs
+                networks.append((one, _mean([last for _, last in several])))
+                told.append(answered[fold])
+                continue
+            mean = _mean([each.state | last for each, last in several])
+            mixed = replace(one, state=mean, heads=[(0, fold, {})], network=None, quantised=None, tested={})
+            networks.append((mixed, {}))
+            told.append(self._validated(mixed, None, self.parts[fold])[0])
+        return torch.cat(told), networks
+
+    def _take(self, outputs: Tensor, networks: list[tuple[_Backbone, State]]) -> None:
+        """Make a mean a further member, by the winner's name."""
+        assert self.outputs is not None
+        number = len(self.members)
+        for fold, (one, last) in enumerate(networks):
+            if last:
+                one.heads.append((number, fold, last))
+                one.network, one.tested = None, {}
+            else:
+                one.heads = [(number, fold, {})]
+                self._backbones.append(one)
+        self.members.append(self.members[0])
+        self.outputs = torch.cat([self.outputs, outputs[None]])
 
     def _head_of(self, trial: ImageClassifier, config: dict[str, Any]) -> str:
         """The name of the last layer of a library's model."""
@@ -342,6 +414,14 @@ class Pool:
             network, images = module.network, module.fitted(images)
         with quickened(network, images, count=len(split)):
             return Evaluator(device).logits(module, split, normalisation)
+
+
+def _mean(states: Sequence[State]) -> State:
+    """The mean of tensors with the same names; whole numbers, such as counts of batches, are the first's."""
+    return {
+        name: torch.stack([state[name] for state in states]).mean(0) if one.is_floating_point() else one
+        for name, one in states[0].items()
+    }
 
 
 def _taken(splits: Splits) -> tuple[int, Normalisation]:

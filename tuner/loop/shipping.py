@@ -8,15 +8,16 @@ from tuner.errors import RunFolderError
 from tuner.history.combination import pool
 from tuner.loop.refitting import check_refittable, check_undoable, refit_cost
 from tuner.results.run import RecordedRun
-from tuner.study.declaration import AUTO, REFIT, Study, check_combine, check_refit
+from tuner.study.declaration import AUTO, REFIT, SOUP, Study, check_combine, check_refit
 from tuner.text import command
 
-Ships = Literal["refit", "no-refit", "auto", "ensemble", "no-combination"]
+Ships = Literal["refit", "no-refit", "auto", "ensemble", "soup", "no-combination"]
 EVENTS: dict[Ships, str] = {
     "refit": "refit_requested",
     "no-refit": "refit_undone",
     "auto": "combination_requested",
     "ensemble": "combination_requested",
+    "soup": "combination_requested",
     "no-combination": "combination_undone",
 }
 FEWEST = 2  # networks that can be averaged
@@ -35,10 +36,10 @@ def check_ships(run: RecordedRun, ships: Ships, study: Study | None = None) -> N
     else:
         if study is not None:
             check_combine(ships, study.declared_trial)
-        if run.costs is not None:
+        if run.costs is not None and ships != SOUP:
             raise RunFolderError(
                 f"combine averages several networks, which cost more than one, got a run that measures "
-                f"{' and '.join(run.costs.asked)} in {run.path!r}; combine in a search without that"
+                f"{' and '.join(run.costs.asked)} in {run.path!r}; use --as {SOUP}, or combine in a search without that"
             )
         _check_combinable(run)
 
@@ -53,7 +54,8 @@ def in_words(run: RecordedRun, ships: Ships) -> str:
     if ships == "no-combination":
         return "best/ gets the winner's own network, not averaged and not scaled"
     pays = " if validation images show that it pays" if ships == AUTO else ""
-    return f"best/ gets the average of the answers of the best trials{pays}, of {len(pool(run.record))}; starting Ray"
+    mean = "a network with the mean of their weights" if ships == SOUP else "the average of their answers"
+    return f"best/ gets of the best {len(pool(run.record))} trials {mean}{pays}; starting Ray"
 
 
 def trains(ships: Ships | None) -> bool:

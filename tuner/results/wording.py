@@ -17,6 +17,7 @@ from tuner.history.worth import Worth
 from tuner.results.front import front_of, unit_of
 from tuner.results.run import RecordedRun
 from tuner.study import budget
+from tuner.study.declaration import SOUP
 from tuner.study.failures import Failures
 from tuner.text import command
 from tuner.trial.inference_cost import COSTS, cost_in_words
@@ -168,6 +169,10 @@ def combination(run: RecordedRun) -> list[str]:
     if not found["in"]:
         if found["candidates"] == 1:
             return ["the best trials are not averaged, as only one has a network that could be; best/ has the winner's"]
+        if found["asked"] == SOUP:
+            return [
+                "no mean of the weights of several trials answers better than the winner; best/ has its own network"
+            ]
         return [
             f"averaging the answers of the best {plural(found['candidates'], 'trial')} gains nothing that matters on "
             f"{seen} ({change} {direction}); best/ has the winner's own network"
@@ -179,6 +184,14 @@ def combination(run: RecordedRun) -> list[str]:
             f"the outputs of the winner's network are multiplied by {factor:.3g} in best/, so that "
             f"its answers are as sure as they are right; on {seen} that gains: {change} {direction}"
             f"{average}; best/single has the network without the factor"
+        ]
+    if found.get("way") == SOUP:
+        return [
+            f"the network in best/ has the mean of the weights of {plural(len(found['members']), 'trial')} "
+            f"({', '.join(one['trial'] for one in found['members'])}), and takes no more time than one; on "
+            f"{plural(found['images'], 'validation image')}, by which they were chosen, that "
+            f"{'gains' if gain >= 0 else 'loses'}: {change} {direction}",
+            _beside_own(found["own"], "this one", command("combine", run.path, "--undo")),
         ]
     members = ", ".join(f"{one['trial']} {one['share']:.0%}" for one in found["members"])
     cost = found["cost"]

@@ -32,7 +32,7 @@ LARGEST_SEED_BITS = 128
 LONGEST_NAME = 100  # bytes; file systems take 255
 SOUNDS_LOW = re.compile(r"(?:^|[_/. ])(?:loss|error|mse|rmse|mae|nll|perplexity)(?:$|[_/. ])", re.IGNORECASE)  # metrics
 MOST_REPEATS = 100
-AUTO, ENSEMBLE = "auto", "ensemble"  # ways to combine the best trials
+COMBINATIONS = AUTO, ENSEMBLE, SOUP = "auto", "ensemble", "soup"  # ways to combine the best trials
 WORKING_FOLDERS = ("kept", "temporary", "shared")
 # For packages that may import studies but not trials
 REFIT, OF_FORWARD, recorded_costs = splitting.REFIT, inference_cost.OF_FORWARD, KnownCosts.recorded
@@ -60,7 +60,8 @@ class Study:
     measured when the search starts, as `latency` says. `repeats` is the most seeds with which a leading
     configuration is trained before it counts as the best; 1 for no repeats. `refit="train+validation"` trains the
     winner again at the end, on all images except those of the test split. `combine="auto"` puts the average of the best
-    trials' answers into `best/` if validation images show that it pays, "ensemble" in any case. Each trial of a
+    trials' answers into `best/`, or a network with the mean of their weights, if validation images show that it pays,
+    "ensemble" or "soup" in any case. Each trial of a
     function works in a folder of its own, which is "kept" in the run folder as `files/<trial>/`, or "temporary"; with
     `working_folder="shared"` all work in the folder where the search is started. `source` is the file that declared
     the study, set by `load_study`. `metric` may be left out for the trial's usual one, which is "val_accuracy"
@@ -89,7 +90,7 @@ class Study:
     seed: int = 0
     repeats: int = 1
     refit: Literal["train+validation"] | None = None
-    combine: Literal["auto", "ensemble"] | None = None
+    combine: Literal["auto", "ensemble", "soup"] | None = None
     working_folder: Literal["kept", "temporary", "shared"] = "kept"
     source: Path | None = field(default=None, compare=False, repr=False)
     second: Objective | None = None  # set from `metric`
@@ -256,10 +257,10 @@ class Study:
             raise StudyError(
                 f"Budget.min_improvement is of one metric, got {self.budget.min_improvement:g} with two; leave it out"
             )
-        if self.combine is not None and self.second.metric in self.measured:
+        if self.combine not in (None, SOUP) and self.second.metric in self.measured:
             raise StudyError(
                 f"combine averages several networks, which raises {self.second.metric}, got combine={self.combine!r}; "
-                "leave it out"
+                f"leave it out, or write combine={SOUP!r}"
             )
 
     def _check_limits(self) -> None:
@@ -272,10 +273,10 @@ class Study:
                 f"limits needs an ImageClassifier with models by name, got {self.declared_trial.described}; use "
                 "constraint for what you know of configurations"
             )
-        if self.combine is not None:
+        if self.combine not in (None, SOUP):
             raise StudyError(
                 f"limits are those of one network, and an average of several costs more, got limits={self.limits!r} "
-                f"and combine={self.combine!r}; leave one out"
+                f"and combine={self.combine!r}; leave one out, or write combine={SOUP!r}"
             )
 
     def _check_repeats(self) -> None:
@@ -491,8 +492,9 @@ def check_combine(combine: object, trial: Trial) -> None:
     """Raise StudyError for an unknown way to combine trials, and for trials whose networks tuner doesn't know."""
     if combine is None:
         return
-    if combine not in (AUTO, ENSEMBLE):
-        raise StudyError(f"combine needs {AUTO!r}, {ENSEMBLE!r} or None, got {shown(combine)}; write combine={AUTO!r}")
+    if combine not in COMBINATIONS:
+        allowed = ", ".join(map(repr, COMBINATIONS))
+        raise StudyError(f"combine needs {allowed} or None, got {shown(combine)}; write combine={AUTO!r}")
     if trial.refit_share is None:
         raise StudyError(
             f"combine needs an ImageClassifier, whose networks tuner knows, got {trial.described}; leave combine out, "

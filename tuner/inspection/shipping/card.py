@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from tuner.history.combination import SOUP
 from tuner.history.scored import BEST
 from tuner.inspection.best import LoadedModel, declared_trial
 from tuner.inspection.shipping.examples import CHECKED, Examples
@@ -61,6 +62,9 @@ def _metadata(loaded: LoadedModel) -> str:
 def _about(run: RecordedRun, loaded: LoadedModel) -> str:
     trials = list(dict.fromkeys(trial for part in loaded.card.parts for trial in part.trials if trial))
     several = f" It averages the answers of trials {', '.join(trials)} of the search." * (len(trials) > 1)
+    found = run.average or {}
+    if found.get("in") and found.get("way") == SOUP:
+        several = f" Its weights are the mean of those of trials {', '.join(one['trial'] for one in found['members'])}."
     together = (
         f" It is {loaded.card.networks} networks of a cross-validation, whose answers are averaged: each was "
         "trained on all training images but those of its part."
