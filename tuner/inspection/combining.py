@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import DataError
-from tuner.history.combination import AUTO, ENSEMBLE, SOUP, Candidate
+from tuner.history.combination import AUTO, ENSEMBLE, LOSS, SOUP, Candidate
 from tuner.inspection.best import write_best
 from tuner.inspection.networks import Pool, Trained
 from tuner.inspection.scoring import Score, paired_gain, score_of
@@ -39,6 +39,7 @@ from tuner.trial import ImageClassifier
 from tuner.trial.tasks import ONE_LABEL
 
 ROUNDS, BAGS, NESTED = 20, 20, 5
+MOST_TIMES, MANY = 3, 600  # how often images are parted, and of how many altogether, so that chance decides less
 AT_ONCE = 10_000_000  # numbers of a tensor in which several draws of images are looked at together
 LEAST_SHARE = 0.05  # of a trial in the answers; those with less are left out
 LEAST_GAIN = 0.02  # of the winner's loss; less isn't worth another model
@@ -70,11 +71,12 @@ def write_combined(
         trial: data and model as the study declares them
         candidates: the winner first
         best: folder to write
-        record: becomes metrics.json, see `write_best`; "asked" of its "combined" is one of `COMBINATIONS`
+        record: becomes metrics.json, see `write_best`; "asked" of its "combined" is one of `COMBINATIONS`,
+            "metric" the one by which the winner was chosen
         split_seed: of the study
         device: where to compute
     """
-    winner, how = candidates[0], record["combined"]["asked"]
+    winner, how, metric = candidates[0], record["combined"]["asked"], record["combined"].get("metric")
     pool = Pool(trial, candidates, split_seed, device)
     own = score_of(trial.of(winner.config), pool.winner(), device)
     if pool.outputs is None:
@@ -82,7 +84,15 @@ def write_combined(
     of: list[tuple[int, ...]] = [(number,) for number in range(len(pool.members))]  # whose mean each network is
     if how != ENSEMBLE and (several := pool.mix()):
         of.append(several)
-    found = found_among(pool.outputs, pool.labels, pool.splits.targets, seed=split_seed, soup=len(of[-1]) > 1, how=how)
+    found = found_among(
+        pool.outputs,
+        pool.labels,
+        pool.splits.targets,
+        seed=split_seed,
+        soup=len(of[-1]) > 1,
+        how=how,
+        by_loss=metric == LOSS,
+    )
     told: dict[str, Any] = {
         "asked": how,
         **found.told,
@@ -143,7 +153,7 @@ class Found:
         way: one of `WAYS`
         shares: [M] float64 of the candidates, the winner first; their sum is 1
         scales: [M] float64, factors of their outputs, see `Targets.scales`
-        loss: the winner's mean loss, not scaled, as it would ship
+        loss: the mean loss of the winner, not scaled, or for an average of candidates that win without the images
         gain, error: mean loss less than the winner's, paired by images, and its standard error
         better, better_error: the same of how good answers are, see `Targets.goodness`
         images: how many validation images there are
@@ -173,30 +183,47 @@ class Found:
 
 
 def found_among(
-    outputs: Tensor, labels: Tensor, targets: Targets, *, seed: int, soup: bool = False, how: str = AUTO
+    outputs: Tensor,
+    labels: Tensor,
+    targets: Targets,
+    *,
+    seed: int,
+    soup: bool = False,
+    how: str = AUTO,
+    by_loss: bool = False,
 ) -> Found:
     """Choose among candidates, the winner first, by their outputs [M, N, L] for N validation images with labels.
 
     Found is what pays and gains most: the winner scaled, the last one if it is a `soup`, or an average of several
     others. `how` may ask for one of the latter two in any case; the scaled winner is found if there is none.
+
+    The winner was chosen on these images, which make it look better than it is. So an average, which is tried on
+    images that its choice hasn't seen, is compared with the candidate that wins without these: the one with the best
+    answers, or the least loss if the study went `by_loss`.
     """
     generator, count = np.random.default_rng(seed), len(outputs) - soup
     everything = torch.ones(len(labels), dtype=torch.bool)
-    losses = targets.losses(targets.merits(outputs[:1], labels)).repeat(1 + len(WAYS), 1)
-    good = targets.goodness(outputs[0], labels).repeat(1 + len(WAYS), 1)
-    parts = np.array_split(generator.permutation(len(labels)), min(NESTED, len(labels)))
-    for part in map(torch.from_numpy, parts):
+    alone = targets.losses(targets.merits(outputs[:count], labels))
+    right = torch.stack([targets.goodness(one, labels) for one in outputs[:count]])
+    before, after = (_Judged(*torch.zeros(2, len(WAYS), len(labels), dtype=torch.float64)) for _ in range(2))
+    times = max(1, min(MOST_TIMES, MANY // len(labels)))
+    for part in (part for _ in range(times) for part in _parts(len(labels), generator)):
         rest = everything.clone()
         rest[part] = False
         scaled, merits, _, chosen = _chosen(outputs, labels, rest, targets, count, generator)
-        for row, shares in enumerate(chosen, 1):
-            losses[row, part] = targets.losses((merits[:, part] * shares[:, None, None]).sum(0))
-            good[row, part] = targets.goodness(targets.together(scaled[:, part], shares.float()), labels[part])
+        first = _winner(alone[:, rest].mean(1), right[:, rest].mean(1), by_loss)
+        for row, (way, shares) in enumerate(zip(WAYS, chosen, strict=True)):
+            own = first if way == ENSEMBLE else 0
+            before.add(row, part, alone[own, part] / times, right[own, part] / times)
+            losses = targets.losses((merits[:, part] * shares[:, None, None]).sum(0))
+            answered = targets.goodness(targets.together(scaled[:, part], shares.float()), labels[part])
+            after.add(row, part, losses / times, answered / times)
     *_, scales, chosen = _chosen(outputs, labels, everything, targets, count, generator)
     ways = {}
-    for row, (way, shares) in enumerate(zip(WAYS, chosen, strict=True), 1):
-        gain, better = paired_gain(losses[row], losses[0]), paired_gain(good[0], good[row])
-        one = Found(way, shares, scales, float(losses[0].mean()), *gain, *better, len(labels))
+    for row, (way, shares) in enumerate(zip(WAYS, chosen, strict=True)):
+        gain = paired_gain(after.losses[row], before.losses[row])
+        better = paired_gain(before.right[row], after.right[row])
+        one = Found(way, shares, scales, float(before.losses[row].mean()), *gain, *better, len(labels))
         if way == SCALED or (soup if way == SOUP else (shares > 0).sum() > 1):
             ways[way] = one
     if how in ways:
@@ -205,6 +232,28 @@ def found_among(
         return ways[SCALED]
     paying = [one for one in ways.values() if one.pays]
     return max(paying, key=lambda one: one.gain) if paying else ways.get(ENSEMBLE, ways[SCALED])
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """Losses, and how good answers are, [W, N] of each of `WAYS` for each image."""
+
+    losses: Tensor
+    right: Tensor
+
+    def add(self, row: int, part: Tensor, losses: Tensor, right: Tensor) -> None:
+        self.losses[row, part] += losses
+        self.right[row, part] += right
+
+
+def _parts(images: int, generator: np.random.Generator) -> list[Tensor]:
+    return [torch.from_numpy(part) for part in np.array_split(generator.permutation(images), min(NESTED, images))]
+
+
+def _winner(losses: Tensor, right: Tensor, by_loss: bool) -> int:
+    """Which candidate would win, of mean losses [M] and how good answers are [M]."""
+    best = right >= right.max() - ROUNDING
+    return int((losses if by_loss else losses.masked_fill(~best, torch.inf)).argmin())
 
 
 def _chosen(

@@ -60,7 +60,7 @@ def winner_due(folder: Folder, record: RunRecord) -> tuple[TrialRecord, dict[str
     if refit is not None:
         details["refit"] = {"trial": refit.trial, "epoch": refit.refit_epochs, "trained_on": TRAINED_ON}
     elif (how := wanted(record)) is not None:
-        details["combined"] = {"asked": how, "in": False}
+        details["combined"] = {"asked": how, "metric": record.metric, "in": False}
     if not has_network(record, details):
         if is_written(folder, record):
             return None  # its checkpoint was deleted: best/ has more than could be written now
