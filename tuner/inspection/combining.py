@@ -198,22 +198,23 @@ def found_among(
     others. `how` may ask for one of the latter two in any case; the scaled winner is found if there is none.
 
     The winner was chosen on these images, which make it look better than it is. So an average, which is tried on
-    images that its choice hasn't seen, is compared with the candidate that wins without these: the one with the best
+    images that its choice hasn't seen, is compared with the candidate that wins without these: one with the best
     answers, or the least loss if the study went `by_loss`.
     """
     generator, count = np.random.default_rng(seed), len(outputs) - soup
     everything = torch.ones(len(labels), dtype=torch.bool)
     alone = targets.losses(targets.merits(outputs[:count], labels))
     right = torch.stack([targets.goodness(one, labels) for one in outputs[:count]])
-    before, after = (_Judged(*torch.zeros(2, len(WAYS), len(labels), dtype=torch.float64)) for _ in range(2))
+    before, after = (_Judged(*torch.zeros(2, len(WAYS) + 1, len(labels), dtype=torch.float64)) for _ in range(2))
     times = max(1, min(MOST_TIMES, MANY // len(labels)))
     for part in (part for _ in range(times) for part in _parts(len(labels), generator)):
         rest = everything.clone()
         rest[part] = False
-        scaled, merits, _, chosen = _chosen(outputs, labels, rest, targets, count, generator)
-        first = _winner(alone[:, rest].mean(1), right[:, rest].mean(1), by_loss)
-        for row, (way, shares) in enumerate(zip(WAYS, chosen, strict=True)):
-            own = first if way == ENSEMBLE else 0
+        scaled, merits, _, (single, mixed, average) = _chosen(outputs, labels, rest, targets, count, generator)
+        first = _winner(alone[:, rest], right[:, rest], by_loss)
+        again = torch.zeros_like(single)
+        again[first] = 1
+        for row, (own, shares) in enumerate(((0, single), (0, mixed), (first, average), (first, again))):
             before.add(row, part, alone[own, part] / times, right[own, part] / times)
             losses = targets.losses((merits[:, part] * shares[:, None, None]).sum(0))
             answered = targets.goodness(targets.together(scaled[:, part], shares.float()), labels[part])
@@ -230,13 +231,15 @@ def found_among(
         return ways[how]
     if how != AUTO:
         return ways[SCALED]
+    *each, of_first = (before.losses - after.losses).mean(1).tolist()
+    gains = dict(zip(WAYS, each, strict=True)) | {SCALED: of_first}  # beside the same candidate as an average's
     paying = [one for one in ways.values() if one.pays]
-    return max(paying, key=lambda one: one.gain) if paying else ways.get(ENSEMBLE, ways[SCALED])
+    return max(paying, key=lambda one: gains[one.way]) if paying else ways.get(ENSEMBLE, ways[SCALED])
 
 
 @dataclass(frozen=True)
 class _Judged:
-    """Losses, and how good answers are, [W, N] of each of `WAYS` for each image."""
+    """Losses, and how good answers are, [R, N] of R ways for each image."""
 
     losses: Tensor
     right: Tensor
@@ -251,15 +254,21 @@ def _parts(images: int, generator: np.random.Generator) -> list[Tensor]:
 
 
 def _winner(losses: Tensor, right: Tensor, by_loss: bool) -> int:
-    """Which candidate would win, of mean losses [M] and how good answers are [M]."""
-    best = right >= right.max() - ROUNDING
-    return int((losses if by_loss else losses.masked_fill(~best, torch.inf)).argmin())
+    """Which candidate would win, of losses [M, S] of images and of how good the answers to them are [M, S].
+
+    Of those whose answers are as good as the best within a standard error it is the one with the least loss: what
+    decides between them is chance, and the loss of one that chance made win may be far from the winner's.
+    """
+    behind = right[right.mean(1).argmax()] - right
+    as_good = behind.mean(1) <= behind.std(1, unbiased=False) / behind.shape[1] ** 0.5
+    means = losses.mean(1)
+    return int((means if by_loss else means.masked_fill(~as_good, torch.inf)).argmin())
 
 
 def _chosen(
     outputs: Tensor, labels: Tensor, seen: Tensor, targets: Targets, count: int, generator: np.random.Generator
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
-    """Outputs scaled, their merits, the factors, and the shares [M] of each of `WAYS`, by images of `seen` [N]."""
+    """Outputs scaled, their merits, the factors, and the shares [M] for each of `WAYS`, by images of `seen` [N]."""
     scaled, scales = _scaled(outputs, labels, seen, targets)
     merits = targets.merits(scaled, labels)
     alone, soup, average = torch.zeros(len(WAYS), len(outputs), dtype=torch.float64)
