@@ -110,6 +110,7 @@ def test_the_best_trials_are_averaged_undone_and_averaged_again(tmp_path: Path) 
     assert kept == {one.trial.trial for one in run.record.ranked()[:10]}
     told = run.scored("metrics.json")
     assert told is not None
+    assert told["combined"]["metric"] == run.info["metric"]  # by which a winner is chosen without some images, too
     members = {one["trial"] for one in told["combined"]["members"]}
     assert len(members) > 1
     assert members <= kept

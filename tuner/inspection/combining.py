@@ -94,7 +94,7 @@ def write_combined(
         by_loss=metric == LOSS,
     )
     told: dict[str, Any] = {
-        "asked": how,
+        **{"asked": how, "metric": metric},
         **found.told,
         "candidates": len(candidates) - len(pool.left_out),
         "left_out": list(pool.left_out),
