@@ -120,7 +120,7 @@ def test_the_best_trials_are_averaged_undone_and_averaged_again(tmp_path: Path) 
     assert answers != own
     shown = tuner("show", "out", folder=tmp_path).out
     assert "trials are averaged in best/ (" in " ".join(shown.split())
-    gains = "What the average gains in each class"
+    gains = "What the combination gains in each class"
     assert gains in (Path(run.path) / "report.html").read_text()
 
     undone = tuner("combine", "out", "--undo", folder=tmp_path)

@@ -4,9 +4,9 @@ Which trials count, and how much, is chosen greedily with replacement by the los
 images (Caruana et al. 2004, "Ensemble selection from libraries of models"), several times on images drawn with
 replacement, so that chance decides less. Before that the outputs of each are scaled until they are as sure as they are
 right; else the surest would count for more than the best (Rahaman and Thiery 2021, "Uncertainty quantification and deep
-ensembles"). What the average gains over the winner, which else ships as it is, is measured by choosing and scaling
-again on four fifths of these images and looking at the others. In a cross-validation, answers to an image are those of
-networks that didn't learn from it.
+ensembles"). What the average gains is measured by choosing and scaling again on four fifths of these images and looking
+at the others, beside the candidate that wins on the same four fifths: the winner looks better than it is on the images
+by which it was chosen. In a cross-validation, answers to an image are those of networks that didn't learn from it.
 
 Scaling alone often lowers the winner's loss, and so does one network with the mean of the weights of several, a soup,
 which costs no more time. What pays and gains most ships; the scaled winner and the soup do as averages of one.
