@@ -147,7 +147,7 @@ def test_the_best_trials_are_averaged_undone_and_averaged_again(tmp_path: Path) 
         assert "has the mean of the weights of" in shown
         assert load_model(best).predict(photo)[0].confidence not in (answers, own)
     else:
-        assert "no mean of the weights of several trials answers better" in shown
+        assert "no mean of the weights of trials with the winner's layers" in shown
 
 
 OF_A_FUNCTION = """

@@ -48,7 +48,7 @@ def test_only_networks_that_keep_the_limit_are_trained_also_by_a_resumed_search(
     averaged = tuner("combine", run.path, folder=tmp_path)
     assert averaged.code != 0
     assert "combine averages several networks, which cost more than one" in averaged.err
-    assert "use --as soup" in averaged.err
+    assert "ask for 'soup'" in averaged.err
     assert run.average is not None
     assert run.average["asked"] == "soup"  # it costs no more than one
     (run.folder.path / "study.py").write_text(STUDY % (3, 50))

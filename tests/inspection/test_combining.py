@@ -22,7 +22,7 @@ from tuner.train import trainer_of
 from tuner.train.checkpoint import read_checkpoint, write_checkpoint
 from tuner.train.data import Normalisation
 from tuner.train.evaluation import Evaluator
-from tuner.train.models import Ensemble, Member, networks_of
+from tuner.train.models import Ensemble, Member, networks_of, random_network
 from tuner.train.tasks import targets_of
 from tuner.trial import ImageClassifier
 from tuner.trial.tasks import NUMBER, ONE_LABEL, SEVERAL_LABELS
@@ -306,7 +306,9 @@ def shifted(one: Candidate, folder: Path, by: float) -> Candidate:
     """The candidate with other numbers in its last layers."""
     checkpoint, generator = read_checkpoint(one.checkpoint), torch.Generator().manual_seed(0)
     model = {
-        name: tensor + by * torch.randn(tensor.shape, generator=generator) if "fc." in name else tensor
+        name: tensor + by * torch.randn(tensor.shape, generator=generator)
+        if {"fc", "classifier"} & set(name.split("."))
+        else tensor
         for name, tensor in checkpoint.model.items()
     }
     write_checkpoint(folder, replace(checkpoint, model=model))
@@ -342,8 +344,29 @@ def test_a_soup_is_one_network_with_the_mean_of_weights(
     assert len(networks_of(loaded.module)) == (1 if finetune == "head" or not folds else 3)
 
 
-def test_networks_that_learned_from_nothing_are_no_soup(tmp_path: Path) -> None:
-    trial = ImageClassifier(f"folder:{write_colours(tmp_path / 'colours')}", "squeezenet1_1", weights=None)
+@pytest.mark.parametrize("more", [{"test_time_flip": True}, {"model": "squeezenet1_1"}])
+def test_outputs_by_which_a_soup_is_judged_are_those_of_its_network(
+    pretrained: ImageClassifier, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    """Also where a head's outputs aren't linear in its weights, as SqueezeNet's ends with a ReLU."""
+    if model := more.get("model"):
+        state = random_network(model, channels=3, classes=7, seed=9).module.state_dict()
+        torch.save(state, tmp_path / "saved.pt")
+        pretrained = replace(pretrained, model=model, weights=tmp_path / "saved.pt")
+    config = HEAD | {name: value for name, value in more.items() if name != "model"}
+    (middle,) = candidates(pretrained, tmp_path, config, epochs=8)
+    beside = [shifted(middle, tmp_path / name, by) for name, by in (("right", 2.0), ("left", -2.0))]
+    pool = Pool(pretrained, beside, 0, "cpu")
+    assert pool.mix() == (0, 1)
+    assert pool.outputs is not None
+    module, splits = pool.averaged(torch.tensor([0, 0, 1.0])).module, pool.splits
+    told = scaled_answers(module, splits.normalisation(splits.validation.images()), 1.0)
+    torch.testing.assert_close(pool.outputs[2].softmax(1), told, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("weights", [None, "none"])
+def test_networks_that_learned_from_nothing_are_no_soup(tmp_path: Path, weights: str | None) -> None:
+    trial = ImageClassifier(f"folder:{write_colours(tmp_path / 'colours')}", "squeezenet1_1", weights=weights)
     config = {"lr": 1e-3, "batch_size": 16, "image_size": 32}
     members = candidates(trial, tmp_path, config, config | {"lr": 3e-4}, epochs=1)
     assert Pool(trial, members, 0, "cpu").mix() == ()
@@ -374,6 +397,18 @@ def test_what_an_average_gains_is_told_right_though_luck_made_the_winner(by_loss
         surplus.append(found.gain - gain)
     error = float(np.std(surplus)) / len(surplus) ** 0.5
     assert abs(float(np.mean(surplus))) < 2 * error
+
+
+def test_what_ships_has_the_least_loss_of_what_pays_whatever_the_winner_was_like() -> None:
+    """A winner by accuracy may be much surer than it is right; a network that is like it gains most beside it."""
+    outputs, labels = drawn(200, 5, together=0.3, seed=0)
+    outputs[0] *= 4
+    soup = 2.5 * outputs[1:2]
+    found = found_among(torch.cat([outputs, soup]), labels, targets(), seed=0, soup=True)
+    mixed = found_among(torch.cat([outputs, soup]), labels, targets(), seed=0, soup=True, how=SOUP)
+    assert found.way == ENSEMBLE
+    assert found.loss - found.gain < mixed.loss - mixed.gain
+    assert mixed.pays
 
 
 def test_of_equally_good_networks_a_gain_is_rarely_claimed() -> None:

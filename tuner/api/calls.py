@@ -180,14 +180,14 @@ def combine(
     progress: bool = True,
     take_over: bool = False,
 ) -> Run:
-    """Put the average of the best trials' answers into `best/`, chosen by validation images; no trial is trained.
+    """Put the best trials as one model into `best/`, chosen by validation images; no trial is trained.
 
     The winner's own model is then in `best/single/`. A run whose search was interrupted first goes on with its search.
 
     Args:
         run: or the path of its folder, or of a folder above it, for the newest run there
-        how: "auto" for what pays, as images show that the choice hasn't seen: the average, a network with the mean of
-            the weights, or the winner scaled; in any case "ensemble" for the first, "soup" for the second
+        how: "auto" for what pays, as validation images show: the average, a network with the mean of the weights, or
+            the winner scaled; in any case "ensemble" for the first, "soup" for the second
         undo: put the winner's own network back into `best/`
         study: needed if the run was started from Python and not from a file
         address: of an existing Ray cluster

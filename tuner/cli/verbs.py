@@ -20,7 +20,7 @@ VERBS = {
     "retry": "run failed trials of a run again, after their cause was corrected",
     "confirm": "train the best configurations of a run again under other seeds, to see which is best",
     "refit": "train the winner of a run again, on training and validation images together",
-    "combine": "average the answers of a run's best trials, if validation images show that it pays",
+    "combine": "make one model of a run's best trials, if validation images show that it pays",
     "stop": "end a running search with winner and report, or one trial of it",
     "pause": "save a running search and free its devices; resume continues it",
     "set": "change the limits of a search, or how many trials run at once",

@@ -194,12 +194,14 @@ def found_among(
 ) -> Found:
     """Choose among candidates, the winner first, by their outputs [M, N, L] for N validation images with labels.
 
-    Found is what pays and gains most: the winner scaled, the last one if it is a `soup`, or an average of several
-    others. `how` may ask for one of the latter two in any case; the scaled winner is found if there is none.
+    Found is, of what pays, the one with the least loss: the winner scaled, the last one if it is a `soup`, or an
+    average of several others. `how` may ask for one of the latter two in any case; the scaled winner is found if there
+    is none.
 
     The winner was chosen on these images, which make it look better than it is. So an average, which is tried on
     images that its choice hasn't seen, is compared with the candidate that wins without these: one with the best
-    answers, or the least loss if the study went `by_loss`.
+    answers, or the least loss if the study went `by_loss`. Where even the winner as it looks has a higher loss, the
+    average is compared with it.
     """
     generator, count = np.random.default_rng(seed), len(outputs) - soup
     everything = torch.ones(len(labels), dtype=torch.bool)
@@ -220,21 +222,22 @@ def found_among(
             answered = targets.goodness(targets.together(scaled[:, part], shares.float()), labels[part])
             after.add(row, part, losses / times, answered / times)
     *_, scales, chosen = _chosen(outputs, labels, everything, targets, count, generator)
-    ways = {}
+    ways, winner = {}, WAYS.index(SCALED)
     for row, (way, shares) in enumerate(zip(WAYS, chosen, strict=True)):
-        gain = paired_gain(after.losses[row], before.losses[row])
-        better = paired_gain(before.right[row], after.right[row])
-        one = Found(way, shares, scales, float(before.losses[row].mean()), *gain, *better, len(labels))
+        rival = row if before.loss(row) >= before.loss(winner) else winner
+        gain = paired_gain(after.losses[row], before.losses[rival])
+        better = paired_gain(before.right[rival], after.right[row])
+        one = Found(way, shares, scales, before.loss(rival), *gain, *better, len(labels))
         if way == SCALED or (soup if way == SOUP else (shares > 0).sum() > 1):
             ways[way] = one
     if how in ways:
         return ways[how]
     if how != AUTO:
         return ways[SCALED]
-    *each, of_first = (before.losses - after.losses).mean(1).tolist()
-    gains = dict(zip(WAYS, each, strict=True)) | {SCALED: of_first}  # beside the same candidate as an average's
+    reached = {way: after.loss(row) for row, way in enumerate(WAYS)}
+    reached[SCALED] = max(reached[SCALED], after.loss(-1))  # the winner may look too good
     paying = [one for one in ways.values() if one.pays]
-    return max(paying, key=lambda one: gains[one.way]) if paying else ways.get(ENSEMBLE, ways[SCALED])
+    return min(paying, key=lambda one: reached[one.way]) if paying else ways.get(ENSEMBLE, ways[SCALED])
 
 
 @dataclass(frozen=True)
@@ -247,6 +250,9 @@ class _Judged:
     def add(self, row: int, part: Tensor, losses: Tensor, right: Tensor) -> None:
         self.losses[row, part] += losses
         self.right[row, part] += right
+
+    def loss(self, row: int) -> float:
+        return float(self.losses[row].mean())
 
 
 def _parts(images: int, generator: np.random.Generator) -> list[Tensor]:

@@ -188,8 +188,9 @@ class Pool:
         losses = [self._loss(each) for each in self.outputs]
         least, best = losses[0], None
         alike = [number for number in range(1, len(self.members)) if self._mixes(number)]
+        linear = bool(alike) and self._ends_with_head()
         for number in sorted(alike, key=losses.__getitem__):
-            mixed = self._mixed((*taken, number))
+            mixed = self._mixed((*taken, number), linear=linear)
             if (loss := self._loss(mixed[0])) < least:
                 taken, least, best = (*taken, number), loss, mixed
         if best is None:
@@ -275,8 +276,11 @@ class Pool:
         """Whether a member's networks have the winner's layers, and learned from the same published weights."""
         own, other = (self._trial.of(self.members[one].config) for one in (0, number))
         alike = (own.model_name, own.own_weights) == (other.model_name, other.own_weights)
-        known = isinstance(own.model, str) and own.own_weights is not None
-        return known and alike and kind_of(self.members[0].config) == kind_of(self.members[number].config)
+        return (
+            own.starts_from_weights
+            and alike
+            and kind_of(self.members[0].config) == kind_of(self.members[number].config)
+        )
 
     def _loss(self, outputs: Tensor) -> float:
         """The mean loss of outputs [N, L] for the validation images, with the factor that suits them."""
@@ -289,7 +293,14 @@ class Pool:
         each = {fold: (one, last) for one in self._backbones for of, fold, last in one.heads if of == number}
         return [each[fold] for fold in sorted(each)]
 
-    def _mixed(self, taken: tuple[int, ...]) -> tuple[Tensor, list[tuple[_Backbone, State]]]:
+    def _ends_with_head(self) -> bool:
+        """Whether outputs of the mean of last layers are the mean of their outputs."""
+        own, one = self._trial.of(self.members[0].config), self._backbones[0]
+        network = empty_network(own, channels=self.splits.channels, classes=self._classes, config=one.config)
+        images = self.splits.normalisation(self.splits.train.images(torch.zeros(1, dtype=torch.int64)))
+        return network.head_is_last(images)
+
+    def _mixed(self, taken: tuple[int, ...], *, linear: bool) -> tuple[Tensor, list[tuple[_Backbone, State]]]:
         """Outputs [N, L] for the validation images, and for each part a backbone and a last layer, of a mean."""
         assert self.outputs is not None
         networks, told = [], []
@@ -297,7 +308,7 @@ class Pool:
         answered = torch.split(self.outputs[list(taken)].mean(0), lengths)
         for fold, several in enumerate(zip(*map(self._networks_of, taken), strict=True)):
             one, first = several[0]
-            if first and all(each is one for each, _ in several):  # outputs of the mean layer are the mean of outputs
+            if linear and first and all(each is one for each, _ in several):
                 networks.append((one, _mean([last for _, last in several])))
                 told.append(answered[fold])
                 continue

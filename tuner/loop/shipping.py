@@ -39,7 +39,7 @@ def check_ships(run: RecordedRun, ships: Ships, study: Study | None = None) -> N
         if run.costs is not None and ships != SOUP:
             raise RunFolderError(
                 f"combine averages several networks, which cost more than one, got a run that measures "
-                f"{' and '.join(run.costs.asked)} in {run.path!r}; use --as {SOUP}, or combine in a search without that"
+                f"{' and '.join(run.costs.asked)} in {run.path!r}; ask for {SOUP!r}, or combine in one without that"
             )
         _check_combinable(run)
 

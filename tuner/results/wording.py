@@ -151,6 +151,9 @@ def _beside_own(own: Mapping[str, Any], shipped: str, undo: str) -> str:
     return f"{told} behind, more than chance; to use its own network again: {undo}"
 
 
+_NO_SOUP = "no mean of the weights of trials with the winner's layers and published weights answers better than it"
+
+
 def combination(run: RecordedRun) -> list[str]:
     """Sentences about the average that `best/` has, or the winner scaled, or why neither; none if none was asked for.
 
@@ -170,16 +173,15 @@ def combination(run: RecordedRun) -> list[str]:
         if found["candidates"] == 1:
             return ["the best trials are not averaged, as only one has a network that could be; best/ has the winner's"]
         if found["asked"] == SOUP:
-            return [
-                "no mean of the weights of several trials answers better than the winner; best/ has its own network"
-            ]
+            return [f"{_NO_SOUP}; best/ has its own network"]
         return [
             f"averaging the answers of the best {plural(found['candidates'], 'trial')} gains nothing that matters on "
             f"{seen} ({change} {direction}); best/ has the winner's own network"
         ]
     if len(found["members"]) == 1:
         factor = found["members"][0].get("scale", 1.0)
-        average = ", and an average of several gains less, or nothing that matters" * (found["candidates"] > 1)
+        others = _NO_SOUP if found["asked"] == SOUP else "an average of several gains less, or nothing that matters"
+        average = f", and {others}" * (found["candidates"] > 1)
         return [
             f"the outputs of the winner's network are multiplied by {factor:.3g} in best/, so that "
             f"its answers are as sure as they are right; on {seen} that gains: {change} {direction}"
@@ -190,7 +192,7 @@ def combination(run: RecordedRun) -> list[str]:
             f"the network in best/ has the mean of the weights of {plural(len(found['members']), 'trial')} "
             f"({', '.join(one['trial'] for one in found['members'])}), and takes no more time than one; on "
             f"{plural(found['images'], 'validation image')}, by which they were chosen, that "
-            f"{'gains' if gain >= 0 else 'loses'}: {change} {direction}",
+            f"{'gains' if gain >= 0 else 'loses'}: {change} {direction}; best/single has the winner's own network",
             _beside_own(found["own"], "this one", command("combine", run.path, "--undo")),
         ]
     members = ", ".join(f"{one['trial']} {one['share']:.0%}" for one in found["members"])

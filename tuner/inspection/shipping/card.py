@@ -63,8 +63,8 @@ def _about(run: RecordedRun, loaded: LoadedModel) -> str:
     trials = list(dict.fromkeys(trial for part in loaded.card.parts for trial in part.trials if trial))
     several = f" It averages the answers of trials {', '.join(trials)} of the search." * (len(trials) > 1)
     found = run.average or {}
-    if found.get("in") and found.get("way") == SOUP:
-        several = f" Its weights are the mean of those of trials {', '.join(one['trial'] for one in found['members'])}."
+    mixed = [one["trial"] for one in found["members"]] if found.get("in") and found.get("way") == SOUP else []
+    mean = f" Its weights are the mean of those of trials {', '.join(mixed)} of the search." * bool(mixed)
     together = (
         f" It is {loaded.card.networks} networks of a cross-validation, whose answers are averaged: each was "
         "trained on all training images but those of its part."
@@ -74,6 +74,7 @@ def _about(run: RecordedRun, loaded: LoadedModel) -> str:
         f"{loaded.answers.kind}: `{loaded.card.model}`, started from {run.info['started_from']}, trained on "
         f"`{loaded.card.data}`; written by tuner on {datetime.now(UTC):%Y-%m-%d}."
         + several
+        + mean
         + together * (loaded.card.networks > 1 and not several)
         + again * (loaded.card.trained_on == REFIT)
     )
