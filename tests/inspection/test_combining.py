@@ -411,6 +411,20 @@ def test_what_ships_has_the_least_loss_of_what_pays_whatever_the_winner_was_like
     assert mixed.pays
 
 
+def test_a_gain_beside_a_rival_with_a_higher_loss_is_not_taken_for_the_larger_one() -> None:
+    """Without some images one wins that answers more of them right, but is far too sure."""
+    outputs, labels = drawn(300, 5, together=0.5, seed=0)
+    soup = outputs.mean(0, keepdim=True) + nn.functional.one_hot(labels, 4)
+    outputs[0] = outputs[0] / 2 + torch.randn(outputs[0].shape, generator=torch.Generator().manual_seed(1)) / 2
+    outputs[1:] *= 8
+    both = torch.cat([outputs, soup])
+    found, average = (found_among(both, labels, targets(), seed=0, soup=True, how=how) for how in ("auto", ENSEMBLE))
+    assert found.way == SOUP
+    assert average.pays
+    assert average.gain > found.gain
+    assert average.loss - average.gain > found.loss - found.gain
+
+
 def test_of_equally_good_networks_a_gain_is_rarely_claimed() -> None:
     claims = sum(
         found_among(*drawn(150, 5, together=0.998, seed=seed), targets(), seed=seed).pays for seed in range(100)
