@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from torchvision.models import squeezenet1_1
 
 from tests.commands import tuner
 from tests.train.conftest import write_colours
@@ -14,7 +16,9 @@ STUDY = """
 from tuner import Budget, ImageClassifier, Latency, Study, choice, loguniform
 
 study = Study(
-    "limited", trial=ImageClassifier("folder:photos", weights=None), budget=Budget(trials=%d, max_epochs=2),
+    "limited",
+    trial=ImageClassifier("folder:photos", weights={"squeezenet1_1": "squeezenet.pt", "resnet18": None}),
+    budget=Budget(trials=%d, max_epochs=2),
     space={"model": choice(["squeezenet1_1", "resnet18"]), "lr": loguniform(1e-4, 1e-2), "image_size": 17, "batch_size": 8},
     limits={"size_mb": %d}, latency=Latency(threads=2), combine="soup",
 )
@@ -23,6 +27,7 @@ study = Study(
 
 def test_only_networks_that_keep_the_limit_are_trained_also_by_a_resumed_search(tmp_path: Path) -> None:
     write_colours(tmp_path / "photos")
+    torch.save(squeezenet1_1().state_dict(), tmp_path / "squeezenet.pt")  # a soup needs networks that begin alike
     file = tmp_path / "space.py"
     file.write_text(STUDY % (2, 20))
     settings = {"WANDB_MODE": "disabled", "TUNER_CACHE": str(tmp_path / "cache")}

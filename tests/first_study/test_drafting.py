@@ -1,12 +1,14 @@
 """How many epochs the minutes pay for, at speeds that are made up."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.first_study.test_planning import speed
 from tuner.driver.search_cost import Speeds, search_cost
-from tuner.first_study.drafting import MOST_TRIALS, SHARE, _budget, _fitted, _needed_minutes
+from tuner.first_study.drafting import MOST_TRIALS, SHARE, TRIALS_OF_EACH, _budget, _compares, _fitted, _needed_minutes
 from tuner.first_study.planning import Wishes, least_epochs
-from tuner.space import loguniform
+from tuner.space import choice, loguniform
 from tuner.study.budget import Budget
 from tuner.study.declaration import Study
 from tuner.trial import ImageClassifier
@@ -51,3 +53,17 @@ def test_never_more_trials_than_are_worth_it() -> None:
 def test_the_fewest_epochs_where_the_minutes_are_too_few() -> None:
     assert _fitted(STUDY, WORKERS, SPEEDS, Wishes(0.01)) == least_epochs(9)
     assert _needed_minutes(STUDY, WORKERS, SPEEDS) == pytest.approx(foreseen_minutes(least_epochs(9)) / SHARE)
+
+
+def test_models_are_compared_by_several_trials_of_each() -> None:
+    study = Study(
+        "photos",
+        trial=ImageClassifier("digits", weights=None),
+        space={"model": choice(["mobilenet_v2", "resnet18"]), "lr": loguniform(1e-4, 1e-2)},
+        budget=Budget(trials=None, total_epochs=100, max_epochs=1),
+    )
+    by_kind = {name: replace(speed(20.0), once_for=name) for name in ("mobilenet_v2", "resnet18", "not of the study")}
+    speeds = Speeds(by_kind, lambda config: str(config["model"]), ready_seconds=3.0)
+    needed = 2 * TRIALS_OF_EACH
+    assert [_compares(study, WORKERS, speeds, total) for total in (needed - 1, needed)] == [False, True]
+    assert _compares(STUDY, WORKERS, SPEEDS, least_epochs(9))  # one model at one size

@@ -196,6 +196,23 @@ def test_time_that_models_leave_is_for_larger_images_of_the_most_accurate_first(
     load_study(tmp_path / "study.py")
 
 
+@pytest.mark.parametrize(
+    ("share", "model", "sizes", "more"),
+    [
+        (0.6, 'choice(["efficientnet_b0", "mobilenet_v2"])', "choice([224, 288])", "change nothing"),
+        (0.4, 'choice(["efficientnet_b0", "mobilenet_v2"])', None, "allow larger images"),
+        (0.15, "efficientnet_b0", None, "allow more accurate models"),
+    ],
+)
+def test_a_smaller_share_for_features_means_fewer_image_sizes_then_fewer_models(
+    tmp_path: Path, share: float, model: str, sizes: str | None, more: str
+) -> None:
+    root = folder(tmp_path / "large", {"a": 200, "b": 200}, size=(240, 224))
+    found = plan(look(Folder(root)), Wishes(minutes=3.92), means(), f"folder:{root.name}", share)
+    given = settings(found)
+    assert (given["model"], given.get("image_size"), reason(found, "budget")) == (model, sizes, more)
+
+
 def test_larger_images_are_of_the_models_that_take_them(tmp_path: Path) -> None:
     root = folder(tmp_path / "large", {"a": 30, "b": 30}, size=(240, 224))
     fixed = Candidate("vit_b_16", "imagenet", 81.0)

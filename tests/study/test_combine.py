@@ -28,6 +28,14 @@ from tuner.errors import StudyError
             {"combine": "ensemble", "metric": ["val_accuracy", "latency_ms"]},
             "combine averages several networks, which raises latency_ms, got combine='ensemble'; leave it out, or write",
         ),
+        (
+            {"combine": "soup"},
+            "networks that began from the same published weights, got .* name weights, or write combine='auto'",
+        ),
+        (
+            {"combine": "soup", "trial": ImageClassifier("digits", lambda classes: None)},
+            "of a function's; name weights",
+        ),
     ],
 )
 def test_what_cant_be_combined_is_refused(fields: dict[str, Any], message: str) -> None:
@@ -40,13 +48,11 @@ def test_what_cant_be_combined_is_refused(fields: dict[str, Any], message: str) 
 
 def test_all_ways_are_accepted() -> None:
     for how in ("auto", "ensemble", "soup", None):
-        study = Study(
-            "fine", trial=ImageClassifier("digits", weights=None), space={"lr": loguniform(1e-3, 1)}, combine=how
-        )
+        study = Study("fine", trial=ImageClassifier("digits"), space={"lr": loguniform(1e-3, 1)}, combine=how)
         assert study.combine == how
 
 
 def test_a_mean_of_weights_costs_no_more_than_one_network() -> None:
-    fields: dict[str, Any] = {"trial": ImageClassifier("digits", weights=None), "space": {"lr": loguniform(1e-3, 1)}}
+    fields: dict[str, Any] = {"trial": ImageClassifier("digits"), "space": {"lr": loguniform(1e-3, 1)}}
     for costs in ({"limits": {"size_mb": 20}}, {"metric": ["val_accuracy", "latency_ms"]}):
         assert Study("fine", combine="soup", **fields | costs).combine == "soup"

@@ -24,7 +24,16 @@ from tuner.errors import StudyError
 from tuner.first_study.candidates import USUAL_PIXELS, Offer
 from tuner.first_study.folder_look import FirstLook
 from tuner.first_study.plan import Plan, Setting
-from tuner.first_study.planning import LENGTHS, MOST_TOTAL, Means, Wishes, budget_text, least_epochs, plan
+from tuner.first_study.planning import (
+    LENGTHS,
+    MOST_TOTAL,
+    SHARES_FOR_FEATURES,
+    Means,
+    Wishes,
+    budget_text,
+    least_epochs,
+    plan,
+)
 from tuner.machine.hardware import this_machine
 from tuner.space import choice, loguniform
 from tuner.study.declaration import Study
@@ -37,6 +46,7 @@ from tuner.trial.tasks import ONE_LABEL
 
 SHARE = 0.8  # of the minutes for the predicted time; the rest is a reserve for a busier machine
 MOST_TRIALS = 60  # with more, the winner is more likely just a lucky one
+TRIALS_OF_EACH = 6  # model and image size, at least, where there are several
 MOST_HOURS = 10_000.0  # no limit
 PROBE_SECONDS = 1.5  # of steps with each model
 
@@ -77,15 +87,19 @@ def draft(look: FirstLook, wishes: Wishes, offered: Offer, data: str, tell: Tell
     """
     with TrialMeasurers() as measurers:
         means, left_out = _measured(measurers, look, wishes, offered, tell)
-        planned = plan(look, wishes, means, data)
-        study = _study_of(planned)
-        workers = trials_at_once(study)
-        speeds, notes = _speeds(measurers, study, workers, means, tell)
-    if speeds is None:
-        raise StudyError(f"init needs a trial that can be trained here, got {notes[0]}; choose another with --models")
-    total = _fitted(study, workers, speeds, wishes)
-    needed = _needed_minutes(study, workers, speeds)
-    short = needed > wishes.minutes
+        for planned in dict.fromkeys(plan(look, wishes, means, data, share) for share in SHARES_FOR_FEATURES):
+            study = _study_of(planned)
+            workers = trials_at_once(study)
+            speeds, notes = _speeds(measurers, study, workers, means, tell)
+            if speeds is None:
+                raise StudyError(
+                    f"init needs a trial that can be trained here, got {notes[0]}; choose another with --models"
+                )
+            total = _fitted(study, workers, speeds, wishes)
+            needed = _needed_minutes(study, workers, speeds)
+            short = needed > wishes.minutes
+            if not short and _compares(study, workers, speeds, total):
+                break
     more = next(each.reason for each in planned.study if each.name == "budget")
     planned = planned.with_setting(_budget(study, workers, speeds, wishes, total, more, short=short))
     study = _study_of(planned)
@@ -168,6 +182,13 @@ def _fitted(study: Study, workers: int, speeds: Speeds, wishes: Wishes) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
     return low
+
+
+def _compares(study: Study, workers: int, speeds: Speeds, total: int) -> bool:
+    """Whether so many epochs compare models and image sizes, where there are several, by several trials of each."""
+    cost = search_cost(study.with_options(total_epochs=total), workers, speeds)
+    several = len({speeds.of(config).once_for for config in kinds_of(study)[0].values()})
+    return cost is None or several == 1 or cost.trials[0] >= TRIALS_OF_EACH * several
 
 
 def _needed_minutes(study: Study, workers: int, speeds: Speeds) -> float:

@@ -20,7 +20,7 @@ from tuner.trial.tasks import ONE_LABEL
 FINE_TUNED = 600  # from so many training images on all layers may learn; with fewer, training the head was as good
 FINE_EPOCHS = 45  # of all trials together that fine-tuning needs: about six trials of 7
 BACKWARD = 3.5  # time per image for training all layers, as a multiple of the forward pass
-SHARE_FOR_FEATURES = 0.6  # of the time, for frozen backbones; heads on features take a fraction of the rest
+SHARES_FOR_FEATURES = (0.6, 0.4, 0.25, 0.15)  # of the time, for frozen backbones: the next where too few trials fit
 MOST_MODELS = 3
 MOST_TOTAL = 4_000  # epochs of all trials
 LENGTHS = {"solved": 1, "head": 20, "gradual": 8, "all": 12}  # of a trial
@@ -108,7 +108,7 @@ class _Choice:
         return "head" if self.kind == "solved" else self.kind
 
 
-def plan(look: FirstLook, wishes: Wishes, means: Means, data: str) -> Plan:
+def plan(look: FirstLook, wishes: Wishes, means: Means, data: str, share: float = SHARES_FOR_FEATURES[0]) -> Plan:
     """The plan; its budget is the largest for a search of this kind, and is then fitted to the minutes.
 
     Args:
@@ -116,8 +116,9 @@ def plan(look: FirstLook, wishes: Wishes, means: Means, data: str) -> Plan:
         wishes: of the user
         means: candidates and their speeds
         data: what the file names, such as "folder:photos"
+        share: of the time that frozen backbones may take
     """
-    chosen = _choose(look, wishes, means)
+    chosen = _choose(look, wishes, means, share)
     images = sum(map(look.count, look.splits))
     return Plan(
         name=re.sub(r"[^\w.-]+", "-", look.images.path.resolve().name).strip("-._")[:60] or "photos",
@@ -138,7 +139,7 @@ def _minutes(wishes: Wishes) -> str:
 # Models, and which of their layers learn
 
 
-def _choose(look: FirstLook, wishes: Wishes, means: Means) -> _Choice:
+def _choose(look: FirstLook, wishes: Wishes, means: Means, share: float) -> _Choice:
     seconds = max(10.0, 60 * wishes.minutes * 0.85 - means.around)
     train = _training_images(look)
     if wishes.random:
@@ -154,7 +155,7 @@ def _choose(look: FirstLook, wishes: Wishes, means: Means) -> _Choice:
                 own = {each.model: (each.pixels,)} if each.is_file and each.pixels else {}
                 return _Choice((each,), "gradual", f"about {affordable[each.model]:.0f} epochs of it fit", own, more)
     features = {each.model: _all_images(look) * means.features(each.model) for each in best_first}
-    room = SHARE_FOR_FEATURES * seconds
+    room = share * seconds
     fitting: list[Candidate] = []
     for each in best_first:
         if sum(features[one.model] for one in (*fitting, each)) <= room:

@@ -500,6 +500,11 @@ def check_combine(combine: object, trial: Trial) -> None:
             f"combine needs an ImageClassifier, whose networks tuner knows, got {trial.described}; leave combine out, "
             "and average answers in your own program"
         )
+    if combine == SOUP and not trial.has_soups:
+        raise StudyError(
+            f"combine={SOUP!r} is the mean of networks that began from the same published weights, got "
+            f"{trial.described} from random weights or of a function's; name weights, or write combine={AUTO!r}"
+        )
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,6 +66,11 @@ class Trial(ABC):
         return False
 
     @property
+    def has_soups(self) -> bool:
+        """Whether some of its networks begin from the same published weights, so that their mean is one, too."""
+        return False
+
+    @property
     def strategies(self) -> tuple[str, ...]:
         """The `STRATEGIES` by which a trial can use several devices."""
         return ()

@@ -130,6 +130,11 @@ class ImageClassifier(ReadsFiles, Trial):
         return isinstance(self.model, str)
 
     @property
+    def has_soups(self) -> bool:
+        """See `Trial.has_soups`."""
+        return any(each.starts_from_weights for each in self.each)
+
+    @property
     def strategies(self) -> tuple[str, ...]:
         """All strategies, but a pipeline for classes only; none for a cross-validation, whose networks are many."""
         of_task = [name for name in STRATEGIES if name != "pipeline" or self.label_task is ONE_LABEL]
