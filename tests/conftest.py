@@ -93,6 +93,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if "PYTEST_XDIST_WORKER" in os.environ:  # threads that wait for each other would take the time of other processes
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     gc.disable()  # until everything is imported
     memory = Path("/dev/shm")
     if config.option.basetemp is None and memory.is_dir() and shutil.disk_usage(memory).free >= ROOM_BYTES:
