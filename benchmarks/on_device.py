@@ -21,7 +21,7 @@ from benchmarks.transfer import LITE0, installed_weights, lite0
 from tuner.inspection import load_winner
 from tuner.results.front import at_point, front_of
 from tuner.results.run import RecordedRun
-from tuner.worker.network_cost import MB, timed
+from tuner.worker.network_cost import MB, RUNS, timed
 
 WITHIN = 0.1
 STUDY = """\
@@ -63,7 +63,7 @@ def shipped(run: RecordedRun, trial: str, folder: Path) -> dict[str, Any]:
     assert told is not None
     tuner.export_model(run, "onnx", folder, point=trial)
     file, facts = folder / "model.onnx", json.loads((folder / "model.json").read_text())
-    times, _ = timed(file, (1, inputs.channels, inputs.image_size, inputs.image_size), threads=1)
+    times, _ = timed(file, (1, inputs.channels, inputs.image_size, inputs.image_size), threads=1, runs=RUNS)
     return {
         "trial": trial,
         **{name: point.best.config[name] for name in ("model", "image_size", "quantization")},

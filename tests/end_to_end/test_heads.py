@@ -130,7 +130,7 @@ def test_the_best_trials_are_averaged_undone_and_averaged_again(tmp_path: Path) 
     assert gains not in (Path(run.path) / "report.html").read_text()
     refused = tuner("combine", "out", "--undo", folder=tmp_path)
     assert refused.code == 2
-    assert "combine --undo needs a run whose best/ has an average or a scaled winner" in refused.err
+    assert "combine --undo needs a run whose best/ has combined trials or a scaled winner" in refused.err
     again = tuner("combine", "out", "--as", "ensemble", folder=tmp_path)
     assert again.code == 0, again.err
     assert load_model(best).predict(photo)[0].confidence == pytest.approx(answers)

@@ -53,7 +53,7 @@ def test_each_network_is_measured_once_on_a_machine(monkeypatch: pytest.MonkeyPa
     ]
     assert said_of(found).startswith("1 of 2 networks keep size_mb 20; not trained: model=resnet18 (size_mb 44.8)")
 
-    def measured_again(*_: Any) -> Any:
+    def measured_again(*_: Any, often: bool) -> Any:
         raise AssertionError("measured again")
 
     monkeypatch.setattr(Measurers, "inference_costs", measured_again)
@@ -61,14 +61,19 @@ def test_each_network_is_measured_once_on_a_machine(monkeypatch: pytest.MonkeyPa
     assert with_costs(other).costs == replace(found, limits={"size_mb": 10})  # other limits, data split otherwise
     assert remembered(other).costs == with_costs(other).costs
     within = study(limits={"latency_ms": 1e4})
+    assert remembered(within).costs is None  # one process was enough for a size
+    for file in (tmp_path / "network_costs").iterdir():
+        assert file.stem.endswith("-once")
+        file.with_stem(file.stem.removesuffix("-once")).write_bytes(file.read_bytes())
+    assert remembered(within).costs is not None  # as if its times had been measured often
     for file in (tmp_path / "network_costs").iterdir():
         file.write_text(json.dumps({**json.loads(file.read_text()), "latency_ms": 3.0, "fastest_ms": 1.0}))
     assert remembered(within).costs is None  # others disturbed its times
     assert remembered(other).costs is not None
     with pytest.raises(AssertionError):
         with_costs(study(latency=Latency(batch=2)))
-    file = next(iter((tmp_path / "network_costs").iterdir()))
-    file.write_text("{")
+    for file in (tmp_path / "network_costs").iterdir():
+        file.write_text("{")
     with pytest.raises(AssertionError):  # a damaged file counts as missing
         with_costs(study())
 
@@ -128,6 +133,6 @@ def test_what_is_known_is_looked_up_without_ray_and_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
-        "costs: size_mb 20; 2 networks are measured when the search starts, about 10 s each",
+        "costs: size_mb 20; 2 networks are measured when the search starts, about 3 s each",
         "set()",
     ]

@@ -8,7 +8,7 @@ from tuner.errors import RunFolderError
 from tuner.history.combination import pool
 from tuner.loop.refitting import check_refittable, check_undoable, refit_cost
 from tuner.results.run import RecordedRun
-from tuner.study.declaration import AUTO, REFIT, SOUP, Study, check_combine, check_refit
+from tuner.study.declaration import AUTO, ENSEMBLE, REFIT, SOUP, Study, check_combine, check_refit
 from tuner.text import command
 
 Ships = Literal["refit", "no-refit", "auto", "ensemble", "soup", "no-combination"]
@@ -52,10 +52,11 @@ def in_words(run: RecordedRun, ships: Ships) -> str:
     if ships == "no-refit":
         return f"best/ gets the winner's own network in place of that of trial {check_undoable(run).trial}"
     if ships == "no-combination":
-        return "best/ gets the winner's own network, not averaged and not scaled"
-    pays = " if validation images show that it pays" if ships == AUTO else ""
-    mean = "a network with the mean of their weights" if ships == SOUP else "the average of their answers"
-    return f"best/ gets of the best {len(pool(run.record))} trials {mean}{pays}; starting Ray"
+        return "best/ gets the winner's own network, neither combined nor scaled"
+    answers, weights = "the average of their answers", "a network with the mean of their weights"
+    either = f"{answers} or {weights}, or the winner with scaled outputs, whichever pays by validation images"
+    mean = {ENSEMBLE: answers, SOUP: weights, AUTO: either}[ships]
+    return f"best/ gets of the best {len(pool(run.record))} trials {mean}; starting Ray"
 
 
 def trains(ships: Ships | None) -> bool:
@@ -86,6 +87,6 @@ def _check_combinable(run: RecordedRun) -> None:
 def _check_combined(run: RecordedRun) -> None:
     if not (run.average or {}).get("in"):
         raise RunFolderError(
-            f"combine --undo needs a run whose best/ has an average or a scaled winner, got {run.path!r}, whose "
+            f"combine --undo needs a run whose best/ has combined trials or a scaled winner, got {run.path!r}, whose "
             f"hasn't; see it with: {command('show', run.path)}"
         )

@@ -109,10 +109,10 @@ def cost(run: RecordedRun) -> str | None:
     if not run.costs or not known:
         return None
     costs = ", ".join(cost_in_words(known, name) for name in COSTS if name != "latency_ms")
-    return (
-        f"its network answers in {cost_in_words(known, 'latency_ms')} ({known.fastest_ms:.3g} at best; "
-        f"{run.costs.latency.words}), and takes {costs}"
-    )
+    several = known.fastest_ms < known.latency_ms  # it was measured more than once
+    best = f"{known.fastest_ms:.3g} at best; " if several else ""
+    answers = f"{cost_in_words(known, 'latency_ms')} ({best}{run.costs.latency.words})"
+    return f"its network answers in {answers}, and takes {costs}"
 
 
 def trained_again(record: RunRecord) -> str | None:

@@ -165,12 +165,14 @@ class Classification(Implementation[ImageClassifier]):
             )
         return source.channels, outputs
 
-    def inference_cost(self, trial: ImageClassifier, config: dict[str, Any], *, latency: Latency) -> InferenceCost:
+    def inference_cost(
+        self, trial: ImageClassifier, config: dict[str, Any], *, latency: Latency, often: bool
+    ) -> InferenceCost:
         """See `Implementation.inference_cost`."""
         from tuner.worker.network_cost import inference_cost
 
         channels, classes = self._known_shape(trial)
-        return inference_cost(trial, config, latency, channels=channels, classes=classes)
+        return inference_cost(trial, config, latency, channels=channels, classes=classes, often=often)
 
     def score(
         self,

@@ -124,8 +124,12 @@ class Implementation(ABC, Generic[T]):
         """A text that configurations share whose winner's networks cost the same when they answer."""
         return ""
 
-    def inference_cost(self, trial: T, config: dict[str, Any], *, latency: Latency) -> InferenceCost | None:
+    def inference_cost(
+        self, trial: T, config: dict[str, Any], *, latency: Latency, often: bool
+    ) -> InferenceCost | None:
         """What the winner's network would cost when it answers, measured in this process; None if that isn't known.
+
+        `often`: its time is measured in several processes, which takes a while, and not only in one.
 
         Raises TrialError if that can't be measured.
         """

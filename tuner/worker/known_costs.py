@@ -37,7 +37,7 @@ from tuner.worker.implementation import implementation_of
 from tuner.worker.measuring import Measurers
 
 DRAWS = 3000  # configurations among which the networks are found
-MOST_NETWORKS = 64  # each takes about 10 s once
+MOST_NETWORKS = 64  # each takes about 10 s once where times are asked for, else 3
 MEASURED_BY = ("tuner", "torch", "torchvision", "timm", "transformers", "onnx", "onnxscript", "onnxruntime")
 
 
@@ -113,10 +113,10 @@ def _costs(study: Study, found: Mapping[str, InferenceCost]) -> KnownCosts:
 def limits_in_words(study: Study) -> str:
     """The limits of a study whose networks weren't all measured here yet. Raises StudyError for too many threads."""
     _check_threads(study)
-    count = len(_networks(study, _names(study)))
+    count, seconds = len(_networks(study, _names(study))), 10 if _timed(study) else 3
     return (
         f"costs: {_limits_of(_costs(study, {}))}; "
-        f"{plural(count)} {'are' if count > 1 else 'is'} measured when the search starts, about 10 s each"
+        f"{plural(count)} {'are' if count > 1 else 'is'} measured when the search starts, about {seconds} s each"
     )
 
 
@@ -191,14 +191,20 @@ def _measured(
     if study.latency.device == "cuda" and not this_machine().gpus:
         raise StudyError("Latency(device='cuda') needs a GPU, got a machine without; leave device out for the CPU")
     with Measurers() as measurers:
-        costs = measurers.inference_costs(trial, [configs[key] for key in missing], study.latency)
+        costs = measurers.inference_costs(trial, [configs[key] for key in missing], study.latency, often=_timed(study))
         for number, key in enumerate(missing, 1):
             tell(f"measuring what networks cost: {number} of {len(missing)}, {_settings(key)}")
             found[key] = next(costs)
+            place = places[key] if _timed(study) else _once(places[key])
             with suppress(OSError):
-                places[key].parent.mkdir(parents=True, exist_ok=True)
-                durable.replace(places[key], json.dumps(asdict(found[key])).encode())
+                place.parent.mkdir(parents=True, exist_ok=True)
+                durable.replace(place, json.dumps(asdict(found[key])).encode())
     return found
+
+
+def _timed(study: Study) -> bool:
+    """Whether the study asks for times, which are measured more often."""
+    return "latency_ms" in study.measured
 
 
 def _place(trial: Trial, config: dict[str, Any], study: Study) -> Path:
@@ -214,9 +220,15 @@ def _place(trial: Trial, config: dict[str, Any], study: Study) -> Path:
 
 
 def _remembered(place: Path, study: Study) -> InferenceCost | None:
-    """The cost that a file of the cache has; disturbed times only where the study doesn't ask for them."""
-    try:
-        cost = cost_of_record(json.loads(place.read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError, OverflowError):
-        return None
-    return None if cost.disturbed and "latency_ms" in study.measured else cost
+    """The cost that a file of the cache has; where the study asks for no times, disturbed ones or single ones, too."""
+    for file in [place] if _timed(study) else [place, _once(place)]:
+        with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
+            cost = cost_of_record(json.loads(file.read_bytes()))
+            if not (cost.disturbed and _timed(study)):
+                return cost
+    return None
+
+
+def _once(place: Path) -> Path:
+    """The file for a cost whose time was measured only once."""
+    return place.with_stem(f"{place.stem}-once")

@@ -104,14 +104,14 @@ class Measurers:
         return Measured(self._ready_seconds, speeds, problems)
 
     def inference_costs(
-        self, trial: Trial, configs: Sequence[dict[str, Any]], latency: Latency
+        self, trial: Trial, configs: Sequence[dict[str, Any]], latency: Latency, *, often: bool
     ) -> Iterator[InferenceCost]:
-        """What the networks of these configurations cost, one after another.
+        """What the networks of these configurations cost, one after another; `often`: see `Implementation`.
 
         Raises StudyError if that can't be measured.
         """
-        at_once = self._at_once(1, latency.threads, latency.device)
-        self._give(at_once, _task(trial, configs, latency.threads, "inference_cost", {"latency": latency}))
+        at_once, options = self._at_once(1, latency.threads, latency.device), {"latency": latency, "often": often}
+        self._give(at_once, _task(trial, configs, latency.threads, "inference_cost", options))
         for config in configs:
             answer = at_once[0].answer()
             if not answer.get("found"):

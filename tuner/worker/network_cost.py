@@ -35,7 +35,7 @@ PROGRAM = "tuner.machine.repeated_runs"
 
 
 def inference_cost(
-    trial: ImageClassifier, config: dict[str, Any], latency: Latency, *, channels: int, classes: int
+    trial: ImageClassifier, config: dict[str, Any], latency: Latency, *, channels: int, classes: int, often: bool = True
 ) -> InferenceCost:
     """The cost of the network that the winner would have with this configuration; its weights don't matter.
 
@@ -48,6 +48,7 @@ def inference_cost(
         latency: how time is measured
         channels: of the images
         classes: of the data
+        often: whether its time is measured in `RUNS` processes, or in one
 
     Raises:
         TrialError: the network can't be exported, or doesn't answer.
@@ -64,7 +65,8 @@ def inference_cost(
             network(torch.zeros(1, channels, size, size))
         if chosen["quantization"] == INT8:
             _quantise(network, torch.randn(EXAMPLES, channels, size, size), latency)
-        measured = _on_a_gpu(whole, images, latency) if latency.device == "cuda" else _exported(whole, images, latency)
+        on_device = _on_a_gpu if latency.device == "cuda" else _exported
+        measured = on_device(whole, images, latency, runs=RUNS if often else 1)
     except Exception as error:  # any operator without a counterpart in ONNX, or too little memory
         raise TrialError(describe_error(error)) from error
     return replace(measured, flops=int(counter.get_total_flops()))
@@ -99,25 +101,25 @@ def _softmax(logits: Tensor) -> Tensor:
     return logits.softmax(1)
 
 
-def _exported(whole: WholeModel, images: Tensor, latency: Latency) -> InferenceCost:
+def _exported(whole: WholeModel, images: Tensor, latency: Latency, *, runs: int) -> InferenceCost:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "model.onnx")
         save_as_it_answers(whole, images, file, output="answers", facts={})
-        times, memory = timed(file, (latency.batch, *images.shape[1:]), threads=latency.threads)
+        times, memory = timed(file, (latency.batch, *images.shape[1:]), threads=latency.threads, runs=runs)
         return _cost(times, file.stat().st_size, memory)
 
 
-def timed(file: Path, shape: tuple[int, ...], *, threads: int) -> tuple[list[float], int]:
+def timed(file: Path, shape: tuple[int, ...], *, threads: int, runs: int) -> tuple[list[float], int]:
     """How long an ONNX file answers images [N, C, H, W], in processes that have nothing but onnxruntime.
 
     Returns:
-        The median in ms of each of `RUNS` processes, one after another, and how many bytes one takes more at most once
+        The median in ms of each of so many processes, one after another, and how many bytes one takes more at most once
         it has answered.
 
     Raises:
         RuntimeError: a process ended before.
     """
-    told = [_timed_once(file, shape, threads) for _ in range(RUNS)]
+    told = [_timed_once(file, shape, threads) for _ in range(runs)]
     return [one["milliseconds"] for one in told], max(one["bytes"] for one in told)
 
 
@@ -139,7 +141,7 @@ def _timed_once(file: Path, shape: tuple[int, ...], threads: int) -> dict[str, A
         return told
 
 
-def _on_a_gpu(whole: WholeModel, images: Tensor, latency: Latency) -> InferenceCost:
+def _on_a_gpu(whole: WholeModel, images: Tensor, latency: Latency, *, runs: int) -> InferenceCost:
     device = torch.device("cuda")
     before = torch.cuda.memory_allocated(device)
     model, asked = whole.to(device), images[:1].expand(latency.batch, *images.shape[1:]).contiguous().to(device)
@@ -150,7 +152,7 @@ def _on_a_gpu(whole: WholeModel, images: Tensor, latency: Latency) -> InferenceC
             model(asked)
         torch.cuda.synchronize(device)
 
-    times = [median_of_repeated(ask) for _ in range(RUNS)]
+    times = [median_of_repeated(ask) for _ in range(runs)]
     size = sum(tensor.numel() * tensor.element_size() for tensor in whole.network.state_dict().values())
     return _cost(times, size, torch.cuda.max_memory_allocated(device) - before)
 
