@@ -123,6 +123,7 @@ def test_costs_are_those_of_the_file_in_8_bits() -> None:
             Latency(),
             channels=1,
             classes=10,
+            often=False,
         )
         for how in ("int8", "none")
     )

@@ -90,8 +90,9 @@ def test_a_cross_validations_networks_are_measured_together_and_a_refit_is_one()
 
 def test_two_views_and_a_batch_take_more_operations_and_longer() -> None:
     trial = ImageClassifier("digits", "squeezenet1_1", weights=None)
-    one = inference_cost(trial, {"image_size": 64}, Latency(), channels=1, classes=10)
-    two = inference_cost(trial, {"image_size": 64, "test_time_flip": True}, Latency(batch=8), channels=1, classes=10)
+    of: dict[str, Any] = {"channels": 1, "classes": 10, "often": False}
+    one = inference_cost(trial, {"image_size": 64}, Latency(), **of)
+    two = inference_cost(trial, {"image_size": 64, "test_time_flip": True}, Latency(batch=8), **of)
     assert two.flops == 2 * one.flops
     assert two.latency_ms > 4 * one.latency_ms  # sixteen times as much work
 
