@@ -155,9 +155,11 @@ def head_task(
     return Task(f"{name}-{SHORT[backbone]}", source, cache(data), _head(count), FEATURES, design=True)
 
 
-def whole_task(name: str, source: str, counts: tuple[int, int, int], *, classes: Sequence[int] | None = None) -> Task:
+def whole_task(
+    name: str, source: str, counts: tuple[int, int, int], *, classes: Sequence[int] | None = None, seed: int = 0
+) -> Task:
     """All of MobileNetV2, or its head, on images of 64 pixels."""
-    data = partial(cut, source, partial(pixels_of, source, WHOLE), counts, classes, 0.0, 1.0, 0)
+    data = partial(cut, source, partial(pixels_of, source, WHOLE), counts, classes, 0.0, 1.0, seed)
     return Task(name, source, cache(data), MOBILE, PRETRAINED, design=True, weights=mobile_weights)
 
 
@@ -192,5 +194,5 @@ RECORDED = (*TASKS, *PHOTOS)
 SIGNS: tuple[Task, ...] = (
     *(head_task(f"signs-{seed}", "signs", MOBILE, (300, 100, 600), seed=seed) for seed in range(4)),
     *(head_task(f"signs-{seed}", "signs", LITE0, (300, 100, 600), seed=seed) for seed in range(4)),
-    whole_task("signs-whole", "signs", (300, 100, 300)),
+    *(whole_task(f"signs-{seed}-whole", "signs", (300, 100, 300), seed=seed) for seed in range(3)),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,10 +47,29 @@ from tuner.trial.tasks import ONE_LABEL
 SHARE = 0.8  # of the minutes for the predicted time; the rest is a reserve for a busier machine
 MOST_TRIALS = 60  # with more, the winner is more likely just a lucky one
 TRIALS_OF_EACH = 6  # model and image size, at least, where there are several
+AS_LITTLE = 1.1  # times the least minutes are no more
 MOST_HOURS = 10_000.0  # no limit
 PROBE_SECONDS = 1.5  # of steps with each model
 
 Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """A plan with as many epochs as fit into the minutes.
+
+    Attributes:
+        total: epochs of all trials
+        needed: minutes for the fewest epochs by which trials can be compared
+    """
+
+    plan: Plan
+    study: Study
+    workers: int
+    speeds: Speeds
+    notes: tuple[str, ...]
+    total: int
+    needed: float
 
 
 @dataclass(frozen=True)
@@ -87,25 +106,17 @@ def draft(look: FirstLook, wishes: Wishes, offered: Offer, data: str, tell: Tell
     """
     with TrialMeasurers() as measurers:
         means, left_out = _measured(measurers, look, wishes, offered, tell)
-        for planned in dict.fromkeys(plan(look, wishes, means, data, share) for share in SHARES_FOR_FEATURES):
-            study = _study_of(planned)
-            workers = trials_at_once(study)
-            speeds, notes = _speeds(measurers, study, workers, means, tell)
-            if speeds is None:
-                raise StudyError(
-                    f"init needs a trial that can be trained here, got {notes[0]}; choose another with --models"
-                )
-            total = _fitted(study, workers, speeds, wishes)
-            needed = _needed_minutes(study, workers, speeds)
-            short = needed > wishes.minutes
-            if not short and _compares(study, workers, speeds, total):
-                break
-    more = next(each.reason for each in planned.study if each.name == "budget")
-    planned = planned.with_setting(_budget(study, workers, speeds, wishes, total, more, short=short))
+        plans = dict.fromkeys(plan(look, wishes, means, data, share) for share in SHARES_FOR_FEATURES)
+        chosen = _affordable((_fitted(each, wishes, means, measurers, tell) for each in plans), wishes.minutes)
+    more = next(each.reason for each in chosen.plan.study if each.name == "budget")
+    short, notes = chosen.needed > wishes.minutes, list(chosen.notes)
+    planned = chosen.plan.with_setting(_budget(chosen, wishes, more, short=short))
     study = _study_of(planned)
     if short:
-        notes += [f"the minutes may end the search before trials can be compared; use --minutes {math.ceil(needed)}"]
-    return Draft(planned, study, search_cost(study, workers, speeds, notes), means, (*offered.left_out, *left_out))
+        least = math.ceil(chosen.needed)
+        notes += [f"the minutes may end the search before trials can be compared; use --minutes {least}"]
+    cost = search_cost(study, chosen.workers, chosen.speeds, notes)
+    return Draft(planned, study, cost, means, (*offered.left_out, *left_out))
 
 
 def _measured(
@@ -154,12 +165,18 @@ def _image_sizes(offered: Offer) -> dict[str, Any]:
 
 def _speeds(
     measurers: TrialMeasurers, study: Study, workers: int, means: Means, tell: Tell
-) -> tuple[Speeds | None, list[str]]:
-    """The speeds of the study's trials: those measured with the models, if the kinds are the same."""
+) -> tuple[Speeds, list[str]]:
+    """The speeds of the study's trials: those measured with the models, if the kinds are the same.
+
+    Raises StudyError if no trial can be trained.
+    """
     if kinds_of(study)[0].keys() <= means.kinds.keys():
         return Speeds(means.kinds, speeds_kind(study), means.ready_seconds), []
     tell("the study's trials")
-    return measurers.speeds(study, workers, seconds=PROBE_SECONDS)
+    speeds, notes = measurers.speeds(study, workers, seconds=PROBE_SECONDS)
+    if speeds is None:
+        raise StudyError(f"init needs a trial that can be trained here, got {notes[0]}; choose another with --models")
+    return speeds, notes
 
 
 def _study_of(planned: Plan) -> Study:
@@ -170,7 +187,37 @@ def _study_of(planned: Plan) -> Study:
         return load_study(path)
 
 
-def _fitted(study: Study, workers: int, speeds: Speeds, wishes: Wishes) -> int:
+def _fitted(planned: Plan, wishes: Wishes, means: Means, measurers: TrialMeasurers, tell: Tell) -> _Fitted:
+    study = _study_of(planned)
+    workers = trials_at_once(study)
+    speeds, notes = _speeds(measurers, study, workers, means, tell)
+    total = _most_epochs(study, workers, speeds, wishes)
+    return _Fitted(planned, study, workers, speeds, tuple(notes), total, _needed_minutes(study, workers, speeds))
+
+
+def _affordable(plans: Iterable[_Fitted], minutes: float) -> _Fitted:
+    """The first of plans, each of which has less to compute than the one before, that fits into the minutes.
+
+    If none does it is the first that needs about as few minutes as any: smaller images may not be what saves time.
+    """
+    seen = []
+    for each in plans:
+        seen.append(each)
+        if each.needed <= minutes and _compares(each):
+            return each
+    least = min(each.needed for each in seen)
+    return next(each for each in seen if each.needed <= AS_LITTLE * least)
+
+
+def _compares(fitted: _Fitted) -> bool:
+    """Whether models and image sizes, where there are several, are compared by several trials of each."""
+    study, speeds = fitted.study, fitted.speeds
+    cost = search_cost(study.with_options(total_epochs=fitted.total), fitted.workers, speeds)
+    several = len({speeds.of(config).once_for for config in kinds_of(study)[0].values()})
+    return cost is None or several == 1 or cost.trials[0] >= TRIALS_OF_EACH * several
+
+
+def _most_epochs(study: Study, workers: int, speeds: Speeds, wishes: Wishes) -> int:
     """The most epochs that fit into the minutes and are useful."""
     low, high = least_epochs(study.budget.max_epochs), MOST_TOTAL
 
@@ -184,13 +231,6 @@ def _fitted(study: Study, workers: int, speeds: Speeds, wishes: Wishes) -> int:
     return low
 
 
-def _compares(study: Study, workers: int, speeds: Speeds, total: int) -> bool:
-    """Whether so many epochs compare models and image sizes, where there are several, by several trials of each."""
-    cost = search_cost(study.with_options(total_epochs=total), workers, speeds)
-    several = len({speeds.of(config).once_for for config in kinds_of(study)[0].values()})
-    return cost is None or several == 1 or cost.trials[0] >= TRIALS_OF_EACH * several
-
-
 def _needed_minutes(study: Study, workers: int, speeds: Speeds) -> float:
     """The minutes for the fewest epochs that let trials be compared, with a reserve for a busier machine."""
     least = study.with_options(total_epochs=least_epochs(study.budget.max_epochs), hours=MOST_HOURS)
@@ -198,20 +238,19 @@ def _needed_minutes(study: Study, workers: int, speeds: Speeds) -> float:
     return 0.0 if cost is None else cost.minutes[1] / SHARE
 
 
-def _budget(
-    study: Study, workers: int, speeds: Speeds, wishes: Wishes, total: int, more: str, *, short: bool
-) -> Setting:
+def _budget(fitted: _Fitted, wishes: Wishes, more: str, *, short: bool) -> Setting:
     """The budget with its reason.
 
     `more`: what more minutes would do; `short`: the minutes are not enough for the fewest epochs.
     """
+    study, speeds, total = fitted.study, fitted.speeds, fitted.total
     longest = study.budget.max_epochs
     epoch = max(each.epoch(longest) for each in speeds.by_kind.values())
     length = {
         LENGTHS["solved"]: "it solves a last layer",
         LENGTHS["head"]: "a last layer needs no more",
     }.get(longest, f"the longest takes {epoch:.0f} s")
-    further = search_cost(study.with_options(total_epochs=total + longest), workers, speeds)
+    further = search_cost(study.with_options(total_epochs=total + longest), fitted.workers, speeds)
     if short:
         why = f"{total} epochs are the fewest by which trials can be compared, and may take longer than the minutes"
     elif further is not None and further.minutes[1] <= SHARE * wishes.minutes:
