@@ -44,7 +44,7 @@ def test_each_network_is_measured_once_on_a_machine(monkeypatch: pytest.MonkeyPa
     assert large is not None
     assert 2.8 < small.size_mb < 3.2
     assert 44 < large.size_mb < 46  # 11.2 million weights of 4 bytes
-    assert 0 < small.fastest_ms <= small.latency_ms
+    assert 0 < small.fastest_ms == small.latency_ms  # in one process, as no time is asked for
     assert small.flops < large.flops == pytest.approx(74e6, rel=0.06)  # 1.81e9 products of 224 pixels in colour
     assert large.memory_mb > large.size_mb
     assert told == [
