@@ -144,7 +144,7 @@ DEFAULT = partial(Product, MultiFidelityGP(), PROMOTE)
 def portfolio_of(space: Space, seed: int, budget: Budget) -> tuple[Config, ...]:
     """What the product starts a study from whose trial is a function with these hyperparameters."""
     trial = External("lcbench")
-    return of_portfolio(Study("lcbench", trial=trial, space=space, budget=budget, seed=seed), less=0)
+    return of_portfolio(Study("lcbench", trial=trial, space=space, budget=budget, seed=seed))
 
 
 def with_portfolio(seed: int) -> Product:

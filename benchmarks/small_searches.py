@@ -40,16 +40,17 @@ from scipy import stats
 from small_tasks import EPOCHS, UNRECORDED, Task
 
 from tuner import ASHA, HyperOpt, MultiFidelityGP, NoEarlyStopping, Random
+from tuner.loop.first_configurations import BETTER
 from tuner.schedule import Decision, Scheduler
 from tuner.search import Problem, Proposals, SearchAlgorithm
 from tuner.search.history import greedy
 from tuner.search.points import Features
-from tuner.search.portfolio import Portfolio, read, suggested_by_portfolio
+from tuner.search.portfolio import Portfolio, of_defaults, read, suggested_by_portfolio
 from tuner.space import Config
 from tuner.trial.hyperparameters import HYPERPARAMETERS
 
 TRAINED = (*RECORDED, *UNRECORDED, *SIGNS)
-DEFAULTS = {name: row.default for name, row in HYPERPARAMETERS.items() if row.default is not None}
+DEFAULTS = {name: row.default for name, row in HYPERPARAMETERS.items()}
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Strategy:
     trusted: bool = True
     alike: bool = False  # whether only studies whose trials started from the same kind of weights count
     fixed: Config | None = None  # the only configuration that is trained, without a search
+    defaults: bool = False  # whether the trainer's defaults come first
 
 
 SENSIBLE = {"optimizer": "adam", "lr": 1e-3, "batch_size": 32, "schedule": "cosine", "weight_decay": 1e-6}
@@ -69,6 +71,8 @@ SENSIBLE |= {"label_smoothing": 0.0, "dropout": 0.0, "mixup": 0.0}
 
 STRATEGIES = {
     "default": Strategy(),
+    "defaults_first": Strategy(known=1, defaults=True),
+    "defaults_portfolio": Strategy(known=5, defaults=True),
     "portfolio": Strategy(known=5),
     "portfolio_alike": Strategy(known=5, alike=True),
     "portfolio1": Strategy(known=1),
@@ -113,13 +117,16 @@ def write_portfolios(folder: Path, tasks: Sequence[str]) -> None:
 
 
 @cache
-def beginning(name: str, seed: int, top: int, real: bool, alike: bool) -> tuple[Config, ...]:
+def beginning(name: str, seed: int, top: int, real: bool, alike: bool, defaults: bool) -> tuple[Config, ...]:
     """The portfolio's configurations for a task; of the recorded ones unless trials are trained for real."""
     task = task_of(name)
     known, settings = beside(task.source), portfolio.SETS[id(task.space)]
     kinds = {portfolio.kind(task)} if alike or portfolio.kind(task) == "random" else {"random", "weights"}
     if real:
-        return suggested_by_portfolio(Problem(task.space, seed=seed), kinds, {**DEFAULTS, **settings}, top, known)
+        problem = Problem(task.space, seed=seed)
+        first = of_defaults(problem, DEFAULTS | BETTER) if defaults else ()
+        more = top - len(first)
+        return first + suggested_by_portfolio(problem, kinds, {**DEFAULTS, **settings}, more, known, first=first)
     recorded = [row["config"] for row in table()[name]]
     expected = known.expected([{**DEFAULTS, **settings, **config} for config in recorded], kinds)
     return tuple(recorded[index] for index in greedy(np.clip(expected, 0, 1), top))
@@ -195,7 +202,9 @@ def play(
     )
     if strategy.fixed is not None:
         return searched(problem, strategy, Trials(task, seed, real), total_epochs=EPOCHS, workers=1)
-    learned = beginning(task.name, seed, strategy.known, real, strategy.alike) if strategy.known else ()
+    learned = (
+        beginning(task.name, seed, strategy.known, real, strategy.alike, strategy.defaults) if strategy.known else ()
+    )
     running = Trials(task, seed, real)
     return searched(problem, strategy, running, learned=learned, total_epochs=total_epochs, workers=workers)
 

@@ -50,7 +50,7 @@ def test_check_shows_the_study_and_its_first_configurations_and_leaves_nothing(s
     ]
     start = lines.index("the first 2 configurations:")
     assert " ".join(lines[6:start]).startswith(
-        "note: starts with 1 configuration that did well on other data (tuner's portfolio)"
+        "note: starts with the trainer's defaults; --no-portfolio leaves them out"
     )
     assert len(lines) == start + 3
     assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["space.py"]

@@ -23,10 +23,11 @@ from tuner import (
     uniform,
 )
 from tuner.loop.earlier_runs import learned
-from tuner.loop.first_configurations import MOST, of_portfolio
+from tuner.loop.first_configurations import MOST, of_portfolio, with_tuners_own
 from tuner.search import Learned, portfolio
 
-SAID = "starts with {} that did well on other data (tuner's portfolio); --no-portfolio leaves them out"
+SAID = "starts {}; --no-portfolio leaves them out"
+GOOD = "with 4 configurations that did well on other data (tuner's portfolio)"
 
 
 def study(**changes: Any) -> Study:
@@ -36,7 +37,6 @@ def study(**changes: Any) -> Study:
         "search": Random(sobol=False),
         "scheduler": NoEarlyStopping(),
         "budget": Budget(trials=20, max_epochs=3),
-        "warm_start": History(portfolio=True),
     }
     return Study("photos", **{**settings, **changes})
 
@@ -57,20 +57,72 @@ def other_file() -> Iterator[None]:
     portfolio.shipped = original
 
 
-def test_image_classifiers_start_with_the_portfolio(tmp_path: Path) -> None:
+def own(**changes: Any) -> Learned:
+    return with_tuners_own(study(**changes), Learned())
+
+
+def count(before: int, budget: Budget) -> tuple[int, int]:
+    """How many of the defaults and of the portfolio follow those of earlier runs."""
+    earlier = tuple({"lr": 0.01 + number / 1000} for number in range(before))
+    found = with_tuners_own(study(budget=budget), Learned(earlier))
+    assert found.starts[:before] == earlier
+    return len(found.defaults), len(found.portfolio)
+
+
+def test_image_classifiers_start_with_the_defaults_and_the_portfolio(tmp_path: Path) -> None:
     found = learned(study(), tmp_path)
     assert found.configs == ()
-    assert len(found.portfolio) == MOST
+    assert found.defaults == ({"lr": 0.001, "batch_size": 64},)
+    assert len(found.portfolio) == MOST - 1
     assert {tuple(config) for config in found.portfolio} == {("lr", "batch_size")}
-    assert of_portfolio(study(budget=Budget(trials=7, max_epochs=3)), less=0) == found.portfolio[:3]  # half of them
-    assert of_portfolio(study(budget=Budget(trials=7, max_epochs=3)), less=2) == found.portfolio[:1]
-    assert of_portfolio(study(budget=Budget(trials=None, total_epochs=12, max_epochs=3)), less=0) == found.portfolio[:2]
-    assert of_portfolio(study(budget=Budget(trials=7, max_epochs=3)), less=3) == ()
+    assert found.defaults[0] not in found.portfolio
+    assert own(budget=Budget(trials=7, max_epochs=3)).starts == found.starts[:3]  # half of them
+    assert own(budget=Budget(trials=2, max_epochs=3)).starts == found.starts[:1]
+    assert own(budget=Budget(trials=1, max_epochs=3)).starts == ()
+    assert count(2, Budget(trials=7, max_epochs=3)) == (1, 0)
+    assert count(3, Budget(trials=7, max_epochs=3)) == (0, 0)
+    assert count(1, Budget(trials=None, total_epochs=12, max_epochs=3)) == (1, 0)
+    assert count(1, Budget(trials=None, hours=1, max_epochs=3)) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("space", "values"),
+    [
+        ({"lr": loguniform(0.01, 0.1)}, {"lr": 0.01}),
+        ({"batch_size": choice([16, 32])}, {"batch_size": 32}),
+        ({"schedule": choice(["constant", "step"]), "lr": 0.1}, {"schedule": "constant", "lr": 0.1}),
+        (
+            {"schedule": choice(["constant", "cosine"]), "dropout": choice([0.0, 0.5])},
+            {"schedule": "cosine", "dropout": 0.0},
+        ),
+        (
+            {"optimizer": choice(["adam", "sgd"]), "momentum": uniform(0.8, 0.99).when(optimizer="sgd")},
+            {"optimizer": "adam"},
+        ),
+        ({"lr": loguniform(1e-4, 1e-1), "flip": 0.5}, {"lr": 0.001, "flip": 0.5}),
+    ],
+)
+def test_the_defaults_are_moved_into_the_space(space: dict[str, Any], values: dict[str, Any]) -> None:
+    (config,) = own(space=space).defaults
+    assert config == pytest.approx(values)
+
+
+def test_what_has_no_default_is_drawn() -> None:
+    space = {"lr": loguniform(1e-4, 1e-1), "image_size": choice([8, 16, 24, 32])}
+    drawn = {own(space=space, seed=seed).defaults[0]["image_size"] for seed in range(20)}
+    assert len(drawn) > 1
+    assert own(space=space) == own(space=space)
+
+
+def test_the_defaults_come_for_any_metric_and_obey_the_constraint() -> None:
+    assert own(metric="val_loss").starts == ({"lr": 0.001, "batch_size": 64},)
+    assert own(constraint=lambda config: config["lr"] > 0.002).defaults == ()
+    assert len(own(constraint=lambda config: config["lr"] > 0.002).portfolio) == MOST
 
 
 def test_pretrained_weights_ask_other_studies(tmp_path: Path) -> None:
-    random = of_portfolio(study(), less=0)
-    weights = of_portfolio(study(trial=ImageClassifier("digits", weights=str(tmp_path / "w.pt"))), less=0)
+    random = of_portfolio(study())
+    weights = of_portfolio(study(trial=ImageClassifier("digits", weights=str(tmp_path / "w.pt"))))
     assert weights
     assert weights != random
 
@@ -78,37 +130,54 @@ def test_pretrained_weights_ask_other_studies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"metric": "val_loss"},
         {"metric": "val_f1", "trial": ImageClassifier(lambda: None, weights=None, task="several")},
-        {"warm_start": None},
-        {"warm_start": History(portfolio=False)},
-        {"trial": ImageClassifier("digits", weights="w.pt"), "warm_start": History()},
+        {"metric": "val_loss"},
         {"search": Grid(), "space": {"lr": grid_search([0.1, 0.01])}, "budget": Budget(trials=None, max_epochs=3)},
         {"space": {"image_size": choice([8, 16])}},
         {"budget": Budget(trials=1)},
     ],
 )
-def test_others_get_none(changes: dict[str, Any]) -> None:
-    assert of_portfolio(study(**changes), less=0) == ()
+def test_others_get_none_of_the_portfolio(changes: dict[str, Any]) -> None:
+    assert own(**changes).portfolio == ()
 
 
-HEAD = {"lr": loguniform(1e-4, 1e-1), "finetune": "head"}
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"warm_start": None},
+        {"warm_start": History(portfolio=False)},
+        {"search": Grid(), "space": {"lr": grid_search([0.1, 0.01])}, "budget": Budget(trials=None, max_epochs=3)},
+        {"space": {"image_size": choice([8, 16])}},
+    ],
+)
+def test_some_start_with_neither(changes: dict[str, Any]) -> None:
+    assert own(**changes) == Learned()
+
+
 EITHER = {"lr": loguniform(1e-4, 1e-1), "finetune": choice(["head", "all"])}
 
 
 @pytest.mark.parametrize(
-    ("changes", "count"),
+    "changes",
     [
-        ({"trial": ImageClassifier("digits", weights=None)}, MOST),
-        ({"trial": ImageClassifier("digits", model=lambda config: None)}, MOST),
-        ({"trial": ImageClassifier("digits", weights="w.pt"), "space": HEAD}, MOST),
-        ({"trial": ImageClassifier("digits", weights="w.pt"), "space": EITHER}, 0),
-        ({"trial": ImageClassifier("digits", weights="w.pt")}, 0),
+        {"trial": ImageClassifier("digits", model=lambda config: None)},
+        {"trial": ImageClassifier("digits", weights="w.pt"), "space": EITHER},
+        {"trial": ImageClassifier("digits", weights="w.pt")},
     ],
 )
-def test_unless_told_otherwise_all_but_whole_pretrained_models_get_it(changes: dict[str, Any], count: int) -> None:
-    assert len(of_portfolio(study(**changes, warm_start=History()), less=0)) == count
-    assert len(of_portfolio(study(**changes), less=0)) == MOST  # where it is asked for
+def test_whatever_is_trained_and_however_much_of_it_it_starts_with_both(changes: dict[str, Any]) -> None:
+    found = own(**changes)
+    assert found.defaults[0]["lr"] == 0.001
+    assert found.defaults[0].get("finetune", "all") == "all"
+    assert len(found.starts) == MOST
+
+
+def test_heads_start_with_the_portfolio_alone() -> None:
+    found = own(
+        trial=ImageClassifier("digits", weights="w.pt"), space={"lr": loguniform(1e-4, 1e-1), "finetune": "head"}
+    )
+    assert found.defaults == ()
+    assert len(found.portfolio) == MOST
 
 
 USUAL: dict[str, Any] = {
@@ -126,7 +195,9 @@ def of_function(**changes: Any) -> tuple[dict[str, Any], ...]:
         "budget": Budget(trials=20),
         "warm_start": History(),
     }
-    return of_portfolio(function(**{**settings, **changes}), less=0)
+    found = with_tuners_own(function(**{**settings, **changes}), Learned())
+    assert found.defaults == ()  # of what a function does without being told nothing is known
+    return found.portfolio
 
 
 def test_functions_with_usual_hyperparameters_start_with_the_portfolio_by_their_own_names() -> None:
@@ -156,29 +227,31 @@ def test_other_functions_get_none(changes: dict[str, Any]) -> None:
 
 
 def test_options_take_it_and_earlier_runs_on_and_off(tmp_path: Path) -> None:
-    declared, plain, off = study(), study(warm_start=History(top=3)), study(warm_start=None)
-    assert declared.with_options(portfolio=False).warm_start == History(portfolio=False)
-    assert plain.with_options(portfolio=True).warm_start == History(top=3, portfolio=True)
-    assert declared.with_options(history=False).warm_start == History(studies=(), portfolio=True)
+    plain, off = study(warm_start=History(top=3)), study(warm_start=None)
+    without = study(warm_start=History(portfolio=False))
+    assert plain.with_options(portfolio=False).warm_start == History(top=3, portfolio=False)
+    assert without.with_options(portfolio=True).warm_start == History()
     assert plain.with_options(history=False).warm_start == History(studies=(), top=3)
     assert plain.with_options(history=False, portfolio=False).warm_start is None
-    assert declared.with_options(history=False, portfolio=False).warm_start is None
-    assert off.with_options(portfolio=True).warm_start == History(studies=(), portfolio=True)
+    assert without.with_options(history=False).warm_start is None
+    assert off.with_options(portfolio=True).warm_start == History(studies=())
     assert off.with_options(portfolio=False).warm_start is None
     assert learned(plain.with_options(portfolio=False), tmp_path) == Learned()
-    assert len(learned(declared.with_options(history=False), tmp_path).portfolio) == MOST
+    assert len(learned(plain.with_options(history=False), tmp_path).starts) == MOST
 
 
 def test_it_comes_after_starting_points_and_earlier_runs_and_is_told(tmp_path: Path) -> None:
     declared = study(start_from=[{"lr": 0.05, "batch_size": 64}])
     loop = build(
-        declared, tmp_path, learned=Learned(({"lr": 0.02, "batch_size": 32},), ("a/1",), portfolio=({"lr": 0.01},))
+        declared,
+        tmp_path,
+        learned=Learned(({"lr": 0.02},), ("a/1",), defaults=({"lr": 0.001},), portfolio=({"lr": 0.01},)),
     )
     drive(loop, curve)
-    assert [trial.config["lr"] for trial in loop.record.trials.values()][:3] == [0.05, 0.02, 0.01]
+    assert [trial.config["lr"] for trial in loop.record.trials.values()][:4] == [0.05, 0.02, 0.001, 0.01]
     assert loop.record.notices == [
         "starts with 1 configuration learned from earlier runs (a/1); --no-history leaves them out",
-        SAID.format("1 configuration"),
+        SAID.format("with the trainer's defaults and " + GOOD.replace("4 configurations", "1 configuration")),
     ]
     codes = [event["code"] for event in events_of(tmp_path) if event["event"] == "notice"]
     assert codes == ["learned", "portfolio"]
@@ -190,7 +263,7 @@ def test_a_resumed_search_keeps_its_portfolio_when_the_file_changes(
     found = learned(study(), tmp_path)
     whole = build(study(), tmp_path / "whole", learned=found)
     drive(whole, curve)
-    assert whole.record.notices == [SAID.format("5 configurations")]
+    assert whole.record.notices == [SAID.format(f"with the trainer's defaults and {GOOD}")]
     drive(build(study(), tmp_path / "cut", learned=found), curve, reports=4)
     request.getfixturevalue("other_file")
     changed = learned(study(), tmp_path)
@@ -198,4 +271,4 @@ def test_a_resumed_search_keeps_its_portfolio_when_the_file_changes(
     again = build(study(), tmp_path / "cut", history=events_of(tmp_path / "cut"), learned=changed)
     drive(again, curve)
     assert [t.config for t in again.record.trials.values()] == [t.config for t in whole.record.trials.values()]
-    assert again.record.notices == [SAID.format("5 configurations")]
+    assert again.record.notices == [SAID.format(f"with the trainer's defaults and {GOOD}")]

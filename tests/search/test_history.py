@@ -34,6 +34,12 @@ def test_the_best_of_one_study_is_where_the_next_one_starts() -> None:
     assert found.studies == ("one",)
 
 
+def test_none_is_an_option_like_others() -> None:
+    space = Space({"x": uniform(0, 1), "cap": choice([None, 1, 2])})
+    earlier = study("one", lambda config: float(config["cap"] is None), space)
+    assert learn(Problem(space), [earlier], 1).configs[0]["cap"] is None
+
+
 def test_a_study_that_searches_nothing_learns_nothing() -> None:
     assert why_unfit(Problem(Space({})), study("one", near(0.2, 0.8))) == "this study searches no hyperparameter"
     assert why_unfit(Problem(SPACE), study("one", near(0.2, 0.8))) is None

@@ -118,6 +118,16 @@ def test_a_space_without_the_hyperparameters_gets_nothing() -> None:
     assert suggested({"lr": loguniform(1e-4, 1e-1)}, of(one=near(0.05)), top=0) == []
 
 
+def test_what_comes_first_is_taken_into_account() -> None:
+    known = of(one=near(0.05), two=near(0.05), three=near(0.05), other=near(0.0005))
+    problem = Problem(Space({"lr": loguniform(1e-4, 1e-1), "optimizer": "adam"}))
+    first = {"lr": 0.05, "optimizer": "adam"}
+    (found,) = suggested_by_portfolio(problem, {"random"}, DEFAULTS, 1, known, first=[first])
+    assert found["lr"] == pytest.approx(0.0005, rel=0.7)
+    listed = Problem(Space({"lr": choice([0.05, 0.0005])}))
+    assert suggested_by_portfolio(listed, {"random"}, DEFAULTS, 2, known, first=[{"lr": 0.05}]) == ({"lr": 0.0005},)
+
+
 def test_the_same_seed_gives_the_same() -> None:
     space = Space({"lr": loguniform(1e-4, 1e-1), "optimizer": choice(["adam", "sgd"])})
     one, again, other = (
@@ -221,6 +231,7 @@ def test_without_a_source_nothing_is_known_of_it() -> None:
     assert "digits" not in {known.sources[number] for number in less.study}
 
 
-def test_the_switch_is_true_false_or_none() -> None:
-    with pytest.raises(StudyError, match=r"^History.portfolio needs True, False or None, got 'no'; leave it out$"):
+def test_the_switch_is_true_or_false() -> None:
+    History(portfolio=None).check()  # type: ignore[arg-type]  # as JSON of an earlier version has it
+    with pytest.raises(StudyError, match=r"^History.portfolio needs True or False, got 'no'; leave it out$"):
         History(portfolio="no").check()  # type: ignore[arg-type]

@@ -50,8 +50,8 @@ class Search:
         seed: replaces the study's own seed
         fixed: hyperparameters that get one value
         history: False ignores earlier runs
-        portfolio: whether to start from what tuner's own studies found; by default, unless the study says otherwise, it
-            does if the space has the usual hyperparameters
+        portfolio: whether to start from the trainer's defaults and what tuner's own studies found; by default as the
+            study says
         listeners: their `on_event` is called for every event
         notify: web addresses and commands that get messages about the end of the search and new best values
         limits: of `Budget` by their names

@@ -65,7 +65,7 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--portfolio",
         action=argparse.BooleanOptionalAction,
-        help="start with configurations that did well in tuner's own studies of small networks",
+        help="start with the trainer's defaults, and configurations that did well in tuner's own studies",
     )
     group.add_argument("--name", metavar="NAME", help="the name of the study and of its folder")
 

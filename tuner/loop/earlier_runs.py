@@ -10,7 +10,7 @@ from typing import Any
 from tuner.errors import switched_off
 from tuner.history.events import finite
 from tuner.history.records import TrialRecord
-from tuner.loop.first_configurations import describe_portfolio, of_portfolio
+from tuner.loop.first_configurations import describe_own, with_tuners_own
 from tuner.results.run import RecordedRun
 from tuner.results.run_folders import survey
 from tuner.results.wording import plural
@@ -37,14 +37,14 @@ class Lesson:
 
 
 def learned(study: Study, storage: str | Path) -> Learned:
-    """The configurations that earlier runs under the storage folder suggest to start from, then tuner's own studies.
+    """The configurations that earlier runs under the storage folder suggest to start from, then tuner's own.
 
     A run that can't be read, for any reason, is left out and counted: it must not prevent the search.
     """
     if study.warm_start is None:
         return Learned()
     found = Learned() if study.warm_start.studies == () else _from_runs(study, study.warm_start, storage)
-    return replace(found, portfolio=of_portfolio(study, less=len(found.configs)))
+    return with_tuners_own(study, found)
 
 
 def _from_runs(study: Study, history: History, storage: str | Path) -> Learned:
@@ -106,7 +106,7 @@ def _can_be_learned_from(one: EarlierStudy, study: Study) -> bool:
 def said_of(found: Learned) -> list[tuple[str, str]]:
     """The notices for the user, each with its code."""
     told = [(describe(found), LEARNED)] if found.worth_saying else []
-    return told + ([(describe_portfolio(found.portfolio), PORTFOLIO)] if found.portfolio else [])
+    return told + ([(describe_own(found), PORTFOLIO)] if found.defaults or found.portfolio else [])
 
 
 def describe(found: Learned) -> str:

@@ -1,47 +1,72 @@
-"""Configurations to start a study from, suggested by the studies that come with tuner."""
+"""Configurations of tuner's own to start a study from: the trainer's defaults, and good ones of other data."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tuner.errors import switched_off
 from tuner.results.wording import plural
-from tuner.search import Grid, suggested_by_portfolio, usual_names
+from tuner.search import Grid, Learned, of_defaults, suggested_by_portfolio, usual_names
 from tuner.space import Config
 from tuner.study.declaration import Study
 from tuner.trial import Trial
 
 MOST = 5  # slightly better than 1 or 3 (benchmarks/small_searches.py)
+BETTER = {"schedule": "cosine"}  # than the default, where a space leaves the choice (benchmarks/small_searches.py)
 METRICS = ("val_accuracy", "val_f1", "val_top5_accuracy")  # what was good for accuracy is good for these
 # such metrics, by the names that functions give them: val_acc, top5_accuracy, macro_f1
 ACCURACIES = re.compile("(?<![a-z])(acc|accuracy|f1)(?![a-z])", re.IGNORECASE)
 
 
-def of_portfolio(study: Study, *, less: int) -> tuple[Config, ...]:
+def with_tuners_own(study: Study, learned: Learned) -> Learned:
+    """What a study starts from: what it has `learned` from earlier runs, the trainer's defaults, then the portfolio.
+
+    All together they are at most half of the trials.
+    """
+    if study.warm_start is None or study.warm_start.portfolio is False:
+        return learned
+    found = replace(learned, defaults=of_trainer(study, less=len(learned.configs)))
+    less = len(found.configs) + len(found.defaults)
+    return replace(found, portfolio=of_portfolio(study, less=less, first=found.defaults))
+
+
+def of_trainer(study: Study, *, less: int) -> tuple[Config, ...]:
+    """The trainer's defaults, moved into the space.
+
+    None for a function, for a grid, which is tried completely, and for heads, of which the portfolio knows better.
+    """
+    domains, heads = study.search_space.dimensions, study.search_space.constants.get("finetune") == "head"
+    defaults = _defaults(study.declared_trial)
+    if isinstance(study.search, Grid) or _half_of_trials(study) <= less or heads or not defaults:
+        return ()
+    better = {name: value for name, value in BETTER.items() if name in domains and domains[name].contains(value)}
+    return of_defaults(study.problem, defaults | better)
+
+
+def of_portfolio(study: Study, *, less: int = 0, first: tuple[Config, ...] = ()) -> tuple[Config, ...]:
     """Configurations for a study of the trainer's own hyperparameters, or of a function's usual ones; else none.
 
-    Together with the `less` configurations of earlier runs they are at most half of the trials. A grid gets none: it is
-    tried completely anyway.
+    A grid gets none. `less` configurations come before them, of which those of `first` are known already.
     """
     trial = study.declared_trial
-    if study.warm_start is None or isinstance(study.search, Grid) or not _is_accuracy(study, trial):
+    if isinstance(study.search, Grid) or not _is_accuracy(study, trial):
         return ()
-    wanted = study.warm_start.portfolio
-    if not (trial.gains_by_portfolio(study.search_space.constants) if wanted is None else wanted):
-        return ()
-    most = min(MOST, _trials(study) // 2 - less)
+    most = min(MOST - len(first), _half_of_trials(study) - less)
     if trial.known_hyperparameters:
-        return suggested_by_portfolio(study.problem, trial.portfolio, _defaults(trial), most)
+        return suggested_by_portfolio(study.problem, trial.portfolio, _defaults(trial), most, first=first)
     names = usual_names(study.search_space)
     return suggested_by_portfolio(study.problem, trial.portfolio, _implied(names), most, names=names)
 
 
-def describe_portfolio(configs: tuple[Config, ...]) -> str:
+def describe_own(found: Learned) -> str:
     """The text of the notice."""
-    count, without = plural(len(configs), "configuration"), switched_off("--no-portfolio", "portfolio")
-    return f"starts with {count} that did well on other data (tuner's portfolio); {without} leaves them out"
+    count, without = plural(len(found.portfolio), "configuration"), switched_off("--no-portfolio", "portfolio")
+    own = ["with the trainer's defaults"] * len(found.defaults)
+    own += [f"with {count} that did well on other data (tuner's portfolio)"] * bool(found.portfolio)
+    return f"starts {' and '.join(own)}; {without} leaves them out"
 
 
 def _is_accuracy(study: Study, trial: Trial) -> bool:
@@ -51,7 +76,7 @@ def _is_accuracy(study: Study, trial: Trial) -> bool:
 
 
 def _defaults(trial: Trial) -> dict[str, Any]:
-    return {name: row.default for name, row in trial.known_hyperparameters.items() if row.default is not None}
+    return {name: row.default for name, row in trial.known_hyperparameters.items()}
 
 
 def _implied(names: Mapping[str, str]) -> dict[str, Any]:
@@ -59,9 +84,9 @@ def _implied(names: Mapping[str, str]) -> dict[str, Any]:
     return {"optimizer": "sgd"} if "momentum" in names.values() else {}
 
 
-def _trials(study: Study) -> int:
-    """About how many trials there will be."""
+def _half_of_trials(study: Study) -> int:
+    """Half of about how many trials there will be."""
     budget = study.budget
     if study.trials is not None:
-        return study.trials
-    return 2 * MOST if budget.total_epochs is None else int(budget.total_epochs // budget.max_epochs)
+        return study.trials // 2
+    return MOST if budget.total_epochs is None else int(budget.total_epochs // budget.max_epochs) // 2

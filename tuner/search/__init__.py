@@ -7,7 +7,7 @@ from tuner.search.history import EarlierStudy, EarlierTrial, History, Learned, l
 from tuner.search.hyperopt import HyperOpt
 from tuner.search.multi_fidelity import MultiFidelityGP
 from tuner.search.optuna import Optuna
-from tuner.search.portfolio import suggested_by_portfolio, usual_names
+from tuner.search.portfolio import of_defaults, suggested_by_portfolio, usual_names
 from tuner.search.proposals import Proposals
 from tuner.search.random import Random
 from tuner.search.refinement import Region, good_region, grid_of
@@ -32,6 +32,7 @@ __all__ = [
     "good_region",
     "grid_of",
     "learn",
+    "of_defaults",
     "start_from_runs",
     "suggested_by_portfolio",
     "usual_names",

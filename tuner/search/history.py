@@ -29,16 +29,16 @@ class History:
     because it does well in studies where those before it do badly (Wistuba et al. 2015, Sequential Model-Free
     Hyperparameter Tuning). Test scores and failed trials are not used. `studies=()` uses none.
 
-    `portfolio`: after those, start from what tuner's own studies, which come with the package, found for accuracy and
-    the hyperparameters of `ImageClassifier`. A function's hyperparameters are known by their usual names, such as
-    `learning_rate` and `batch_size`, if these are half of them or more. None: unless an `ImageClassifier` trains more
-    of a pretrained model than its head, for which no gain is shown.
+    `portfolio`: after those, start from the defaults of an `ImageClassifier`, moved into the space, then from what
+    tuner's own studies, which come with the package, found for accuracy and its hyperparameters. A function's
+    hyperparameters are known by their usual names, such as `learning_rate` and `batch_size`, if these are half of them
+    or more.
     """
 
     path: str | None = None
     studies: tuple[str, ...] | None = None
     top: int = 10
-    portfolio: bool | None = None
+    portfolio: bool = True
 
     def check(self) -> None:
         """Raise StudyError for settings that can't work."""
@@ -53,12 +53,12 @@ class History:
             raise StudyError(f"History.studies needs a list of names, got {shown(self.studies)}; write ['name']")
         if not is_count(self.top):
             raise StudyError(f"History.top needs {COUNT_RULE}, got {shown(self.top)}; use 10")
-        if not isinstance(self.portfolio, bool | None):
-            raise StudyError(f"History.portfolio needs True, False or None, got {shown(self.portfolio)}; leave it out")
+        if not isinstance(self.portfolio, bool | None):  # None: in JSON that an earlier version wrote, for True
+            raise StudyError(f"History.portfolio needs True or False, got {shown(self.portfolio)}; leave it out")
 
 
 def start_from_runs(given: History | None, *, history: bool, portfolio: bool | None) -> History | None:
-    """The study's starting point, changed by these options; None for the portfolio keeps the study's own setting."""
+    """The study's starting point, changed by these options; `portfolio=None` keeps the study's own setting."""
     found = given or History(studies=(), portfolio=False)
     kept = found if history else replace(found, studies=())
     kept = kept if portfolio is None else replace(kept, portfolio=portfolio)
@@ -87,19 +87,20 @@ class EarlierStudy:
 class Learned:
     """Configurations to start from, perhaps partial, the most useful first, and the studies that they come from.
 
-    `passed_over` counts the runs that can't be read. `portfolio` are the configurations suggested by the studies that
-    come with tuner; they follow the others.
+    `passed_over` counts the runs that can't be read. Then follow the one made of the trainer's `defaults`, and those of
+    the `portfolio`: suggested by the studies that come with tuner.
     """
 
     configs: tuple[Config, ...] = ()
     studies: tuple[str, ...] = ()
     passed_over: int = 0
+    defaults: tuple[Config, ...] = ()
     portfolio: tuple[Config, ...] = ()
 
     @property
     def starts(self) -> tuple[Config, ...]:
         """All configurations to start from, in their order."""
-        return self.configs + self.portfolio
+        return self.configs + self.defaults + self.portfolio
 
     @property
     def worth_saying(self) -> bool:
@@ -121,14 +122,14 @@ def learn(problem: Problem, earlier: Sequence[EarlierStudy], top: int) -> Learne
     return Learned(tuple(distinct.values()), tuple(memory.name for memory in memories))
 
 
-def greedy(regrets: Floats, top: int) -> list[int]:
+def greedy(regrets: Floats, top: int, first: Sequence[int] = ()) -> list[int]:
     """Up to `top` of the candidates, each chosen because it does well in studies where those before it do badly.
 
-    `regrets` [studies, candidates] are from 0 to 1.
+    `regrets` [studies, candidates] are from 0 to 1; those that come `first` are chosen already.
     """
-    studies, candidates = regrets.shape
-    chosen: list[int] = []
-    reached = np.ones(studies)
+    candidates = regrets.shape[1]
+    chosen = list(first)
+    reached = regrets[:, chosen].min(axis=1, initial=1)
     while len(chosen) < min(top, candidates):
         means = np.minimum(reached[:, None], regrets).mean(axis=0)
         means[chosen] = np.inf
@@ -230,17 +231,21 @@ def moved_inside(space: Space, config: Mapping[str, Any]) -> Config:
     moved = {
         name: nearest
         for name, domain in space.dimensions.items()
-        if name in flat and (nearest := _nearest(domain, flat[name])) is not None
+        if name in flat and (nearest := _nearest(domain, flat[name])) is not _NONE
     }
     return space.project(space.unflatten(moved))
 
 
+_NONE = object()  # None may be an option
+
+
 def _nearest(domain: Domain, value: Any) -> Any:
+    """The value of the domain that is nearest to a value; _NONE if there is none."""
     if domain.contains(value):
         return domain.coerce(value)
     if isinstance(domain, Float | Integer) and is_number(value):
         return domain.decode(domain.encode(min(max(value, domain.low), domain.high)))
     if isinstance(domain, Choice) and is_number(value):
         numbers = [option for option in domain.options if is_number(option)]
-        return min(numbers, key=lambda option: abs(option - value)) if len(numbers) == domain.size else None
-    return None
+        return min(numbers, key=lambda option: abs(option - value)) if len(numbers) == domain.size else _NONE
+    return _NONE

@@ -149,6 +149,7 @@ def suggested_by_portfolio(
     top: int,
     portfolio: Portfolio | None = None,
     names: Mapping[str, str] | None = None,
+    first: Sequence[Config] = (),
 ) -> tuple[Config, ...]:
     """The most promising configurations of a space by the shipped studies; each does well in studies where the others
     do badly.
@@ -160,6 +161,7 @@ def suggested_by_portfolio(
         top: how many
         portfolio: used instead of the shipped one
         names: the space's names of the portfolio's hyperparameters; None if they have the portfolio's own
+        first: configurations of the space that come before them, and aren't counted
     """
     portfolio = portfolio or shipped()
     names = {name: name for name in portfolio.space.dimensions} if names is None else names
@@ -168,9 +170,24 @@ def suggested_by_portfolio(
     candidates = _candidates(problem, portfolio, kinds, names, defaults)
     if not candidates:
         return ()
+    taken = {problem.space.key(config) for config in first}
+    candidates = [*first, *(config for config in candidates if problem.space.key(config) not in taken)]
     whole = [{**defaults, **_renamed(problem.space.flatten(config), names)} for config in candidates]
-    chosen = greedy(np.clip(portfolio.expected(whole, kinds), 0, 1), top)
+    expected = np.clip(portfolio.expected(whole, kinds), 0, 1)
+    chosen = greedy(expected, top + len(first), range(len(first)))[len(first) :]
     return tuple({problem.space.key(candidates[index]): candidates[index] for index in chosen}.values())
+
+
+def of_defaults(problem: Problem, defaults: Mapping[str, Any]) -> tuple[Config, ...]:
+    """The configuration of a space that is nearest to the defaults: the first one of SMAC, too (Hutter et al. 2011).
+
+    What has no default is drawn. There is none where the space has nothing that has a default, or where a constraint
+    rules it out.
+    """
+    known = moved_inside(problem.space, defaults)
+    generator = np.random.default_rng(np.random.SeedSequence(problem.seed, spawn_key=(_STREAM,)))
+    found = _Draws(problem.space).complete(known, generator) if problem.space.flatten(known) else None
+    return () if found is None else (found,)
 
 
 def usual_names(space: Space, portfolio: Portfolio | None = None) -> dict[str, str]:

@@ -130,10 +130,6 @@ class Trial(ABC):
         """
         return ("random", "weights")
 
-    def gains_by_portfolio(self, constants: Mapping[str, Any]) -> bool:
-        """Whether a gain by these studies is measured, where all trials have these values."""
-        return True
-
     @property
     def started_from(self) -> str | None:
         """The weights that every trial starts from, for people: figures are comparable only between the same."""

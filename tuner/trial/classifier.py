@@ -197,10 +197,6 @@ class ImageClassifier(ReadsFiles, Trial):
         random = isinstance(self.model, str) and not any(each.weights_file for each in self.each)
         return ("random",) if random else super().portfolio
 
-    def gains_by_portfolio(self, constants: Mapping[str, Any]) -> bool:
-        """See `Trial.gains_by_portfolio`; where more of a pretrained model than its head learns, none is shown."""
-        return constants.get("finetune") == "head" or not all(each.weights_file for each in self.each)
-
     @property
     def started_from(self) -> str:
         """ImageNet weights, those of a repository or of a file, or random ones; several models may have several."""
