@@ -377,8 +377,10 @@ class Study:
         """The study changed by command-line options; None leaves a setting unchanged.
 
         `limits` are those of `Budget` by their names; `weights` is "imagenet", "none" or a path; `history=False`
-        ignores earlier runs, `portfolio=False` leaves the trainer's defaults and tuner's own studies out. Raises StudyError
-        for an option that doesn't fit the study.
+        ignores earlier runs, `portfolio=False` leaves the trainer's defaults and tuner's own studies out.
+
+        Raises:
+            StudyError: an option doesn't fit the study.
         """
         check_names(limits)
         changes: dict[str, Any] = {}
