@@ -85,6 +85,12 @@ def test_image_classifiers_start_with_the_defaults_and_the_portfolio(tmp_path: P
     assert count(1, Budget(trials=None, hours=1, max_epochs=3)) == (1, 3)
 
 
+def test_the_defaults_that_an_earlier_run_found_best_take_no_second_place() -> None:
+    found = with_tuners_own(study(), Learned(({"lr": 0.001, "batch_size": 64},), ("a/1",)))
+    assert found.defaults == ()
+    assert len(found.portfolio) == MOST
+
+
 @pytest.mark.parametrize(
     ("space", "values"),
     [

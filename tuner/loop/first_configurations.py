@@ -24,11 +24,13 @@ ACCURACIES = re.compile("(?<![a-z])(acc|accuracy|f1)(?![a-z])", re.IGNORECASE)
 def with_tuners_own(study: Study, learned: Learned) -> Learned:
     """What a study starts from: what it has `learned` from earlier runs, the trainer's defaults, then the portfolio.
 
-    All together they are at most half of the trials.
+    All together they are at most half of the trials. A grid gets nothing of tuner's own: it is tried completely.
     """
-    if study.warm_start is None or study.warm_start.portfolio is False:
+    if study.warm_start is None or study.warm_start.portfolio is False or isinstance(study.search, Grid):
         return learned
-    found = replace(learned, defaults=of_trainer(study, less=len(learned.configs)))
+    taken = {study.search_space.key(config) for config in learned.configs}
+    own = of_trainer(study, less=len(learned.configs))
+    found = replace(learned, defaults=tuple(config for config in own if study.search_space.key(config) not in taken))
     less = len(found.configs) + len(found.defaults)
     return replace(found, portfolio=of_portfolio(study, less=less, first=found.defaults))
 
@@ -36,11 +38,11 @@ def with_tuners_own(study: Study, learned: Learned) -> Learned:
 def of_trainer(study: Study, *, less: int) -> tuple[Config, ...]:
     """The trainer's defaults, moved into the space.
 
-    None for a function, for a grid, which is tried completely, and for heads, of which the portfolio knows better.
+    None for a function, and for heads, of which the portfolio knows better.
     """
     domains, heads = study.search_space.dimensions, study.search_space.constants.get("finetune") == "head"
     defaults = _defaults(study.declared_trial)
-    if isinstance(study.search, Grid) or _half_of_trials(study) <= less or heads or not defaults:
+    if _half_of_trials(study) <= less or heads or not defaults:
         return ()
     better = {name: value for name, value in BETTER.items() if name in domains and domains[name].contains(value)}
     return of_defaults(study.problem, defaults | better)
@@ -49,10 +51,10 @@ def of_trainer(study: Study, *, less: int) -> tuple[Config, ...]:
 def of_portfolio(study: Study, *, less: int = 0, first: tuple[Config, ...] = ()) -> tuple[Config, ...]:
     """Configurations for a study of the trainer's own hyperparameters, or of a function's usual ones; else none.
 
-    A grid gets none. `less` configurations come before them, of which those of `first` are known already.
+    `less` configurations come before them, of which those of `first` are tuner's own.
     """
     trial = study.declared_trial
-    if isinstance(study.search, Grid) or not _is_accuracy(study, trial):
+    if not _is_accuracy(study, trial):
         return ()
     most = min(MOST - len(first), _half_of_trials(study) - less)
     if trial.known_hyperparameters:
