@@ -76,6 +76,7 @@ def test_image_classifiers_start_with_the_defaults_and_the_portfolio(tmp_path: P
     assert len(found.portfolio) == MOST - 1
     assert {tuple(config) for config in found.portfolio} == {("lr", "batch_size")}
     assert found.defaults[0] not in found.portfolio
+    assert found.portfolio != of_portfolio(study())[: MOST - 1]  # it knows what the defaults do well already
     assert own(budget=Budget(trials=7, max_epochs=3)).starts == found.starts[:3]  # half of them
     assert own(budget=Budget(trials=2, max_epochs=3)).starts == found.starts[:1]
     assert own(budget=Budget(trials=1, max_epochs=3)).starts == ()
