@@ -284,22 +284,43 @@ def test_of_an_average_and_the_scaled_winner_the_one_ships_that_gains_more(toget
     assert several in averaged
 
 
-def test_a_scaled_winner_ships_as_an_average_of_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("model", "more"), [("squeezenet1_1", {}), ("resnet18", {"test_time_flip": True})])
+def test_a_scaled_winner_ships_as_a_plain_network(tmp_path: Path, model: str, more: dict[str, Any]) -> None:
+    """SqueezeNet's outputs come from a ReLU after its last layer."""
+    trial = ImageClassifier(f"folder:{write_colours(tmp_path / 'colours')}", model, weights=None)
+    found = scaled_winner(
+        trial, {"lr": 3e-4, "batch_size": 16, "image_size": 32, "label_smoothing": 0.4} | more, tmp_path
+    )
+    assert load_model(tmp_path / "best").card.parts == ()
+    assert_scaled(tmp_path / "best", None, found["members"][0]["scale"], 32)
+
+
+def test_a_scaled_winner_of_a_function_ships_with_its_factor(tmp_path: Path) -> None:
     trial = ImageClassifier(f"folder:{write_colours(tmp_path / 'colours')}", small_model, weights=None)
     config = {"lr": 1e-2, "batch_size": 16, "image_size": 12, "label_smoothing": 0.4}
-    (member,) = candidates(trial, tmp_path, config, epochs=6)
-    told = combined(trial, [member], tmp_path / "best", "auto")
-    found = told["combined"]
+    found = scaled_winner(trial, config, tmp_path)
     ((part,),) = [load_model(tmp_path / "best", trial=trial).card.parts]
+    assert [one["scale"] for one in found["members"]] == list(part.scales)
+    assert_scaled(tmp_path / "best", trial, part.scales[0], 12)
+
+
+def scaled_winner(trial: ImageClassifier, config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What metrics.json says of a trial that ships with its factor."""
+    (member,) = candidates(trial, folder, config, epochs=6)
+    told = combined(trial, [member], folder / "best", "auto")
+    found: dict[str, Any] = told["combined"]
     assert found["in"]
     assert found["classes"] == []
-    assert [one["scale"] for one in found["members"]] == list(part.scales)
     assert told["metrics"]["test_accuracy"] == found["own"]["test_accuracy"]
     assert told["metrics"]["test_loss"] < found["own"]["test_loss"]
-    images = torch.randint(256, (5, 3, 12, 12), dtype=torch.uint8)
-    scaled = load_model(tmp_path / "best", trial=trial).probabilities(images)
-    plain = load_model(tmp_path / "best" / SINGLE, trial=trial).probabilities(images)
-    torch.testing.assert_close((part.scales[0] * plain.log()).softmax(1), scaled, rtol=1e-3, atol=1e-5)
+    return found
+
+
+def assert_scaled(best: Path, trial: ImageClassifier | None, factor: float, size: int) -> None:
+    images = torch.randint(256, (5, 3, size, size), dtype=torch.uint8)
+    scaled, plain = (load_model(one, trial=trial).probabilities(images) for one in (best, best / SINGLE))
+    torch.testing.assert_close((factor * plain.log()).softmax(1), scaled, rtol=1e-3, atol=1e-5)
+    assert not scaled.allclose(plain, rtol=1e-2)
 
 
 def shifted(one: Candidate, folder: Path, by: float) -> Candidate:
@@ -342,6 +363,7 @@ def test_a_soup_is_one_network_with_the_mean_of_weights(
     scaled = scaled_answers(expected.module, images, found["members"][0]["scale"])
     torch.testing.assert_close(answers(loaded.module, images), scaled, rtol=1e-3, atol=1e-4)
     assert len(networks_of(loaded.module)) == (1 if finetune == "head" or not folds else 3)
+    assert bool(loaded.card.parts) == bool(folds)  # else a plain network
 
 
 @pytest.mark.parametrize("more", [{"test_time_flip": True}, {"model": "squeezenet1_1"}])
@@ -359,9 +381,12 @@ def test_outputs_by_which_a_soup_is_judged_are_those_of_its_network(
     pool = Pool(pretrained, beside, 0, "cpu")
     assert pool.mix() == (0, 1)
     assert pool.outputs is not None
-    module, splits = pool.averaged(torch.tensor([0, 0, 1.0])).module, pool.splits
-    told = scaled_answers(module, splits.normalisation(splits.validation.images()), 1.0)
-    torch.testing.assert_close(pool.outputs[2].softmax(1), told, rtol=1e-3, atol=1e-3)
+    images = [pool.splits.normalisation(each.images()) for each in (pool.splits.validation, pool.splits.test)]
+    for number, factor in ((2, 1.0), (2, 0.02), (0, 0.02)):
+        one = pool.averaged(torch.eye(3)[number], torch.full((3,), factor))
+        validated, tested = (scaled_answers(one.module, each, 1.0) for each in images)
+        torch.testing.assert_close((factor * pool.outputs[number]).softmax(1), validated, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(one.tested.softmax(1), tested, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("weights", [None, "none"])

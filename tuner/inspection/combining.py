@@ -9,7 +9,8 @@ at the others, beside the candidate that wins on the same four fifths: the winne
 by which it was chosen. In a cross-validation, answers to an image are those of networks that didn't learn from it.
 
 Scaling alone often lowers the winner's loss, and so does one network with the mean of the weights of several, a soup,
-which costs no more time. What pays and has the least loss ships; the scaled winner and the soup do as averages of one.
+which costs no more time. What pays and has the least loss ships; the scaled winner and the soup do as plain networks,
+but for a function's and those of a cross-validation.
 
 Trials whose layers before the head are the same, as with `finetune="head"`, share these, so they cost hardly more time
 than one of them.

@@ -202,24 +202,19 @@ class Pool:
         """The first candidate's own model: a plain network, or those of its cross-validation."""
         shares = torch.zeros(len(self.members))
         shares[0] = 1
-        if self._trial.folds:
-            return self.averaged(shares)
-        own, one = self._trial.of(self._config), self._backbones[0]
-        if len(one.heads) == 1:
-            module = self._whole(one)
-        else:
-            module = answering_network(own, channels=self.splits.channels, outputs=self._classes, config=one.config)
-            load_state(module, one.state | one.heads[0][2], source=self._source(one), name=own.model_name)
-            one.quantise(module)
-        (row,) = one.rows_of(shares)
-        validated = None if self.outputs is None else (self.outputs[0], self.labels)
-        return Trained(self.splits, module.to(self._device).eval(), validated, self._test_answers(one, one.splits)[row])
+        return self.averaged(shares)
 
     def averaged(self, shares: Tensor, scales: Tensor | None = None) -> Trained:
         """The model that averages the candidates with these shares [M], their outputs times `scales` [M].
 
-        It takes images as the network with the largest ones does; others get them smaller.
+        It takes images as the network with the largest ones does; others get them smaller. The winner alone, or a
+        soup, is one network, whose last layer takes in the factor, unless a function made it.
         """
+        only = int(shares.argmax()) if int((shares > 0).sum()) == 1 else -1
+        factor = 1.0 if scales is None else float(scales[only])
+        alone = only >= 0 and not self._trial.folds and self.members[only] is self.members[0]
+        if alone and (factor == 1 or isinstance(self._trial.of(self._config).model, str)):
+            return self._alone(only, factor)
         members, parts, tested = [], [], []
         given = max((one.splits for one in self._backbones if one.rows_of(shares)), key=lambda one: one.image_size)
         for one in self._backbones:
@@ -242,6 +237,26 @@ class Pool:
             validated = _together(targets, scaled, shares[chosen].float()), self.labels
         module = Ensemble(members, targets.together).to(self._device).eval()
         return Trained(given, module, validated, _together(targets, torch.cat(tested), by_head), tuple(parts))
+
+    def _alone(self, number: int, factor: float) -> Trained:
+        """The one network of the winner or of a soup, its outputs times a factor."""
+        own = self._trial.of(self._config)
+        one, row = next(
+            (one, row) for one in self._backbones for row, head in enumerate(one.heads) if head[0] == number
+        )
+        if len(one.heads) == 1 and factor == 1:
+            module = self._whole(one)
+        else:
+            state = one.state | one.heads[row][2]
+            if factor != 1:
+                head = f"{self._head_of(own, one.config)}."
+                state = {name: each * factor if name.startswith(head) else each for name, each in state.items()}
+            module = answering_network(own, channels=self.splits.channels, outputs=self._classes, config=one.config)
+            load_state(module, state, source=self._source(one), name=own.model_name)
+            one.quantise(module)
+        validated = None if self.outputs is None else (self.outputs[number] * factor, self.labels)
+        tested = self._test_answers(one, one.splits)[row] * factor
+        return Trained(self.splits, module.to(self._device).eval(), validated, tested)
 
     @property
     def _classes(self) -> int:

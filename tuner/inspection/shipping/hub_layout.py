@@ -92,8 +92,7 @@ def _reason_against(loaded: LoadedModel) -> str | None:
     card = loaded.card
     reasons = {
         f"a model that the function {card.model} makes": card.is_function,
-        "an average of several networks": card.networks > 1 or len(card.parts) > 1,
-        "a network whose outputs are scaled, as `combine` made it": bool(card.parts),
+        "an average of several networks": card.networks > 1 or bool(card.parts),
         f"a model for {loaded.answers.outputs} of the task '{card.task}'": card.task != ONE_LABEL.name,
         f"a stem for images of {card.inputs.channels} channels": card.inputs.channels != len(RGB),
         "answers that are the mean for an image and its mirror image (test_time_flip)": card.test_time_flip,
