@@ -46,6 +46,7 @@ def perform(options: argparse.Namespace) -> int:
     from tuner.console.first_study import print_cost, print_data
     from tuner.console.studies import print_earlier, print_study
     from tuner.loop.earlier_runs import learned, lessons, said_of
+    from tuner.loop.wide_ranges import wide_ranges
     from tuner.space.values import recorded
     from tuner.study.file import load_study
     from tuner.worker.known_costs import remembered
@@ -73,7 +74,7 @@ def perform(options: argparse.Namespace) -> int:
         told |= {} if changes is None else {"same_seed": changes.record()}
         told |= {} if cost is None else {"cost": cost.record()}
         told |= {"cost_unknown": unknown} if unknown else {}
-        told |= {"notes": study.notices} if study.notices else {}
+        told |= {"notes": notes} if (notes := [*study.notices, *wide_ranges(study)]) else {}
         told |= {} if study.costs is None else {"costs": study.costs.record()}
         told |= {} if data is None else {"data": data.record()}
         told |= {"stored": [one.record() for one in stored]} if stored else {}
@@ -87,7 +88,7 @@ def perform(options: argparse.Namespace) -> int:
         }
         print(json.dumps({**about, **told}))
     else:
-        print_study(study, first, [sentence for sentence, _ in said_of(starts)])
+        print_study(study, first, [*wide_ranges(study), *(sentence for sentence, _ in said_of(starts))])
         for sentence in (*_of_costs(study), *(one.sentence() for one in stored)):
             print(printable(sentence))
         if data is not None:

@@ -27,6 +27,9 @@ from tuner.space import Config, Space, constructors
 MOST_DRAWS = 20_000  # of the space: about half a second
 CANDIDATES = 256  # random configurations of the user's space, from which the most useful are chosen
 BEST = 8  # trials of each study that are candidates, too
+GOOD = 0.2  # regret of a trial that did well
+FEWEST_STUDIES = 5  # that have such trials, for a range of good values to be known
+EDGE, FEWEST_THERE, RARE = 0.1, 10, 1 / 3  # share of a range at its end; trials in it; how often good, of the usual
 _STREAM = 4  # keeps the random stream apart from others
 
 
@@ -111,6 +114,29 @@ class Portfolio:
                     self.configs[index] for index in trials[np.argsort(self.regrets[trials], kind="stable")[:BEST]]
                 ]
         return found
+
+    def good_range(self, name: str, kind: str, finetune: str) -> tuple[int, float, float]:
+        """In how many studies trials did well, and between which values of a number all of these lie.
+
+        A limit is infinite where trials near that end of what was searched did well about as often as others, so that
+        values beyond it may be good, too; both are where too few studies of this kind and with this `finetune` have the
+        hyperparameter.
+        """
+        rows = [
+            row
+            for row, (number, config) in enumerate(zip(self.study, self.configs, strict=True))
+            if name in config and self.kinds[number] == kind and config["finetune"] == finetune
+        ]
+        good, values = self.regrets[rows] <= GOOD, np.array([self.configs[row][name] for row in rows])
+        studies = len(set(self.study[rows][good]))
+        if studies < FEWEST_STUDIES:
+            return studies, -np.inf, np.inf
+        units = np.array([self.space.dimensions[name].encode(value) for value in values])
+        low, high = (
+            there.sum() >= FEWEST_THERE and good[there].mean() <= RARE * good.mean()
+            for there in (units < EDGE, units > 1 - EDGE)
+        )
+        return studies, values[good].min() if low else -np.inf, values[good].max() if high else np.inf
 
 
 def columns_of(space: Space, lengths: Mapping[str, float]) -> Floats:
