@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner import Budget, External, ImageClassifier, Study, choice, loguniform, randint, uniform
+from tuner import Budget, External, History, ImageClassifier, Study, choice, loguniform, randint, uniform
 from tuner.loop.wide_ranges import wide_ranges
 from tuner.search.portfolio import GOOD, shipped
 
 
-def said(space: dict[str, Any], trial: Any = None) -> list[str]:
+def said(space: dict[str, Any], trial: Any = None, **fields: Any) -> list[str]:
     trial = trial or ImageClassifier("digits", "mobilenet_v2", weights="IMAGENET1K_V1")
-    return list(wide_ranges(Study("wide", trial=trial, space=space, budget=Budget(trials=2, max_epochs=2))))
+    return list(wide_ranges(Study("wide", trial=trial, space=space, budget=Budget(trials=2, max_epochs=2), **fields)))
 
 
 def test_a_range_far_beyond_what_did_well_is_named_with_a_narrower_one() -> None:
@@ -55,10 +55,20 @@ def test_where_values_at_an_end_did_well_nothing_is_said_of_values_beyond() -> N
         ({"lr": choice([1e-6, 1.0]), "finetune": "head", "batch_size": randint(2, 9)}, None),
         ({"lr": loguniform(2e-4, 0.1), "finetune": "head"}, None),  # a little beyond
         ({"lr": loguniform(1e-6, 1.0)}, External("elsewhere")),
+        ({"lr": loguniform(1e-6, 1.0), "finetune": "head"}, ImageClassifier("digits", "mobilenet_v2", weights=None)),
     ],
 )
 def test_nothing_is_said_where_nothing_is_known(space: dict[str, Any], trial: Any) -> None:
     assert not said(space, trial)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"warm_start": None}, {"warm_start": History(portfolio=False)}, {"metric": "val_loss"}]
+)
+def test_where_the_portfolio_is_left_out_it_says_nothing_of_ranges(fields: dict[str, Any]) -> None:
+    space = {"lr": loguniform(1e-6, 1.0), "finetune": "head"}
+    assert said(space)
+    assert not said(space, **fields)
 
 
 @pytest.mark.parametrize("ends", [(1e-8, 1e-6), (0.5, 2.0)])

@@ -210,11 +210,11 @@ class Pool:
         It takes images as the network with the largest ones does; others get them smaller. The winner alone, or a
         soup, is one network, whose last layer takes in the factor, unless a function made it.
         """
-        only = int(shares.argmax()) if int((shares > 0).sum()) == 1 else -1
-        factor = 1.0 if scales is None else float(scales[only])
-        alone = only >= 0 and not self._trial.folds and self.members[only] is self.members[0]
-        if alone and (factor == 1 or isinstance(self._trial.of(self._config).model, str)):
-            return self._alone(only, factor)
+        only, *several = shares.nonzero()[:, 0].tolist()
+        if not several and not self._trial.folds and self.members[only] is self.members[0]:
+            factor = 1.0 if scales is None else float(scales[only])
+            if factor == 1 or isinstance(self._trial.of(self._config).model, str):
+                return self._alone(only, factor)
         members, parts, tested = [], [], []
         given = max((one.splits for one in self._backbones if one.rows_of(shares)), key=lambda one: one.image_size)
         for one in self._backbones:

@@ -26,7 +26,7 @@ def with_tuners_own(study: Study, learned: Learned) -> Learned:
 
     All together they are at most half of the trials. A grid gets nothing of tuner's own: it is tried completely.
     """
-    if study.warm_start is None or study.warm_start.portfolio is False or isinstance(study.search, Grid):
+    if _is_switched_off(study) or isinstance(study.search, Grid):
         return learned
     taken = {study.search_space.key(config) for config in learned.configs}
     own = of_trainer(study, less=len(learned.configs))
@@ -54,7 +54,7 @@ def of_portfolio(study: Study, *, less: int = 0, first: tuple[Config, ...] = ())
     `less` configurations come before them, of which those of `first` are tuner's own.
     """
     trial = study.declared_trial
-    if not _is_accuracy(study, trial):
+    if not _is_accuracy(study):
         return ()
     most = min(MOST - len(first), _half_of_trials(study) - less)
     if trial.known_hyperparameters:
@@ -71,9 +71,18 @@ def describe_own(found: Learned) -> str:
     return f"starts {' and '.join(own)}; {without} leaves them out"
 
 
-def _is_accuracy(study: Study, trial: Trial) -> bool:
-    if trial.known_hyperparameters:
-        return study.metric in METRICS and METRICS[0] in trial.directions
+def portfolio_knows(study: Study) -> bool:
+    """Whether the studies that come with tuner say something about this one, by its trial and metric, and may."""
+    return not _is_switched_off(study) and bool(study.declared_trial.known_hyperparameters) and _is_accuracy(study)
+
+
+def _is_switched_off(study: Study) -> bool:
+    return study.warm_start is None or study.warm_start.portfolio is False
+
+
+def _is_accuracy(study: Study) -> bool:
+    if study.declared_trial.known_hyperparameters:
+        return study.metric in METRICS and METRICS[0] in study.declared_trial.directions
     return study.mode == "max" and ACCURACIES.search(study.metric) is not None
 
 

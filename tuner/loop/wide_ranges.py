@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from tuner.loop.first_configurations import portfolio_knows
 from tuner.search.portfolio import shipped
 from tuner.space import Float
 from tuner.study.declaration import Study
@@ -17,11 +18,11 @@ MARGIN = 3.0  # times beyond what did well: larger networks and longer trainings
 def wide_ranges(study: Study) -> Iterator[str]:
     """A sentence about each such range, or one that has none of these values, with a better one.
 
-    Only of models by name that train from random weights, or of which only the head learns: others were seldom
-    recorded, and large transformers need lower learning rates.
+    Only of networks that train from random weights, or of which only the head learns: others were seldom recorded, and
+    large transformers need lower learning rates. None with `--no-portfolio`, or where the metric is no accuracy.
     """
     trial, space = study.declared_trial, study.search_space
-    if not trial.known_hyperparameters:
+    if not portfolio_knows(study):
         return
     finetune, *others = space.possible("finetune") or [trial.known_hyperparameters["finetune"].default]
     for name, domain in space.dimensions.items():
