@@ -385,6 +385,8 @@ def test_outputs_by_which_a_soup_is_judged_are_those_of_its_network(
     for number, factor in ((2, 1.0), (2, 0.02), (0, 0.02)):
         one = pool.averaged(torch.eye(3)[number], torch.full((3,), factor))
         validated, tested = (scaled_answers(one.module, each, 1.0) for each in images)
+        assert one.validated is not None
+        torch.testing.assert_close(one.validated[0].softmax(1), validated, rtol=1e-3, atol=1e-3)
         torch.testing.assert_close((factor * pool.outputs[number]).softmax(1), validated, rtol=1e-3, atol=1e-3)
         torch.testing.assert_close(one.tested.softmax(1), tested, rtol=1e-3, atol=1e-3)
 

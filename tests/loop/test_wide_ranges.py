@@ -1,5 +1,6 @@
 """`check` names ranges that reach far beyond what did well in the studies that come with tuner."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,18 @@ def test_where_values_at_an_end_did_well_nothing_is_said_of_values_beyond() -> N
     studies, low, high = shipped().good_range("weight_decay", "weights", "head")
     assert studies > 15
     assert np.isinf([low, high]).all()
+
+
+@pytest.mark.parametrize("count", [4, 5])
+def test_few_studies_are_not_enough(count: int) -> None:
+    known = shipped()
+    chosen = np.flatnonzero([kind == "random" for kind in known.kinds])[-count:]
+    rows = np.flatnonzero(np.isin(known.study, chosen))
+    configs = [known.configs[row] for row in rows]
+    few = replace(known, study=known.study[rows], configs=configs, regrets=known.regrets[rows])
+    studies, _, high = few.good_range("lr", "random", "all")
+    assert studies == count
+    assert np.isinf(high) == (count < 5)
 
 
 @pytest.mark.parametrize(
