@@ -17,7 +17,7 @@ from tuner.history.combination import Candidate
 from tuner.inspection import load_model
 from tuner.inspection.combining import SCALED, SINGLE, Found, chosen_shares, found_among, write_combined
 from tuner.inspection.networks import Pool, trained, trial_splits
-from tuner.study.declaration import ENSEMBLE, SOUP
+from tuner.study.declaration import DISTILLED, ENSEMBLE, SOUP
 from tuner.train import trainer_of
 from tuner.train.checkpoint import read_checkpoint, write_checkpoint
 from tuner.train.data import Normalisation
@@ -397,6 +397,27 @@ def test_networks_that_learned_from_nothing_are_no_soup(tmp_path: Path, weights:
     config = {"lr": 1e-3, "batch_size": 16, "image_size": 32}
     members = candidates(trial, tmp_path, config, config | {"lr": 3e-4}, epochs=1)
     assert Pool(trial, members, 0, "cpu").mix() == ()
+
+
+def test_a_network_that_learned_from_the_average_ships_as_a_plain_one(
+    pretrained: ImageClassifier, tmp_path: Path
+) -> None:
+    """Also where a member takes larger images than the winner, whose size the student has."""
+    base = HEAD | {"finetune": "all", "lr": 1e-3, "epochs": 2}
+    members = candidates(pretrained, tmp_path, base, base | {"image_size": 48}, epochs=2)
+    record = {"trial": "00000", "epoch": 2, "metrics": {}, "combined": {"asked": DISTILLED, "epochs": 6}}
+    write_combined(pretrained, members, tmp_path / "best", record=record, split_seed=0)
+    told = json.loads((tmp_path / "best" / "metrics.json").read_text())
+    found = told["combined"]
+    assert (found["way"], found["in"], found["epochs"], found["candidates"]) == (DISTILLED, True, 6, 2)
+    assert {one["trial"] for one in found["members"]} <= {"00000", "00001"}
+    assert sum(one["share"] for one in found["members"]) == pytest.approx(1)
+    loaded, own = load_model(tmp_path / "best"), load_model(tmp_path / "best" / SINGLE)
+    assert (loaded.card.parts, loaded.card.inputs.image_size) == ((), 32)
+    split = trial_splits(pretrained, base, split_seed=0).test
+    assert loaded.evaluate(split)["loss"] == pytest.approx(told["metrics"]["test_loss"], rel=1e-3)
+    weights = [dict(one.module.state_dict()) for one in (loaded, own)]
+    assert any(not torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
 
 
 def test_a_soup_that_answers_best_is_chosen_among_others() -> None:

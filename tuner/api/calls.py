@@ -166,7 +166,7 @@ def refit(
 
 def combine(
     run: Run | str | Path,
-    how: Literal["auto", "ensemble", "soup"] = "auto",
+    how: Literal["auto", "ensemble", "soup", "distilled"] = "auto",
     *,
     undo: bool = False,
     study: Study | None = None,
@@ -180,14 +180,15 @@ def combine(
     progress: bool = True,
     take_over: bool = False,
 ) -> Run:
-    """Put the best trials as one model into `best/`, chosen by validation images; no trial is trained.
+    """Put the best trials as one model into `best/`, chosen by validation images.
 
     The winner's own model is then in `best/single/`. A run whose search was interrupted first goes on with its search.
 
     Args:
         run: or the path of its folder, or of a folder above it, for the newest run there
         how: "auto" for what pays, as validation images show: the average, a network with the mean of the weights, or
-            the winner scaled; in any case "ensemble" for the first, "soup" for the second
+            the winner scaled; in any case "ensemble" for the first, "soup" for the second, "distilled" for a network
+            that learns from the first, for three times the winner's epochs
         undo: put the winner's own network back into `best/`
         study: needed if the run was started from Python and not from a file
         address: of an existing Ray cluster

@@ -25,7 +25,7 @@ from tuner.errors import StudyError
 from tuner.machine.installation import check_trains
 from tuner.machine.starting import release_interrupt
 from tuner.study.budget import limits_of
-from tuner.study.declaration import AUTO, COMBINATIONS, ENSEMBLE, SOUP
+from tuner.study.declaration import AUTO, COMBINATIONS, DISTILLED, ENSEMBLE, SOUP
 from tuner.text import command
 
 if TYPE_CHECKING:
@@ -125,8 +125,9 @@ def add_combine(parser: argparse.ArgumentParser) -> None:
         choices=COMBINATIONS,
         default=AUTO,
         dest="how",
-        help=f"{AUTO} for what pays, as validation images show; in any case {ENSEMBLE}, the mean of the answers, or "
-        f"{SOUP}, a network with the mean of the weights (default: {AUTO})",
+        help=f"{AUTO} for what pays, as validation images show; in any case {ENSEMBLE}, the mean of the answers, "
+        f"{SOUP}, a network with the mean of the weights, or {DISTILLED}, one that learns from the mean of the answers "
+        f"(default: {AUTO})",
     )
     which.add_argument("--undo", action="store_true", help="put the winner's own network back into best/")
     _add_how(parser)

@@ -11,8 +11,9 @@ import numpy as np
 
 from tuner.driver.grouping import key_of, most_together
 from tuner.driver.rehearsal import Rehearsal, rehearse
+from tuner.history.combination import STUDENT_LENGTH
 from tuner.machine.hardware import this_machine
-from tuner.study.declaration import Study
+from tuner.study.declaration import DISTILLED, Study
 from tuner.trial.speed import Speed
 from tuner.worker.implementation import implementation_of
 from tuner.worker.measuring import Measured, Measurers
@@ -209,11 +210,16 @@ def search_cost(study: Study, workers: int, speeds: Speeds, notes: list[str] | N
 
 
 def _scoring(study: Study, measured: Sequence[Speed]) -> float:
-    """Seconds until the winner has answered, and if trials may be averaged, others with each model and image size."""
+    """Seconds until the winner has answered, and if trials may be averaged, others with each model and image size.
+
+    A network that learns from these takes `STUDENT_LENGTH` times the epochs of a trial.
+    """
     each: dict[str, float] = {}
     for speed in measured:
         each[speed.once_for] = max(speed.score_seconds, each.get(speed.once_for, 0.0))
-    return sum(each.values()) if study.combine else max(each.values())
+    student = study.budget.max_epochs * STUDENT_LENGTH if study.combine == DISTILLED else 0
+    longest = max(speed.epoch_seconds[-1] for speed in measured)
+    return (sum(each.values()) if study.combine else max(each.values())) + student * longest
 
 
 def _interval(seconds: list[float]) -> tuple[float, float, float]:

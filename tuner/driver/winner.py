@@ -131,7 +131,10 @@ class _Scoring:
         given = pickle_trial(self._trial), list(sys.path), sendable(restored(best.config)), members
         where = self._folder.uri, self._study.seed, device, self._threads, details
         limit = max(SHORTEST_LIMIT, EPOCHS_ALLOWED * best.running_seconds / max(1, len(best.epochs)))
-        limit *= 1 + len(others or ())
+        student = details.get("combined", {}).get("epochs", 0)
+        limit = (limit + EPOCHS_ALLOWED * student * best.running_seconds / max(1, len(best.epochs))) * (
+            1 + len(others or ())
+        )
         try:
             _await(self._worker.score.remote(*given, *where), limit, self._leave)
         except Exception:

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from tuner.history.trial_record import TrialRecord
 
 LOSS = "val_loss"  # by which an average is chosen
+STUDENT_LENGTH = 3  # times the winner's epochs, in which a network learns from the average of others
 POOL = 10  # configurations, of those that were trained to their end, whose networks may be averaged
-AUTO, ENSEMBLE, SOUP = COMBINATIONS  # for packages that may not import studies
+AUTO, ENSEMBLE, SOUP, DISTILLED = COMBINATIONS  # for packages that may not import studies
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def _is_average(content: Any) -> bool:
     """Whether it says what averaging or scaling gains, or only that nothing is averaged."""
     if not isinstance(content, dict) or not isinstance(content.get("in"), bool):
         return False
-    if set(content) <= {"asked", "metric", "in", "failed"}:
+    if set(content) <= {"asked", "metric", "in", "failed", "epochs"}:
         return not content["in"] and isinstance(content.get("failed", ""), str)
     return _GAIN(content) and (not content["in"] or _IN_USE(content))
 

@@ -10,7 +10,8 @@ by which it was chosen. In a cross-validation, answers to an image are those of 
 
 Scaling alone often lowers the winner's loss, and so does one network with the mean of the weights of several, a soup,
 which costs no more time. What pays and has the least loss ships; the scaled winner and the soup do as plain networks,
-but for a function's and those of a cross-validation.
+but for a function's and those of a cross-validation. Where it is asked for, a network with the winner's layers learns
+from the average.
 
 Trials whose layers before the head are the same, as with `finetune="head"`, share these, so they cost hardly more time
 than one of them.
@@ -19,9 +20,10 @@ than one of them.
 from __future__ import annotations
 
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +32,12 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import DataError
-from tuner.history.combination import AUTO, ENSEMBLE, LOSS, SOUP, Candidate
+from tuner.history.combination import AUTO, DISTILLED, ENSEMBLE, LOSS, SOUP, Candidate
 from tuner.inspection.best import write_best
 from tuner.inspection.networks import Pool, Trained
 from tuner.inspection.scoring import Score, paired_gain, score_of
 from tuner.train.cross_validation import NORMAL_90
+from tuner.train.distillation import train_student
 from tuner.train.tasks import Targets
 from tuner.trial import ImageClassifier
 from tuner.trial.tasks import ONE_LABEL
@@ -83,19 +86,21 @@ def write_combined(
     if pool.outputs is None:
         raise DataError("combine needs validation images to choose by, got data without any")
     of: list[tuple[int, ...]] = [(number,) for number in range(len(pool.members))]  # whose mean each network is
-    if how != ENSEMBLE and (several := pool.mix()):
+    if how in (AUTO, SOUP) and (several := pool.mix()):
         of.append(several)
-    found = found_among(
-        pool.outputs,
-        pool.labels,
-        pool.splits.targets,
-        seed=split_seed,
-        soup=len(of[-1]) > 1,
-        how=how,
-        by_loss=metric == LOSS,
-    )
+    judged: dict[str, Any] = {"seed": split_seed, "by_loss": metric == LOSS}
+    average, length = None, {}
+    if how == DISTILLED:
+        average = found_among(pool.outputs, pool.labels, pool.splits.targets, how=ENSEMBLE, **judged)
+        length = {"epochs": record["combined"]["epochs"]}
+        pool = _with_student(
+            trial, candidates, pool.teacher(average.shares, average.scales), split_seed, device, **length
+        )
+    outputs, one_more = pool.outputs, average is not None or len(of[-1]) > 1
+    assert outputs is not None
+    found = found_among(outputs, pool.labels, pool.splits.targets, soup=one_more, how=how, **judged)
     told: dict[str, Any] = {
-        **{"asked": how, "metric": metric},
+        **{"asked": how, "metric": metric, **length},
         **found.told,
         "candidates": len(candidates) - len(pool.left_out),
         "left_out": list(pool.left_out),
@@ -109,13 +114,30 @@ def write_combined(
     task = scored.answers.targets.task
     told |= {
         "in": True,
-        "members": _members(pool, found, of),
+        "members": _members(pool, average or found, of),
         "own": {**own.test.by_name("test"), "metric": task.paired, "gain": gain, "error": error},
         "classes": _by_class(own, scored) if found.way != SCALED else [],
         "cost": _cost(model, own.model),
     }
     write_best(best, trial, winner.config, scored, dict(record) | {"combined": told})
     write_best(best / SINGLE, trial, winner.config, own, {name: record[name] for name in record if name != "combined"})
+
+
+def _with_student(
+    trial: ImageClassifier,
+    candidates: Sequence[Candidate],
+    teacher: nn.Module,
+    split_seed: int,
+    device: torch.device | str,
+    *,
+    epochs: int,
+) -> Pool:
+    """The candidates, and a network of the winner's configuration, by its name, that has learned from a teacher."""
+    with tempfile.TemporaryDirectory() as folder:
+        student = replace(candidates[0], checkpoint=Path(folder))
+        how: dict[str, Any] = {"epochs": epochs, "split_seed": split_seed, "device": device}
+        train_student(trial, student.config, teacher, student.checkpoint, **how)
+        return Pool(trial, [*candidates, student], split_seed, device)
 
 
 def _members(pool: Pool, found: Found, of: Sequence[tuple[int, ...]]) -> list[dict[str, Any]]:
@@ -151,7 +173,7 @@ class Found:
     """Which trials average best, and what that gains on validation images that the choice hasn't seen.
 
     Attributes:
-        way: one of `WAYS`
+        way: one of `WAYS`, or DISTILLED
         shares: [M] float64 of the candidates, the winner first; their sum is 1
         scales: [M] float64, factors of their outputs, see `Targets.scales`
         loss: the mean loss of the winner, not scaled, or for an average of candidates that win without the images
@@ -197,7 +219,7 @@ def found_among(
 
     Found is, of what pays, the one with the least loss: the winner scaled, the last one if it is a `soup`, or an
     average of several others. `how` may ask for one of the latter two in any case; the scaled winner is found if there
-    is none.
+    is none. A network that learned from the others is judged as a soup is.
 
     The winner was chosen on these images, which make it look better than it is. So an average, which is tried on
     images that its choice hasn't seen, is compared with the candidate that wins without these: one with the best
@@ -224,12 +246,13 @@ def found_among(
             after.add(row, part, losses / times, answered / times)
     *_, scales, chosen = _chosen(outputs, labels, everything, targets, count, generator)
     ways, winner = {}, WAYS.index(SCALED)
-    for row, (way, shares) in enumerate(zip(WAYS, chosen, strict=True)):
+    last = DISTILLED if how == DISTILLED else SOUP
+    for row, (way, shares) in enumerate(zip((SCALED, last, ENSEMBLE), chosen, strict=True)):
         rival = row if before.loss(row) >= before.loss(winner) else winner
         gain = paired_gain(after.losses[row], before.losses[rival])
         better = paired_gain(before.right[rival], after.right[row])
         one = Found(way, shares, scales, before.loss(rival), *gain, *better, len(labels))
-        if way == SCALED or (soup if way == SOUP else (shares > 0).sum() > 1):
+        if way == SCALED or (soup if way == last else (shares > 0).sum() > 1):
             ways[way] = one
     if how in ways:
         return ways[how]

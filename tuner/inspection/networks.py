@@ -207,28 +207,21 @@ class Pool:
     def averaged(self, shares: Tensor, scales: Tensor | None = None) -> Trained:
         """The model that averages the candidates with these shares [M], their outputs times `scales` [M].
 
-        It takes images as the network with the largest ones does; others get them smaller. The winner alone, or a
-        soup, is one network, whose last layer takes in the factor, unless a function made it.
+        It takes images as the network with the largest ones does; others get them smaller. The winner alone, a soup, or
+        another network by the winner's name is one network, whose last layer takes in the factor, unless a function
+        made it.
         """
         only, *several = shares.nonzero()[:, 0].tolist()
-        if not several and not self._trial.folds and self.members[only] is self.members[0]:
+        if not several and not self._trial.folds and self.members[only].trial == self.members[0].trial:
             factor = 1.0 if scales is None else float(scales[only])
             if factor == 1 or isinstance(self._trial.of(self._config).model, str):
                 return self._alone(only, factor)
-        members, parts, tested = [], [], []
-        given = max((one.splits for one in self._backbones if one.rows_of(shares)), key=lambda one: one.image_size)
-        for one in self._backbones:
-            rows = one.rows_of(shares)
-            if rows:
-                heads = [one.heads[row] for row in rows]
-                told = tuple(float(shares[number]) / max(1, self._trial.folds) for number, _, _ in heads)
-                trials = tuple(self.members[number].trial for number, _, _ in heads)
-                factors = () if scales is None else tuple(float(scales[number]) for number, _, _ in heads)
-                parts.append(replace(one.part, trials=trials, shares=told, scales=factors))
-                whole = one if len(rows) == len(one.heads) else replace(one, heads=heads, network=None)
-                members.append(_as_member(self._network(whole), parts[-1], _taken(given)))
-                answers = self._test_answers(one, given)[rows]
-                tested.append(_scaled(answers, torch.tensor(factors) if factors else None))
+        tested, sharing = [], [one for one in self._backbones if one.rows_of(shares)]
+        given = max((one.splits for one in sharing), key=lambda one: one.image_size)
+        members, parts = self._members(sharing, shares, scales, given)
+        for one, part in zip(sharing, parts, strict=True):
+            answers = self._test_answers(one, given)[one.rows_of(shares)]
+            tested.append(_scaled(answers, torch.tensor(part.scales) if part.scales else None))
         targets, by_head = self.splits.targets, torch.tensor([share for part in parts for share in part.shares])
         validated = None
         if self.outputs is not None:
@@ -237,6 +230,28 @@ class Pool:
             validated = _together(targets, scaled, shares[chosen].float()), self.labels
         module = Ensemble(members, targets.together).to(self._device).eval()
         return Trained(given, module, validated, _together(targets, torch.cat(tested), by_head), tuple(parts))
+
+    def teacher(self, shares: Tensor, scales: Tensor) -> nn.Module:
+        """As `averaged`, of images as the winner takes them: the module alone, on the device."""
+        sharing = [one for one in self._backbones if one.rows_of(shares)]
+        members, _ = self._members(sharing, shares, scales, self.splits)
+        return Ensemble(members, self.splits.targets.together).to(self._device).eval()
+
+    def _members(
+        self, sharing: Sequence[_Backbone], shares: Tensor, scales: Tensor | None, given: Splits
+    ) -> tuple[list[Member], list[Part]]:
+        """Networks with the heads that have a share, of images as a model takes them, and what they are."""
+        members, parts = [], []
+        for one in sharing:
+            rows = one.rows_of(shares)
+            heads = [one.heads[row] for row in rows]
+            told = tuple(float(shares[number]) / max(1, self._trial.folds) for number, _, _ in heads)
+            trials = tuple(self.members[number].trial for number, _, _ in heads)
+            factors = () if scales is None else tuple(float(scales[number]) for number, _, _ in heads)
+            parts.append(replace(one.part, trials=trials, shares=told, scales=factors))
+            whole = one if len(rows) == len(one.heads) else replace(one, heads=heads, network=None)
+            members.append(_as_member(self._network(whole), parts[-1], _taken(given)))
+        return members, parts
 
     def _alone(self, number: int, factor: float) -> Trained:
         """The one network of the winner or of a soup, its outputs times a factor."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from tuner.errors import TunerError
 from tuner.history.checkpoints import CheckpointStore
-from tuner.history.combination import wanted
+from tuner.history.combination import DISTILLED, STUDENT_LENGTH, wanted
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.refits import TRAINED_ON, shipped_refit
 from tuner.history.scored import BEST, FRONT, UNSCORED
@@ -60,7 +60,8 @@ def winner_due(folder: Folder, record: RunRecord) -> tuple[TrialRecord, dict[str
     if refit is not None:
         details["refit"] = {"trial": refit.trial, "epoch": refit.refit_epochs, "trained_on": TRAINED_ON}
     elif (how := wanted(record)) is not None:
-        details["combined"] = {"asked": how, "metric": record.metric, "in": False}
+        length = {"epochs": STUDENT_LENGTH * len(best.epochs)} if how == DISTILLED else {}
+        details["combined"] = {"asked": how, "metric": record.metric, "in": False, **length}
     if not has_network(record, details):
         if is_written(folder, record):
             return None  # its checkpoint was deleted: best/ has more than could be written now

@@ -8,16 +8,27 @@ from tuner.errors import RunFolderError
 from tuner.history.combination import pool
 from tuner.loop.refitting import check_refittable, check_undoable, refit_cost
 from tuner.results.run import RecordedRun
-from tuner.study.declaration import AUTO, ENSEMBLE, REFIT, SOUP, Study, check_combine, check_refit
+from tuner.study.declaration import (
+    AUTO,
+    DISTILLED,
+    ENSEMBLE,
+    ONE_NETWORK,
+    REFIT,
+    SOUP,
+    Study,
+    check_combine,
+    check_refit,
+)
 from tuner.text import command
 
-Ships = Literal["refit", "no-refit", "auto", "ensemble", "soup", "no-combination"]
+Ships = Literal["refit", "no-refit", "auto", "ensemble", "soup", "distilled", "no-combination"]
 EVENTS: dict[Ships, str] = {
     "refit": "refit_requested",
     "no-refit": "refit_undone",
     "auto": "combination_requested",
     "ensemble": "combination_requested",
     "soup": "combination_requested",
+    "distilled": "combination_requested",
     "no-combination": "combination_undone",
 }
 FEWEST = 2  # networks that can be averaged
@@ -35,8 +46,8 @@ def check_ships(run: RecordedRun, ships: Ships, study: Study | None = None) -> N
         _check_combined(run)
     else:
         if study is not None:
-            check_combine(ships, study.declared_trial)
-        if run.costs is not None and ships != SOUP:
+            check_combine(ships, study.declared_trial, study.search_space)
+        if run.costs is not None and ships not in ONE_NETWORK:
             raise RunFolderError(
                 f"combine averages several networks, which cost more than one, got a run that measures "
                 f"{' and '.join(run.costs.asked)} in {run.path!r}; ask for {SOUP!r}, or combine in one without that"
@@ -55,7 +66,8 @@ def in_words(run: RecordedRun, ships: Ships) -> str:
         return "best/ gets the winner's own network, neither combined nor scaled"
     answers, weights = "the average of their answers", "a network with the mean of their weights"
     either = f"{answers} or {weights}, or the winner with scaled outputs, whichever pays by validation images"
-    mean = {ENSEMBLE: answers, SOUP: weights, AUTO: either}[ships]
+    student = f"a network that learns from {answers}"
+    mean = {ENSEMBLE: answers, SOUP: weights, DISTILLED: student, AUTO: either}[ships]
     return f"best/ gets of the best {len(pool(run.record))} trials {mean}; starting Ray"
 
 

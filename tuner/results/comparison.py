@@ -14,7 +14,7 @@ from tuner.results.front import shares_of_area
 from tuner.results.groups import Difference, Group, difference, grouped, seeds_told_again, standard_error
 from tuner.results.run import RecordedRun
 from tuner.results.wording import plural, with_error
-from tuner.study.declaration import SOUP
+from tuner.study.declaration import DISTILLED, SOUP
 from tuner.text import in_utf8
 
 if TYPE_CHECKING:
@@ -240,6 +240,8 @@ def _shipped(run: RecordedRun) -> str:
     if not found or not found.get("in"):
         return ""
     members = len(found["members"])
+    if found.get("way") == DISTILLED:
+        return f"a student of {plural(members, 'trial')}"
     mean = "the mean weights" if found.get("way") == SOUP else "the average"
     return f"{mean} of {plural(members, 'trial')}" if members > 1 else "the winner, its outputs scaled"
 

@@ -17,7 +17,7 @@ from tuner.history.worth import Worth
 from tuner.results.front import front_of, unit_of
 from tuner.results.run import RecordedRun
 from tuner.study import budget
-from tuner.study.declaration import SOUP
+from tuner.study.declaration import DISTILLED, SOUP
 from tuner.study.failures import Failures
 from tuner.text import command
 from tuner.trial.inference_cost import COSTS, cost_in_words
@@ -177,6 +177,15 @@ def combination(run: RecordedRun) -> list[str]:
         return [
             f"averaging the answers of the best {plural(found['candidates'], 'trial')} gains nothing that matters on "
             f"{seen} ({change} {direction}); best/ has the winner's own network"
+        ]
+    if found.get("way") == DISTILLED:
+        return [
+            f"the network in best/ has the winner's layers, so it takes no more time than one, and learned for "
+            f"{plural(found['epochs'], 'epoch')} from labels and from the answers of "
+            f"{plural(len(found['members']), 'trial')} ({', '.join(one['trial'] for one in found['members'])}); on "
+            f"{plural(found['images'], 'validation image')} that {'gains' if gain >= 0 else 'loses'}: {change} "
+            f"{direction}; best/single has the winner's own network",
+            _beside_own(found["own"], "this one", command("combine", run.path, "--undo")),
         ]
     if len(found["members"]) == 1:
         factor = found["members"][0].get("scale", 1.0)

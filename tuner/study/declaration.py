@@ -27,12 +27,14 @@ from tuner.study.resources import Amount, Resources
 from tuner.trial import Trial, as_trial, inference_cost, splitting
 from tuner.trial.hyperparameter import spellings_of
 from tuner.trial.inference_cost import KnownCosts, Latency, WithinLimits, check_limits
+from tuner.trial.only_the_head import needing
 
 LARGEST_SEED_BITS = 128
 LONGEST_NAME = 100  # bytes; file systems take 255
 SOUNDS_LOW = re.compile(r"(?:^|[_/. ])(?:loss|error|mse|rmse|mae|nll|perplexity)(?:$|[_/. ])", re.IGNORECASE)  # metrics
 MOST_REPEATS = 100
-COMBINATIONS = AUTO, ENSEMBLE, SOUP = "auto", "ensemble", "soup"  # ways to combine the best trials
+COMBINATIONS = AUTO, ENSEMBLE, SOUP, DISTILLED = "auto", "ensemble", "soup", "distilled"  # of the best trials
+ONE_NETWORK = None, SOUP, DISTILLED  # what costs no more than the winner
 WORKING_FOLDERS = ("kept", "temporary", "shared")
 # For packages that may import studies but not trials
 REFIT, OF_FORWARD, recorded_costs = splitting.REFIT, inference_cost.OF_FORWARD, KnownCosts.recorded
@@ -61,7 +63,7 @@ class Study:
     configuration is trained before it counts as the best; 1 for no repeats. `refit="train+validation"` trains the
     winner again at the end, on all images except those of the test split. `combine="auto"` puts the average of the best
     trials' answers into `best/`, or a network with the mean of their weights, if validation images show that it pays,
-    "ensemble" or "soup" in any case. Each trial of a
+    "ensemble" or "soup" in any case; "distilled" trains a network that learns from this average. Each trial of a
     function works in a folder of its own, which is "kept" in the run folder as `files/<trial>/`, or "temporary"; with
     `working_folder="shared"` all work in the folder where the search is started. `source` is the file that declared
     the study, set by `load_study`. `metric` may be left out for the trial's usual one, which is "val_accuracy"
@@ -90,7 +92,7 @@ class Study:
     seed: int = 0
     repeats: int = 1
     refit: Literal["train+validation"] | None = None
-    combine: Literal["auto", "ensemble", "soup"] | None = None
+    combine: Literal["auto", "ensemble", "soup", "distilled"] | None = None
     working_folder: Literal["kept", "temporary", "shared"] = "kept"
     source: Path | None = field(default=None, compare=False, repr=False)
     second: Objective | None = None  # set from `metric`
@@ -118,7 +120,7 @@ class Study:
         self._check_limits()
         self._check_second()
         check_refit(self.refit, self.declared_trial)
-        check_combine(self.combine, self.declared_trial)
+        check_combine(self.combine, self.declared_trial, self.search_space)
         if self.refit is not None and self.combine is not None:
             raise StudyError(
                 f"a study trains its winner again or averages its best trials, got refit={self.refit!r} and "
@@ -257,7 +259,7 @@ class Study:
             raise StudyError(
                 f"Budget.min_improvement is of one metric, got {self.budget.min_improvement:g} with two; leave it out"
             )
-        if self.combine not in (None, SOUP) and self.second.metric in self.measured:
+        if self.combine not in ONE_NETWORK and self.second.metric in self.measured:
             raise StudyError(
                 f"combine averages several networks, which raises {self.second.metric}, got combine={self.combine!r}; "
                 f"leave it out, or write combine={SOUP!r}"
@@ -273,7 +275,7 @@ class Study:
                 f"limits needs an ImageClassifier with models by name, got {self.declared_trial.described}; use "
                 "constraint for what you know of configurations"
             )
-        if self.combine not in (None, SOUP):
+        if self.combine not in ONE_NETWORK:
             raise StudyError(
                 f"limits are those of one network, and an average of several costs more, got limits={self.limits!r} "
                 f"and combine={self.combine!r}; leave one out, or write combine={SOUP!r}"
@@ -490,8 +492,8 @@ def check_refit(refit: object, trial: Trial) -> None:
         )
 
 
-def check_combine(combine: object, trial: Trial) -> None:
-    """Raise StudyError for an unknown way to combine trials, and for trials whose networks tuner doesn't know."""
+def check_combine(combine: object, trial: Trial, space: Space) -> None:
+    """Raise StudyError for an unknown way to combine trials, and for trials that can't be combined so."""
     if combine is None:
         return
     if combine not in COMBINATIONS:
@@ -506,6 +508,16 @@ def check_combine(combine: object, trial: Trial) -> None:
         raise StudyError(
             f"combine={SOUP!r} is the mean of networks that began from the same published weights, got "
             f"{trial.described} from random weights or of a function's; name weights, or write combine={AUTO!r}"
+        )
+    if combine == DISTILLED and trial.folds:
+        raise StudyError(
+            f"combine={DISTILLED!r} trains one network, which needs validation images of its own, got "
+            f"{trial.described} with a cross-validation; write validation=0.2, or combine={AUTO!r}"
+        )
+    if combine == DISTILLED and (needs := needing(space.constants)) is not None:
+        raise StudyError(
+            f"combine={DISTILLED!r} trains a network in steps on images, got {needs}, by which heads learn from "
+            f"features; leave it out, or write combine={AUTO!r}"
         )
 
 

@@ -118,6 +118,11 @@ class Feeds:
             self._looked = True
         return self._features or images
 
+    def change_images(self, change: Callable[[Feed], Feed]) -> None:
+        """Change how images are learned from; stored features don't replace them any more."""
+        self.images, self._unaugmented = change(self.images), change(self._unaugmented)
+        self._keeps_features = False
+
     def _feature_feed(self, images: Feed) -> Feed | None:
         """The head's inputs instead of the images, or None if they would change or aren't worth computing."""
         shared = self._network.pretrained and self._splits.key is not None

@@ -71,6 +71,11 @@ class Trial(ABC):
         return False
 
     @property
+    def folds(self) -> int:
+        """How many networks its cross-validation trains; 0 without one."""
+        return 0
+
+    @property
     def strategies(self) -> tuple[str, ...]:
         """The `STRATEGIES` by which a trial can use several devices."""
         return ()

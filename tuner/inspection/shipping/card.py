@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from tuner.history.combination import SOUP
+from tuner.history.combination import DISTILLED, SOUP
 from tuner.history.scored import BEST
 from tuner.inspection.best import LoadedModel, declared_trial
 from tuner.inspection.shipping.examples import CHECKED, Examples
@@ -63,8 +63,12 @@ def _about(run: RecordedRun, loaded: LoadedModel) -> str:
     trials = list(dict.fromkeys(trial for part in loaded.card.parts for trial in part.trials if trial))
     several = f" It averages the answers of trials {', '.join(trials)} of the search." * (len(trials) > 1)
     found = run.average or {}
-    mixed = [one["trial"] for one in found["members"]] if found.get("in") and found.get("way") == SOUP else []
-    mean = f" Its weights are the mean of those of trials {', '.join(mixed)} of the search." * bool(mixed)
+    way = found.get("way") if found.get("in") else None
+    mixed = ", ".join(one["trial"] for one in found["members"]) if way in (SOUP, DISTILLED) else ""
+    mean = {
+        SOUP: f" Its weights are the mean of those of trials {mixed} of the search.",
+        DISTILLED: f" It learned from labels and from the answers of trials {mixed} of the search.",
+    }.get(str(way), "")
     together = (
         f" It is {loaded.card.networks} networks of a cross-validation, whose answers are averaged: each was "
         "trained on all training images but those of its part."
