@@ -1,12 +1,13 @@
 """What `combine="auto"` ships beside the single winner: test accuracy and loss, on small tasks and on photos.
 
-    python -m benchmarks.combine [--rows small|photos|claim|null] [--cuts 4] [--configurations 24]
+    python -m benchmarks.combine [--rows small|photos|claim|null] [--cuts 4] [--configurations 24] [--student]
 
 Each row is a whole search as users run it, without earlier knowledge, and what it has put into best/. "small": the
 networks of `benchmarks.small_tasks`, whole ones and heads, 9 epochs. "photos": heads on MobileNetV2 and
 EfficientNet-Lite0, solved, 5 folds, on cuts of two photo sets; "claim" is the same on a third set, on which nothing was
 designed. "step_s" is what the choice of the average and its test took, done once more; "over_refit" is the accuracy
-beside a refit of the winner. Needs
+beside a refit of the winner. With --student also what `combine="distilled"` makes of the same run: its accuracy beside
+the winner's, and that of the average in any case, "ensemble". Needs
 `../shared/data` or TUNER_TEST_DATA, and the packages that `tests/train/test_beside_plain_loop.py` names. "null"
 simulates conclusions with candidates that gain next to nothing together, and counts how often a gain is claimed, and
 how often it is none.
@@ -33,7 +34,7 @@ from benchmarks import small_tasks
 from benchmarks.transfer import LITE0, installed_weights, lite0
 from tuner import Budget, Folds, ImageClassifier, Study, choice, loguniform, run
 from tuner.history.checkpoints import checkpoint_path
-from tuner.history.combination import POOL, Candidate, pool
+from tuner.history.combination import DISTILLED, ENSEMBLE, POOL, STUDENT_LENGTH, Candidate, pool
 from tuner.inspection import score
 from tuner.inspection.combining import found_among, write_combined
 from tuner.space import Space
@@ -57,7 +58,7 @@ HEADS = Space(
 
 
 def conclude(
-    trial: ImageClassifier, space: Space, *, epochs: int, count: int, folder: Path, seed: int = 0
+    trial: ImageClassifier, space: Space, *, epochs: int, count: int, folder: Path, seed: int = 0, student: bool = False
 ) -> dict[str, Any]:
     """Search with so many trials, from no earlier knowledge, and tell what was shipped beside the winner."""
     study = Study(
@@ -83,6 +84,15 @@ def conclude(
     told = json.loads((Path(found.path) / "best" / "metrics.json").read_text())
     combined, metrics = told["combined"], told["metrics"]
     own = combined["own"] if combined["in"] else metrics
+    beside = {}
+    for how in (ENSEMBLE, DISTILLED) if student else ():
+        asked = {"asked": how, "epochs": STUDENT_LENGTH * epochs}
+        write_combined(trial, members, folder / how, record=details | {"combined": asked}, split_seed=seed)
+        reached = json.loads((folder / how / "metrics.json").read_text())["metrics"]
+        beside |= {
+            how: reached["test_accuracy"] - own["test_accuracy"],
+            f"{how}_loss": own["test_loss"] - reached["test_loss"],
+        }
     refitted = _refitted(trial, members[0].config, epochs, folder / "refitted", seed)
     return {
         "shipped": combined["in"],
@@ -99,6 +109,7 @@ def conclude(
         "milliseconds": combined["cost"]["milliseconds"] / combined["cost"]["own_milliseconds"]
         if combined["in"]
         else 1.0,
+        **beside,
         "search_s": searched,
         "step_s": concluded,
     }
@@ -121,7 +132,7 @@ def small(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         with tempfile.TemporaryDirectory() as folder:
             trial = task.trial(small_tasks.CACHE)
             how = {"epochs": small_tasks.EPOCHS, "count": options.configurations, "folder": Path(folder)}
-            yield {"task": task.name, **conclude(trial, task.space, **how)}
+            yield {"task": task.name, **conclude(trial, task.space, **how, student=options.student)}
 
 
 def cut(source: Path, target: Path, seed: int) -> None:
@@ -209,6 +220,7 @@ def main() -> None:
     parser.add_argument("--rows", choices=("small", "photos", "claim", "null"), default="small")
     parser.add_argument("--cuts", type=int, default=4)
     parser.add_argument("--configurations", type=int, default=24)
+    parser.add_argument("--student", action="store_true", help="of small tasks, what learns from the average, too")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("TUNER_TEST_DATA", "../shared/data")))
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -227,7 +239,7 @@ def main() -> None:
         )
     if options.rows != "null" and len(kept) > 1:
         means: dict[str, Any] = {"tasks": len(kept), "shipped": sum(row["shipped"] for row in kept)}
-        for name in ("accuracy", "over_refit", "loss"):
+        for name in [one for one in ("accuracy", "over_refit", "loss", ENSEMBLE, DISTILLED) if one in kept[0]]:
             values = [row[name] for row in kept]
             means[name] = round(statistics.fmean(values), 4)
             means[f"{name}_90"] = round(STUDENT_90 * statistics.stdev(values) / len(values) ** 0.5, 4)

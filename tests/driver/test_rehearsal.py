@@ -141,6 +141,9 @@ def test_before_an_average_networks_of_each_model_and_image_size_answer() -> Non
     assert alone is not None
     assert averaged is not None
     assert averaged.seconds[1] - alone.seconds[1] == pytest.approx(64, abs=1)
+    distilled = search_cost(replace(declared, combine="distilled"), 2, measured)
+    assert distilled is not None  # 12 epochs, in which others answer, too
+    assert distilled.seconds[1] - averaged.seconds[1] == pytest.approx(2 * 12 * 1.0, abs=1)
 
 
 def test_repeats_that_come_on_top_of_the_trials_are_told() -> None:

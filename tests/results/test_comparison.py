@@ -88,6 +88,9 @@ def test_what_ships_in_place_of_a_winners_own_network_has_a_column(tmp_path: Pat
     file.write_text(json.dumps(told))
     assert averaged.average is not None
     assert compare([own, averaged]).table["in best/"].tolist() == ["the winner", "the average of 3 trials"]
+    for way, shipped in (("soup", "the mean weights of 3 trials"), ("distilled", "a student of 3 trials")):
+        file.write_text(json.dumps(told | {"combined": combined | {"way": way, "epochs": 6}}))
+        assert compare([own, load_run(averaged.path)]).table["in best/"].tolist() == ["the winner", shipped]
     scaled = {
         "members": [{"trial": "00000", "share": 1.0, "scale": 0.614}],
         "own": of_own | {"gain": 0.0, "error": 0.0},

@@ -18,6 +18,7 @@ from tuner.trial.speed import Speed
 from tuner.worker.implementation import implementation_of
 from tuner.worker.measuring import Measured, Measurers
 
+TAUGHT = 2.0  # times an epoch's seconds, as the networks that it learns from answer in it, too
 SAMPLES = 100  # configurations that are drawn to count their kinds
 MOST_KINDS = 8  # kinds that are measured; others count like the most similar one
 KIND_SECONDS = 2.5  # of training steps, for each kind
@@ -217,7 +218,7 @@ def _scoring(study: Study, measured: Sequence[Speed]) -> float:
     each: dict[str, float] = {}
     for speed in measured:
         each[speed.once_for] = max(speed.score_seconds, each.get(speed.once_for, 0.0))
-    student = study.budget.max_epochs * STUDENT_LENGTH if study.combine == DISTILLED else 0
+    student = TAUGHT * study.budget.max_epochs * STUDENT_LENGTH if study.combine == DISTILLED else 0
     longest = max(speed.epoch_seconds[-1] for speed in measured)
     return (sum(each.values()) if study.combine else max(each.values())) + student * longest
 
