@@ -1,13 +1,16 @@
 """What `combine="auto"` ships beside the single winner: test accuracy and loss, on small tasks and on photos.
 
-    python -m benchmarks.combine [--rows small|photos|claim|null] [--cuts 4] [--configurations 24] [--student]
+    python -m benchmarks.combine [--rows small|photos|claim|whole|null] [--cuts 4] [--configurations 24] [--student]
 
 Each row is a whole search as users run it, without earlier knowledge, and what it has put into best/. "small": the
 networks of `benchmarks.small_tasks`, whole ones and heads, 9 epochs. "photos": heads on MobileNetV2 and
 EfficientNet-Lite0, solved, 5 folds, on cuts of two photo sets; "claim" is the same on a third set, on which nothing was
-designed. "step_s" is what the choice of the average and its test took, done once more; "over_refit" is the accuracy
-beside a refit of the winner. With --student also what `combine="distilled"` makes of the same run: its accuracy beside
-the winner's, and that of the average in any case, "ensemble". Needs
+designed. "whole": all layers of MobileNetV2 on cuts of that set at 64 pixels, ten trials after what tuner
+knows beforehand; "plain" and "random" are the accuracy of what ships beside one training with sensible settings, and
+beside the winner of ten random configurations that were all trained to their end. "step_s" is what the choice of the
+average and its test took, done once more; "over_refit" is the accuracy beside a refit of the winner. With --student
+also what else can be made of the same run in any case, as accuracy beside the winner's: "ensemble", "soup",
+"distilled". Needs
 `../shared/data` or TUNER_TEST_DATA, and the packages that `tests/train/test_beside_plain_loop.py` names. "null"
 simulates conclusions with candidates that gain next to nothing together, and counts how often a gain is claimed, and
 how often it is none.
@@ -29,12 +32,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from scipy import stats
 
 from benchmarks import small_tasks
+from benchmarks.small_tasks import AUGMENTATION, FINE_TUNING, OPTIMISATION
 from benchmarks.transfer import LITE0, installed_weights, lite0
-from tuner import Budget, Folds, ImageClassifier, Study, choice, loguniform, run
+from tuner import (
+    Budget,
+    Folds,
+    History,
+    ImageClassifier,
+    NoEarlyStopping,
+    Random,
+    Study,
+    choice,
+    loguniform,
+    run,
+)
 from tuner.history.checkpoints import checkpoint_path
-from tuner.history.combination import DISTILLED, ENSEMBLE, POOL, STUDENT_LENGTH, Candidate, pool
+from tuner.history.combination import DISTILLED, ENSEMBLE, POOL, SOUP, STUDENT_LENGTH, Candidate, pool
 from tuner.inspection import score
 from tuner.inspection.combining import found_among, write_combined
 from tuner.space import Space
@@ -42,7 +58,6 @@ from tuner.train import trainer_of
 from tuner.train.tasks import Targets, targets_of
 from tuner.trial.tasks import ONE_LABEL
 
-STUDENT_90 = 1.8  # of 12 tasks
 PER_CLASS = 60
 MOST_TEST = 400
 HEADS = Space(
@@ -55,19 +70,29 @@ HEADS = Space(
         "image_size": 224,
     }
 )
+WHOLE = Space({**OPTIMISATION, **AUGMENTATION, **FINE_TUNING, "image_size": 64})
+PLAIN = {"optimizer": "adam", "lr": 1e-3, "batch_size": 32, "schedule": "cosine", "image_size": 64}
 
 
 def conclude(
-    trial: ImageClassifier, space: Space, *, epochs: int, count: int, folder: Path, seed: int = 0, student: bool = False
+    trial: ImageClassifier,
+    space: Space,
+    *,
+    epochs: int,
+    count: int,
+    folder: Path,
+    seed: int = 0,
+    student: bool = False,
+    knowing: History | None = None,
 ) -> dict[str, Any]:
-    """Search with so many trials, from no earlier knowledge, and tell what was shipped beside the winner."""
+    """Search with so many trials, and tell what was shipped beside the winner."""
     study = Study(
         "combined",
         trial=trial,
         space=space,
         budget=Budget(trials=count, max_epochs=epochs),
         combine="auto",
-        warm_start=None,
+        warm_start=knowing,
         seed=seed,
     )
     began = time.perf_counter()
@@ -85,7 +110,7 @@ def conclude(
     combined, metrics = told["combined"], told["metrics"]
     own = combined["own"] if combined["in"] else metrics
     beside = {}
-    for how in (ENSEMBLE, DISTILLED) if student else ():
+    for how in (ENSEMBLE, SOUP, DISTILLED) if student else ():
         asked = {"asked": how, "epochs": STUDENT_LENGTH * epochs}
         write_combined(trial, members, folder / how, record=details | {"combined": asked}, split_seed=seed)
         reached = json.loads((folder / how / "metrics.json").read_text())["metrics"]
@@ -93,7 +118,7 @@ def conclude(
             how: reached["test_accuracy"] - own["test_accuracy"],
             f"{how}_loss": own["test_loss"] - reached["test_loss"],
         }
-    refitted = _refitted(trial, members[0].config, epochs, folder / "refitted", seed)
+    refitted = _trained(trial.refitted(), members[0].config, epochs, folder / "refitted", seed)
     return {
         "shipped": combined["in"],
         "candidates": combined["candidates"],
@@ -115,14 +140,13 @@ def conclude(
     }
 
 
-def _refitted(trial: ImageClassifier, config: dict[str, Any], epochs: int, folder: Path, seed: int) -> float:
-    """The test accuracy of the winner trained again on training and validation images together."""
-    running = trainer_of(trial.refitted(), config, epochs=epochs, seed=1000 + seed, split_seed=seed)
+def _trained(trial: ImageClassifier, config: dict[str, Any], epochs: int, folder: Path, seed: int) -> float:
+    """The test accuracy of one training."""
+    running = trainer_of(trial, config, epochs=epochs, seed=1000 + seed, split_seed=seed)
     for _ in range(epochs):
         running.run_epoch()
     running.save(folder)
-    scored = score(trial.refitted(), config, folder, split_seed=seed)
-    return float(scored.test["accuracy"])
+    return float(score(trial, config, folder, split_seed=seed).test["accuracy"])
 
 
 def small(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -135,15 +159,15 @@ def small(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield {"task": task.name, **conclude(trial, task.space, **how, student=options.student)}
 
 
-def cut(source: Path, target: Path, seed: int) -> None:
+def cut(source: Path, target: Path, seed: int, per_class: int = PER_CLASS) -> None:
     """A training folder with some photos of each class, and a test folder with the others."""
     generator = random.Random(seed)
     rest = []
     for folder in sorted(path for path in source.iterdir() if path.is_dir()):
         files = sorted(path for path in folder.iterdir() if path.is_file())
         generator.shuffle(files)
-        rest += files[PER_CLASS:]
-        _link(files[:PER_CLASS], target / "train")
+        rest += files[per_class:]
+        _link(files[:per_class], target / "train")
     _link(generator.sample(rest, min(MOST_TEST, len(rest))), target / "test")
 
 
@@ -168,6 +192,39 @@ def photos(options: argparse.Namespace, *sets: str) -> Iterator[dict[str, Any]]:
                 ).within(HEADS)
                 how = {"epochs": 1, "count": options.configurations, "folder": folder, "seed": seed}
                 yield {"task": f"{name}-{seed}", **conclude(trial, HEADS, **how)}
+
+
+def whole(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Whole networks on photos of which nothing is known, beside one training and beside random search in full."""
+    weights = installed_weights()
+    assert weights is not None
+    epochs = small_tasks.EPOCHS
+    for seed in range(options.cuts):
+        with tempfile.TemporaryDirectory() as root:
+            folder = Path(root)
+            cut(options.data / "photos" / "signs", folder / "photos", seed, per_class=40)
+            trial = ImageClassifier(
+                f"folder:{folder / 'photos'}", "mobilenet_v2", weights=str(weights), validation=0.25
+            )
+            how: dict[str, Any] = {"epochs": epochs, "count": 10, "seed": seed, "student": options.student}
+            found = conclude(trial, WHOLE, folder=folder / "runs", knowing=History(), **how)
+            drawn = Study(
+                "random",
+                trial=trial,
+                space=WHOLE,
+                search=Random(sobol=False),
+                scheduler=NoEarlyStopping(),
+                budget=Budget(trials=10, max_epochs=epochs),
+                warm_start=None,
+                seed=seed,
+            )
+            best = Path(run(drawn, storage=folder / "random", wandb="off", progress=False).path) / "best"
+            others = {
+                "random": json.loads((best / "metrics.json").read_text())["metrics"]["test_accuracy"],
+                "plain": _trained(trial, PLAIN, epochs, folder / "plain", seed),
+            }
+            ships = found["own_accuracy"] + found["accuracy"]
+            yield {"task": f"signs-{seed}", **found, **{name: ships - one for name, one in others.items()}}
 
 
 def null(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -217,10 +274,10 @@ def _drawn(images: int, together: float, seed: int) -> tuple[torch.Tensor, torch
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", choices=("small", "photos", "claim", "null"), default="small")
+    parser.add_argument("--rows", choices=("small", "photos", "claim", "whole", "null"), default="small")
     parser.add_argument("--cuts", type=int, default=4)
     parser.add_argument("--configurations", type=int, default=24)
-    parser.add_argument("--student", action="store_true", help="of small tasks, what learns from the average, too")
+    parser.add_argument("--student", action="store_true", help="small, whole: all that can be made of the run, too")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("TUNER_TEST_DATA", "../shared/data")))
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -228,6 +285,7 @@ def main() -> None:
         "small": lambda: small(options),
         "photos": lambda: photos(options, "flowers", "trash"),
         "claim": lambda: photos(options, "signs"),
+        "whole": lambda: whole(options),
         "null": lambda: null(options),
     }[options.rows]()
     kept = []
@@ -239,10 +297,12 @@ def main() -> None:
         )
     if options.rows != "null" and len(kept) > 1:
         means: dict[str, Any] = {"tasks": len(kept), "shipped": sum(row["shipped"] for row in kept)}
-        for name in [one for one in ("accuracy", "over_refit", "loss", ENSEMBLE, DISTILLED) if one in kept[0]]:
+        half = float(stats.t.ppf(0.95, len(kept) - 1)) / len(kept) ** 0.5
+        told = ("accuracy", "over_refit", "loss", ENSEMBLE, SOUP, DISTILLED, "random", "plain")
+        for name in [one for one in told if one in kept[0]]:
             values = [row[name] for row in kept]
             means[name] = round(statistics.fmean(values), 4)
-            means[f"{name}_90"] = round(STUDENT_90 * statistics.stdev(values) / len(values) ** 0.5, 4)
+            means[f"{name}_90"] = round(half * statistics.stdev(values), 4)
         means["loss_better"] = sum(row["loss"] > 0 for row in kept)
         means["worse_beyond_chance"] = sum(row["accuracy"] < -1.645 * row["error"] for row in kept)
         print(json.dumps(means))

@@ -50,6 +50,7 @@ def test_a_network_learns_from_the_average_and_begins_again_where_it_was_cut_off
     driver.kill()
     _, err = driver.communicate()
     assert "a network that learns from the average of their answers" in " ".join(err.split())
+    assert "training a network that learns from the average of the best trials" in err
     (tmp_path / "slow").unlink()
 
     resumed = tuner("resume", "out", "--take-over", folder=tmp_path)

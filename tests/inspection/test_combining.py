@@ -420,6 +420,15 @@ def test_a_network_that_learned_from_the_average_ships_as_a_plain_one(
     assert any(not torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
 
 
+def test_nothing_learns_from_a_single_trial(pretrained: ImageClassifier, tmp_path: Path) -> None:
+    members = candidates(pretrained, tmp_path, {"finetune": "all", "lr": 0.003, "batch_size": 16, "image_size": 32})
+    record = {"trial": "00000", "epoch": 2, "metrics": {}, "combined": {"asked": DISTILLED, "epochs": 6}}
+    write_combined(pretrained, members, tmp_path / "best", record=record, split_seed=0)
+    found = json.loads((tmp_path / "best" / "metrics.json").read_text())["combined"]
+    assert (found["way"], found["candidates"]) == (SCALED, 1)
+    assert "epochs" not in found
+
+
 def test_a_soup_that_answers_best_is_chosen_among_others() -> None:
     outputs, labels = drawn(300, 6, together=0.3, seed=0)
     soup = torch.cat([outputs, outputs.mean(0)[None]])

@@ -15,6 +15,7 @@ from tuner.driver.cluster import Connected
 from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.grouping import Together, key_of, most_together
 from tuner.driver.winner import write_winner
+from tuner.history.combination import learns
 from tuner.history.events import CONCLUDING, Event, Listener, tell
 from tuner.history.records import Status
 from tuner.history.run_info import write_info
@@ -130,9 +131,11 @@ class Search:
 
     def _conclusion(self) -> Conclusion:
         scores = implementation_of(self.study.declared_trial).scores
-        step = {"winner_step": "scoring the winner on the test split"} if scores else {}
+        trained = "training a network that learns from the average of the best trials"
+        step = trained if learns(self.loop.record) else "scoring the winner on the test split"
         write = partial(write_winner, self.study, self.folder, self.loop.record, self.resources, self.workers)
-        return Conclusion(self.loop, self.info, self.interrupted, self.lease, write, **step, tell=self._concludes)
+        how = {"winner_step": step} if scores else {}
+        return Conclusion(self.loop, self.info, self.interrupted, self.lease, write, **how, tell=self._concludes)
 
     def _concludes(self, step: str) -> None:
         tell(self._listeners, CONCLUDING, step=step)

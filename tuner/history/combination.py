@@ -35,6 +35,11 @@ def wanted(record: RunRecord) -> str | None:
     return record.confirming.combine
 
 
+def learns(record: RunRecord) -> bool:
+    """Whether a network is to learn from several of these trials."""
+    return wanted(record) == DISTILLED and len(pool(record)) > 1
+
+
 def kind_of(config: Mapping[str, Any]) -> str:
     """What configurations share whose networks compute the same but for their weights."""
     return repr([config.get(name) for name in ("model", *OF_FORWARD)])

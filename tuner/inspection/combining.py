@@ -90,7 +90,7 @@ def write_combined(
         of.append(several)
     judged: dict[str, Any] = {"seed": split_seed, "by_loss": metric == LOSS}
     average, length = None, {}
-    if how == DISTILLED:
+    if how == DISTILLED and len(pool.members) > 1:
         average = found_among(pool.outputs, pool.labels, pool.splits.targets, how=ENSEMBLE, **judged)
         length = {"epochs": record["combined"]["epochs"]}
         pool = _with_student(
