@@ -1,6 +1,6 @@
 """What `combine="auto"` ships beside the single winner: test accuracy and loss, on small tasks and on photos.
 
-    python -m benchmarks.combine [--rows small|photos|claim|whole|null] [--cuts 4] [--configurations 24] [--student]
+    python benchmarks/combine.py [--rows small|photos|claim|whole|null] [--cuts 4] [--configurations 24] [--student]
 
 Each row is a whole search as users run it, without earlier knowledge, and what it has put into best/. "small": the
 networks of `benchmarks.small_tasks`, whole ones and heads, 9 epochs. "photos": heads on MobileNetV2 and
@@ -25,6 +25,7 @@ import json
 import os
 import random
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -33,6 +34,8 @@ from typing import Any
 
 import torch
 from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks import small_tasks
 from benchmarks.small_tasks import AUGMENTATION, FINE_TUNING, OPTIMISATION

@@ -31,7 +31,7 @@ from scipy import stats
 from torch import Tensor
 from torch.nn import functional as F
 
-from tuner.train.cross_validation import corrected_error, told_error
+from tuner.train.cross_validation import corrected_error, reported_error
 from tuner.train.data.cutting import spread
 
 CLASSES, FEATURES, STEPS, LR, DECAY = 3, 10, 150, 0.5, 1e-3
@@ -112,7 +112,7 @@ def intervals(one: Repetition) -> dict[str, tuple[float, float]]:
         "plain": quantile * float(np.std(one.validated, ddof=1)) / math.sqrt(count),
         "corrected, t": quantile * corrected_error(one.validated),
         "corrected": normal * corrected_error(one.validated),
-        "told": normal * told_error(one.validated),
+        "told": normal * reported_error(one.validated),
         "images": normal * math.sqrt(share * (1 - share) / sum(one.sizes)),
     }
     return {name: (mean - width, mean + width) for name, width in half.items()}

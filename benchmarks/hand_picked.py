@@ -1,6 +1,6 @@
 """What `tuner init` and `tuner run` reach on photos, beside settings that were chosen without a search.
 
-    python -m benchmarks.hand_picked [--sets flowers trash] [--cuts 4] [--minutes 5]
+    python benchmarks/hand_picked.py [--sets flowers trash] [--cuts 4] [--minutes 5]
 
 Each cut has other photos of each class in train/ and in test/ (at most 400 of these in all). `init` writes the study
 with MobileNetV2 and EfficientNet-Lite0 to choose from, with their real ImageNet weights, and `run` searches with it on
@@ -31,6 +31,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.combine import cut
 from benchmarks.transfer import LITE0, installed_weights, lite0

@@ -1,6 +1,6 @@
 """The front of accuracy and latency on real photos: what is told of each network on it, and what its file does.
 
-    python -m benchmarks.on_device FOLDER [--trials 24] [--limit 15] [--sizes 96,160,224]
+    python benchmarks/on_device.py FOLDER [--trials 24] [--limit 15] [--sizes 96,160,224]
 
 A search of heads on three backbones (MobileNetV2 and EfficientNet-Lite0 with their ImageNet weights, ResNet18 without)
 by image size and quantization, none of which may take longer than the limit. Each network on the front is exported, as
@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import tuner
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 from benchmarks.transfer import LITE0, installed_weights, lite0
 from tuner.inspection import load_winner
 from tuner.results.front import at_point, front_of

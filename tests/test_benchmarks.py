@@ -1,5 +1,8 @@
 """Each benchmark starts as the documents say: `python benchmarks/NAME.py`, from the repository's folder."""
 
+import ast
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,24 @@ runpy.run_path(str(program), run_name="__started__")
 def test_a_benchmark_finds_what_it_imports(name: str) -> None:
     done = run_copy(START, str(ROOT / "benchmarks" / name))
     assert (done.code, done.err) == (0, "")
+
+
+def test_benchmarks_import_names_that_are_there() -> None:
+    """What the slow test above finds, but for a benchmark's own start."""
+    missing = [
+        f"{file.name}: {node.module}.{name.name}"
+        for file in sorted((ROOT / "benchmarks").glob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "tuner"
+        for name in node.names
+        if not _is_there(str(node.module), name.name)
+    ]
+    assert missing == []
+
+
+def _is_there(module: str, name: str) -> bool:
+    found = import_module(module)
+    return hasattr(found, name) or (hasattr(found, "__path__") and find_spec(f"{module}.{name}") is not None)
 
 
 def test_the_documents_name_benchmarks_that_are_there() -> None:
