@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.history.events_of_a_run import ended, fold, reported, saved, started
-from tuner.history.combination import POOL, pool
+from tuner.history.combination import POOL, learns, pool
 from tuner.history.records import RunRecord
 
 
@@ -29,6 +29,14 @@ def test_of_trials_that_compute_the_same_the_best_ten_may_be_averaged_the_winner
     record = searched(*((0.5 + number / 100, {"model": "a", "weight_decay": number}) for number in range(15)))
     assert numbers(record) == list(range(14, 14 - POOL, -1))
     assert numbers(searched((0.5, {"model": "a"}), saves=False)) == []
+
+
+def test_a_network_learns_from_several_trials_where_that_was_asked_for() -> None:
+    several, one = searched((0.5, {"lr": 0.1}), (0.6, {"lr": 0.2})), searched((0.5, {"lr": 0.1}))
+    assert not learns(several)
+    for how, of_several in (("ensemble", False), ("distilled", True)):
+        several.confirming.combine = one.confirming.combine = how
+        assert (learns(several), learns(one)) == (of_several, False)
 
 
 def test_each_model_and_image_size_has_its_share_though_its_trials_are_not_among_the_best_ten() -> None:

@@ -190,11 +190,12 @@ def combination(run: RecordedRun) -> list[str]:
     if len(found["members"]) == 1:
         factor = found["members"][0].get("scale", 1.0)
         others = _NO_SOUP if found["asked"] == SOUP else "an average of several gains less, or nothing that matters"
-        average = f", and {others}" * (found["candidates"] > 1)
+        if found["candidates"] == 1:
+            others = "no other trial has a network that could be averaged"
         return [
             f"the outputs of the winner's network are multiplied by {factor:.3g} in best/, so that "
             f"its answers are as sure as they are right; on {seen} that gains: {change} {direction}"
-            f"{average}; best/single has the network without the factor"
+            f", and {others}; best/single has the network without the factor"
         ]
     if found.get("way") == SOUP:
         return [
